@@ -1,0 +1,36 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types bench clean
+
+help:  ## List the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+# One stamp, made anew when the project's own requirements change.
+$(VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@
+
+setup: $(VENV)/.ready  ## Make .venv with torch, backprobe and the test tools
+
+demo: setup  ## Run a healthy and a broken training script under backprobe
+	$(BIN)/backprobe demo
+
+lint: setup  ## Style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint  ## Style, types and all tests but the slow ones
+	$(BIN)/python -m pytest -m "not slow and not gpu"
+
+bench: setup  ## Overhead against the plain step, interleaved
+	$(BIN)/python bench/overhead.py
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

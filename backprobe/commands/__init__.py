@@ -1,0 +1,35 @@
+"""The command line: one class per subcommand, one error class caught once."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from ..errors import BackprobeError
+from .run import Run
+
+_COMMANDS = (Run,)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise BackprobeError(f"{message} (see {self.prog} --help)")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; return the exit code. A ``BackprobeError`` becomes one line and exit code 2."""
+    parser = _Parser(prog="backprobe", description="See what happens inside loss.backward(), and what went wrong.")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    for command in _COMMANDS:
+        doc = command.__doc__ or ""
+        sub = subparsers.add_parser(command.name, help=doc.splitlines()[0], description=doc)
+        instance = command()
+        instance.arguments(sub)
+        sub.set_defaults(command=instance)
+    try:
+        options = parser.parse_args(argv)
+        return int(options.command.run(options))
+    except BackprobeError as error:
+        print(f"backprobe: {error}", file=sys.stderr)
+        return 2

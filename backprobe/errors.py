@@ -1,0 +1,8 @@
+"""The one class of errors that backprobe itself raises."""
+
+
+class BackprobeError(Exception):
+    """Something that a person can put right: wrong use, a damaged run, a missing file.
+
+    The command line prints its text as one line and exits with a non-zero code; it never shows a traceback.
+    """

@@ -1,0 +1,147 @@
+"""Where did the first NaN or Inf come from: a forward value, or a node's backward?"""
+
+from __future__ import annotations
+
+from ..records import BackwardCall, BadNode, BadOp, Finding, FindingSite, NodeRun
+
+
+def nonfinite(call: BackwardCall) -> list[Finding]:
+    """At most one finding for a backward call: what comes after the first bad value is a consequence of it.
+
+    A bad root means that the forward made it: follow the graph from the root through nodes whose
+    forward result was bad.
+    Finite roots and a bad gradient: the first node that got finite gradients and gave a bad one is where it began.
+    If what that node had kept from the forward was bad already, and made by another statement, that statement is the
+    cause; if the same statement made it, the node's own backward is.
+    """
+    ops = {op.seq: op for op in call.bad_ops}
+    bad_roots = [r for r in call.roots if r.bad is not None and r.node is not None]
+    if bad_roots:
+        root = bad_roots[0]
+        assert root.node is not None
+        origin = _origin(call, root.node, ops)
+        if origin is not None:
+            return [_forward(call, origin, f"the loss became {_what(root.bad)}")]
+        return []
+    if not call.bad_nodes:
+        return []
+    first = call.bad_nodes[0]
+    run = call.nodes[first.node]
+    origin = _origin(call, first.node, ops)
+    if origin is not None and origin.site != run.site:
+        return [_forward(call, origin, f"it reached the gradient of {run.name}", run)]
+    return [_backward(call, first, run, origin)]
+
+
+def _what(bad: object) -> str:
+    return "NaN" if getattr(bad, "nan", 0) else "Inf"
+
+
+def _origin(call: BackwardCall, start: int, ops: dict[int, BadOp]) -> BadOp | None:
+    """The op furthest from the root on a chain of bad forward results that ends at node `start`."""
+    best: BadOp | None = None
+    seen = {start}
+    stack = [start]
+    while stack:
+        node = call.nodes[stack.pop()].node
+        op = ops.get(node.seq)
+        if op is not None and (best is None or op.seq < best.seq):
+            best = op
+        for edge in node.edges:
+            if edge is None or edge[0] in seen:
+                continue
+            seen.add(edge[0])
+            child = call.nodes[edge[0]].node
+            if child.seq in ops or _inside(child.seq, ops):
+                stack.append(edge[0])
+    return best
+
+
+def _inside(seq: int, ops: dict[int, BadOp]) -> bool:
+    """One op can make several nodes (``linear`` makes a transpose too); its record carries the last one's number."""
+    return any(0 < op - seq <= 2 for op in ops)
+
+
+def _forward(call: BackwardCall, op: BadOp, reached: str, victim: NodeRun | None = None) -> Finding:
+    outside = [t for t in op.inputs if t.bad]
+    source = ""
+    if outside:
+        named = ", ".join(t.name or f"an input of shape {list(t.shape)}" for t in outside)
+        source = f"; it was already in {named}, which came from outside the graph"
+    evidence = {
+        "op": op.op,
+        "values": str(op.output),
+        "first_elements": [list(i) for i in op.output.first],
+        "nonfinite_inputs": [t.name for t in outside],
+        "call": op.call,
+    }
+    if victim is not None:
+        evidence["first_bad_gradient"] = victim.name
+    return Finding(
+        kind="nonfinite-forward",
+        severity="error",
+        title=f"{op.op} gave {op.output} in the forward, and {reached}{source}",
+        confidence="certain",
+        module=op.module,
+        tensor=outside[0].name if outside and outside[0].name else f"output of {op.op}",
+        step=call.step,
+        sites=_sites(("cause", op.site), ("failed", call.site)),
+        evidence=evidence,
+        advice=(
+            f"Check {evidence['nonfinite_inputs']} before the model sees it: torch.isfinite(t).all()."
+            if outside
+            else "Keep the argument of this operation inside the range where it is finite (clamp it, add an eps under "
+            "a root, a log or a division, or compute it in float32)."
+        ),
+    )
+
+
+def _backward(call: BackwardCall, first: BadNode, run: NodeRun, origin: BadOp | None) -> Finding:
+    bad_saved = [t for t in first.saved if t.bad]
+    zero_saved = [t for t in first.saved if t.zeros]
+    parameters = tuple(
+        dict.fromkeys(
+            r.parameter
+            for r in call.nodes
+            if r.parameter is not None and any(g and g.norm is not None and g.norm - g.norm for g in r.grad_outputs)
+        )
+    )
+    if bad_saved and first.zero_incoming:
+        how = f"a gradient of zero met a non-finite {bad_saved[0].name}: 0 times {_what(bad_saved[0].bad)} is NaN"
+    elif bad_saved:
+        how = f"its saved {bad_saved[0].name} was not finite"
+    elif zero_saved:
+        how = f"its saved {zero_saved[0].name} holds zeros, where the derivative is not finite"
+    else:
+        how = "its derivative is not finite for the values that it had kept"
+    outside = [t.name for t in origin.inputs if t.bad] if origin is not None else []
+    return Finding(
+        kind="nonfinite-backward",
+        severity="error",
+        title=f"the backward of {run.node.op or run.name} made {first.values} from finite gradients: {how}",
+        confidence="certain",
+        module=run.module,
+        node=run.name,
+        tensor=f"gradient {first.output} of {run.name}",
+        parameters=parameters,
+        step=call.step,
+        sites=_sites(("cause", run.site), ("failed", call.site)),
+        evidence={
+            "values": str(first.values),
+            "first_elements": [list(i) for i in first.values.first],
+            "incoming_zeros": first.zero_incoming,
+            "saved": {t.name: (str(t.bad) if t.bad else f"{t.zeros} zeros") for t in first.saved if t.bad or t.zeros},
+            "nonfinite_inputs": [n for n in outside if n],
+        },
+        advice=(
+            "A mask or torch.where after the operation does not keep its backward finite: the masked elements get a "
+            "gradient of zero, and zero times Inf or NaN is NaN. Make the operation's input safe first, for the "
+            "masked elements too (torch.where(mask, x, safe) before it)."
+            if first.zero_incoming and (bad_saved or zero_saved)
+            else "Keep the operation's input away from the point where its derivative is not finite: add an eps, clamp."
+        ),
+    )
+
+
+def _sites(*pairs: tuple[str, object]) -> tuple[FindingSite, ...]:
+    return tuple(FindingSite(role, site) for role, site in pairs if site is not None)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""Producers: attach to torch, emit records, undo everything. The only code here that imports torch."""

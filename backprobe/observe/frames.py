@@ -1,0 +1,91 @@
+"""Which line of the user's code is running: the innermost frame that no library owns."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import site as site_packages
+import sysconfig
+from types import CodeType, FrameType
+from typing import Any
+
+from ..records import Site
+
+#: A place in the code as the eye notes it: cheap to take, turned into a ``Site`` when somebody asks.
+Spot = tuple[CodeType, int]
+
+
+def _library_folders() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    found = {paths[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")}
+    found.update(site_packages.getsitepackages() if hasattr(site_packages, "getsitepackages") else ())
+    found.add(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    for name in ("torch",):
+        module = __import__(name)
+        found.add(os.path.dirname(os.path.abspath(str(module.__file__))))
+    return tuple(os.path.realpath(p) + os.sep for p in found)
+
+
+class Frames:
+    """Tells the user's frames from a library's. One per session: it caches by code object."""
+
+    def __init__(self, own: tuple[str, ...] = ()) -> None:
+        self._libraries = _library_folders()
+        #: Folders that count as the user's though they lie among installed packages (``-m package.module``).
+        self._own = tuple(os.path.realpath(p) + os.sep for p in own)
+        self._known: dict[CodeType, bool] = {}
+        self._lines: dict[Spot, Site] = {}
+
+    def is_user(self, code: CodeType) -> bool:
+        known = self._known.get(code)
+        if known is None:
+            name = code.co_filename
+            if name.startswith("<"):
+                known = name.startswith(("<stdin", "<ipython", "<doctest", "<cell", "<input"))
+            else:
+                path = os.path.realpath(name)
+                known = path.startswith(self._own) if self._own else False
+                known = known or not path.startswith(self._libraries)
+            self._known[code] = known
+        return known
+
+    def spot(self, frame: Any) -> Spot | None:
+        """The innermost user's place at or above `frame`."""
+        known = self._known
+        while frame is not None:
+            code = frame.f_code
+            mine = known.get(code)
+            if mine is None:
+                mine = self.is_user(code)
+            if mine:
+                return code, frame.f_lasti
+            frame = frame.f_back
+        return None
+
+    def site(self, spot: Spot | None) -> Site | None:
+        if spot is None:
+            return None
+        found = self._lines.get(spot)
+        if found is None:
+            code, lasti = spot
+            line = code.co_firstlineno
+            for start, end, at in code.co_lines():
+                if start <= lasti < end and at is not None:
+                    line = at
+                    break
+            found = self._lines[spot] = self.site_of(code.co_filename, line, code.co_name)
+        return found
+
+    @staticmethod
+    def site_of(file: str, line: int, function: str) -> Site:
+        return Site(file, line, function, linecache.getline(file, line).strip())
+
+    def site_of_traceback(self, traceback: Any) -> Site | None:
+        """The user's innermost line in a traceback."""
+        last = None
+        while traceback is not None:
+            frame: FrameType = traceback.tb_frame
+            if self.is_user(frame.f_code):
+                last = self.site_of(frame.f_code.co_filename, traceback.tb_lineno, frame.f_code.co_name)
+            traceback = traceback.tb_next
+        return last

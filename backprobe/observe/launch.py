@@ -1,0 +1,85 @@
+"""Run a script as Python itself would, with a session around it."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+from ..errors import BackprobeError
+from ..records import BackwardCall
+from .session import Session
+
+
+def launch(
+    script: str,
+    args: Sequence[str],
+    is_module: bool,
+    sink: Callable[[BackwardCall], None],
+    finish: Callable[[BaseException | None], None],
+) -> int:
+    """Run `script` as ``__main__``; return its exit code. `finish` is called when it ended, with what it raised."""
+    own: tuple[str, ...] = ()
+    if is_module:
+        import importlib.util
+
+        sys.path.insert(0, os.getcwd())
+        try:
+            spec = importlib.util.find_spec(script)
+        except (ImportError, ValueError):
+            spec = None
+        if spec is None:
+            raise BackprobeError(f"no such module: {script}")
+        if spec.origin:
+            own = (os.path.dirname(spec.origin),)
+        sys.argv[:] = [spec.origin or script, *args]
+    else:
+        sys.argv[:] = [script, *args]
+        sys.path[0] = os.path.dirname(os.path.abspath(script))
+    session = Session(sink, own)
+    process = os.getpid()
+    error: BaseException | None = None
+    code = 0
+    session.start()
+    try:
+        if is_module:
+            runpy.run_module(script, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(script, run_name="__main__")
+    except SystemExit as stop:
+        code = _exit_code(stop)
+    except BaseException as raised:
+        error = raised
+    finally:
+        session.stop()
+    if os.getpid() != process:  # a child that was forked and ran to its end: it is not ours to report
+        if error is not None:
+            raise error
+        os._exit(code)
+    finish(error)
+    if error is not None:
+        _show(error)
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+    return code
+
+
+def _exit_code(stop: SystemExit) -> int:
+    if stop.code is None:
+        return 0
+    if isinstance(stop.code, int):
+        return stop.code
+    print(stop.code, file=sys.stderr)
+    return 1
+
+
+def _show(error: BaseException) -> None:
+    """The traceback as Python would print it for the script alone: without the frames that launched it."""
+    trace = error.__traceback__
+    ours = (__file__, runpy.__file__)
+    while trace is not None and (
+        trace.tb_frame.f_code.co_filename in ours or trace.tb_frame.f_code.co_filename.startswith("<frozen runpy")
+    ):
+        trace = trace.tb_next
+    traceback.print_exception(type(error), error, trace)

@@ -1,0 +1,49 @@
+"""The private torch API that backprobe uses, in this one file.
+
+Checked on torch 2.13. Each name says what it is for, so that a change in torch shows here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+#: Sequence number that the next node made on this thread will get.
+next_sequence_nr = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
+
+
+def sequence_nr(node: Any) -> int:
+    """Order of the node in the forward of its thread; ``AccumulateGrad`` has 2**64 - 1."""
+    return int(node._sequence_nr())
+
+
+def saved_tensor_hooks_on() -> bool:
+    """Whether a pair of saved-tensor hooks is in force on this thread."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+
+
+def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
+    """The tensors that `node` keeps, by name, without calling anybody's unpack hook.
+
+    Tensors behind a saved-tensor hook are left out: unpacking them runs user code, and a checkpoint recomputes.
+    """
+    found = []
+    for attribute in dir(node):
+        if not attribute.startswith("_raw_saved_"):
+            continue
+        try:
+            raw = getattr(node, attribute)
+        except RuntimeError:  # freed
+            continue
+        for i, one in enumerate(raw if isinstance(raw, (tuple, list)) else [raw]):
+            name = attribute[len("_raw_saved_") :] + (f"[{i}]" if isinstance(raw, (tuple, list)) else "")
+            try:
+                if one is None or one.unpack_hook is not None:
+                    continue
+                value = one.data
+            except (RuntimeError, AttributeError):
+                continue
+            if isinstance(value, torch.Tensor):
+                found.append((name, value))
+    return found
