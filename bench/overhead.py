@@ -1,0 +1,107 @@
+"""Cost of being watched, as ratios to the plain step: rounds interleaved in one process, medians with quartiles.
+
+python bench/overhead.py [--models gpt,rnn] [--rounds 15] [--threads 1,2] [--only trace]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+from models import MODELS, Step
+
+from backprobe.observe.session import Session
+
+
+@contextlib.contextmanager
+def plain() -> Iterator[None]:
+    yield
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[None]:
+    session = Session(lambda record: None)
+    session.start()
+    try:
+        yield
+    finally:
+        session.stop()
+
+
+@contextlib.contextmanager
+def debug_mode() -> Iterator[None]:
+    from torch.utils._debug_mode import DebugMode
+
+    with DebugMode():
+        yield
+
+
+@contextlib.contextmanager
+def norm_hooks() -> Iterator[None]:
+    """Full backward hooks on every module that print-debugging people write: a norm read at once."""
+    seen: list[float] = []
+
+    def hook(module: torch.nn.Module, grad_input: object, grad_output: tuple[torch.Tensor, ...]) -> None:
+        seen.extend(g.norm().item() for g in grad_output if g is not None)
+
+    handle = torch.nn.modules.module.register_module_full_backward_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+CONTESTANTS: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
+    "plain": plain,
+    "trace": watched,
+    "detect_anomaly": lambda: torch.autograd.detect_anomaly(check_nan=True),
+    "DebugMode": debug_mode,
+    "full hooks + norm": norm_hooks,
+}
+
+
+def measure(step: Step, names: list[str], rounds: int, warm: int = 2) -> dict[str, list[float]]:
+    """Seconds of one step, by contestant, one sample of each a round."""
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for at in range(rounds + warm):
+        for name in names:
+            with CONTESTANTS[name]():
+                step()  # the first step under a tool sets it up; the second is what a run is made of
+                begin = time.perf_counter()
+                step()
+                seconds = time.perf_counter() - begin
+            if at >= warm:
+                times[name].append(seconds)
+    return times
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--only", default=",".join(CONTESTANTS))
+    options = parser.parse_args()
+    import warnings
+
+    warnings.filterwarnings("ignore", message="Anomaly Detection has been enabled")
+    names = ["plain", *(n for n in options.only.split(",") if n != "plain")]
+    for threads in (int(t) for t in options.threads.split(",")):
+        torch.set_num_threads(threads)
+        for model in options.models.split(","):
+            torch.manual_seed(0)
+            times = measure(MODELS[model](), names, options.rounds)
+            base = statistics.median(times["plain"])
+            print(f"{model}, {threads} thread(s): plain step {base * 1e3:.1f} ms")
+            for name in names[1:]:
+                ratios = [t / p for t, p in zip(times[name], times["plain"], strict=True)]
+                low, middle, high = statistics.quantiles(ratios, n=4)
+                print(f"  {name:18s} {middle:5.2f}  ({low:.2f} to {high:.2f})", flush=True)
+
+
+if __name__ == "__main__":
+    main()
