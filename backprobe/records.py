@@ -5,7 +5,7 @@ Producers (``observe``) make them, consumers (``explain``, ``view``, ``store``) 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -41,6 +41,8 @@ class BadValues:
         return self.nan + self.inf
 
     def __str__(self) -> str:
+        if not self.numel:  # seen from its norm only
+            return "NaN" if self.nan else "Inf"
         parts = [f"{n} {what}" for n, what in ((self.nan, "NaN"), (self.inf, "Inf")) if n]
         return f"{' and '.join(parts)} of {self.numel} elements"
 
@@ -58,7 +60,11 @@ class TensorStat:
 
 @dataclass(frozen=True, slots=True)
 class ModuleCall:
-    """One call of a module. ``call`` counts the calls of this module within one step, from 1."""
+    """One call of a module. ``call`` counts the calls of this module within one step, from 1.
+
+    ``parent`` is the index of the call around it, -1 for an outermost one. ``outputs`` are the shapes of the tensors
+    that it returned. ``grad`` tells whether gradient mode was on.
+    """
 
     index: int
     path: str
@@ -68,8 +74,7 @@ class ModuleCall:
     parent: int
     site: Site | None
     outputs: tuple[tuple[int, ...], ...]
-    seq_begin: int
-    seq_end: int
+    grad: bool = True
 
     @property
     def name(self) -> str:
@@ -200,9 +205,78 @@ class BackwardCall:
     site: Site | None
     seconds: float
     raised: Raised | None
-    nodes: tuple[NodeRun, ...]
+    nodes: Sequence[NodeRun]
     bad_nodes: tuple[BadNode, ...] = ()
     bad_ops: tuple[BadOp, ...] = ()
+    #: Index of the backward call that this one ran inside of (reentrant checkpointing), or ``None``.
+    inside: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterStat:
+    """2-norms of a parameter, its gradient and its last update (new minus old), where they were measured."""
+
+    name: str
+    weight: float | None
+    grad: float | None
+    update: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A backward call, or several that accumulate, and the optimizer step after them.
+
+    ``loss`` is the value of the last scalar root. ``seconds`` runs from the end of the step before, ``watching`` is
+    what of it went into measuring as far as that can be told.
+    """
+
+    index: int
+    seconds: float
+    loss: float | None
+    backwards: tuple[int, ...]
+    parameters: tuple[ParameterStat, ...] = ()
+    watching: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """What became of one parameter over a whole run.
+
+    ``reached``: backward calls that gave it a gradient; ``alive``: any of them was not exactly zero.
+    ``trained``: an optimizer holds it; ``None`` where no optimizer stepped.
+    ``calls``: how often its module was called with gradient mode on, ``quiet_calls``: with it off.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    requires_grad: bool
+    reached: int
+    alive: bool
+    trained: bool | None
+    calls: int
+    quiet_calls: int
+    root: str
+    defined: Site | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A forward operation that took tensors with a graph and gave one without: the gradient stops there."""
+
+    op: str
+    site: Site | None
+    module: str | None
+    parameters: tuple[str, ...]
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """Work that was not observed: ``what``, how often, and what that means for the reader."""
+
+    what: str
+    count: int
+    note: str
 
 
 @dataclass(frozen=True, slots=True)

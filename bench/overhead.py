@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import torch
 from models import MODELS, Step
 
-from backprobe.observe.session import Session
+from backprobe.observe.session import Session, Settings
 
 
 @contextlib.contextmanager
@@ -22,14 +22,20 @@ def plain() -> Iterator[None]:
     yield
 
 
+class Nobody:
+    """A sink that keeps nothing."""
+
+    def backward(self, recorded: object) -> None: ...
+    def step(self, step: object, session: object) -> None: ...
+
+
 @contextlib.contextmanager
-def watched() -> Iterator[None]:
-    session = Session(lambda record: None)
-    session.start()
+def watched(session: Session) -> Iterator[None]:
+    session.resume()
     try:
         yield
     finally:
-        session.stop()
+        session.pause()
 
 
 @contextlib.contextmanager
@@ -55,22 +61,29 @@ def norm_hooks() -> Iterator[None]:
         handle.remove()
 
 
-CONTESTANTS: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
-    "plain": plain,
-    "trace": watched,
-    "detect_anomaly": lambda: torch.autograd.detect_anomaly(check_nan=True),
-    "DebugMode": debug_mode,
-    "full hooks + norm": norm_hooks,
-}
+Contestants = dict[str, Callable[[], contextlib.AbstractContextManager[object]]]
 
 
-def measure(step: Step, names: list[str], rounds: int, warm: int = 2) -> dict[str, list[float]]:
+def contestants() -> Contestants:
+    """One session a level for the whole run, attached for its own steps only: what is measured is a run going on."""
+    trace, watch = (Session(Nobody(), Settings(level)) for level in ("trace", "watch"))
+    return {
+        "plain": plain,
+        "trace": lambda: watched(trace),
+        "watch": lambda: watched(watch),
+        "detect_anomaly": lambda: torch.autograd.detect_anomaly(check_nan=True),
+        "DebugMode": debug_mode,
+        "full hooks + norm": norm_hooks,
+    }
+
+
+def measure(step: Step, names: list[str], rounds: int, warm: int = 4) -> dict[str, list[float]]:
     """Seconds of one step, by contestant, one sample of each a round."""
     times: dict[str, list[float]] = {name: [] for name in names}
+    tools = contestants()
     for at in range(rounds + warm):
         for name in names:
-            with CONTESTANTS[name]():
-                step()  # the first step under a tool sets it up; the second is what a run is made of
+            with tools[name]():
                 begin = time.perf_counter()
                 step()
                 seconds = time.perf_counter() - begin
@@ -84,7 +97,7 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--only", default=",".join(CONTESTANTS))
+    parser.add_argument("--only", default=",".join(contestants()))
     options = parser.parse_args()
     import warnings
 

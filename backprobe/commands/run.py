@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BackprobeError
-from ..explain import explain
-from ..records import BackwardCall, Finding
+from ..records import Finding
 
 _LEVEL = {"error": 0, "warning": 1, "info": 2}
 
@@ -35,24 +34,27 @@ class Run:
         parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
 
     def run(self, options: argparse.Namespace) -> int:
+        from ..observe.collect import Collector
         from ..observe.launch import launch
+        from ..observe.session import Session, Settings
 
         if not options.module and not os.path.isfile(options.script):
             raise BackprobeError(f"no such script: {options.script}")
-        calls: list[BackwardCall] = []
+        collector = Collector()
+        sessions: list[Session] = []
         findings: list[Finding] = []
 
         def finish(error: BaseException | None) -> None:
-            findings.extend(explain(calls))
+            findings.extend(collector.trace(sessions[0]).findings)
             if error is not None:
                 for finding in findings[:1]:
                     add_note(error, f"backprobe: {one_line(finding)}")
             if options.findings:
                 write_findings(Path(options.findings), findings)
             if not options.quiet:
-                report(findings, len(calls))
+                report(findings, collector.backwards)
 
-        code = launch(options.script, options.args, options.module, calls.append, finish)
+        code = launch(options.script, options.args, options.module, collector, Settings(), sessions.append, finish)
         worst = min((_LEVEL[f.severity] for f in findings), default=9)
         if code == 0 and options.fail_on and worst <= _LEVEL[options.fail_on]:
             return 3

@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from ..records import BackwardCall, Finding
+from ..records import Finding
 from .backward_error import backward_errors
-from .nonfinite import nonfinite
+from .growth import growth
+from .none_grad import none_grads
+from .nonfinite import nonfinites
+from .zero_grad import zero_grads
+
+if TYPE_CHECKING:
+    from ..trace import Trace
 
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
+_ORDER = (
+    "nonfinite-forward",
+    "nonfinite-backward",
+    "backward-error",
+    "exploding-gradient",
+    "zero-grad",
+    "none-grad",
+    "vanishing-gradient",
+)
 
 
-def explain(backwards: Iterable[BackwardCall]) -> list[Finding]:
+def explain(trace: Trace) -> list[Finding]:
     """Every finding of a run, the most important first, one for each cause."""
-    found: list[Finding] = []
-    seen: set[tuple[object, ...]] = set()
-    for call in backwards:
-        for finding in (*nonfinite(call), *backward_errors(call)):
-            main = finding.sites[0].site if finding.sites else None
-            key = (finding.kind, finding.module, main, finding.parameters)
-            if key not in seen:
-                seen.add(key)
-                found.append(finding)
-    return sorted(found, key=lambda f: _SEVERITY[f.severity])
+    found: list[Finding] = nonfinites(trace)
+    for call in trace.backwards:
+        found += backward_errors(call)
+    bad = any(f.severity == "error" for f in found)
+    zero = zero_grads(trace) if not bad else []
+    found += zero
+    found += none_grads(trace)
+    if not bad:
+        found += growth(trace)
+    unique: dict[tuple[object, ...], Finding] = {}
+    for finding in found:
+        main = finding.sites[0].site if finding.sites else None
+        unique.setdefault((finding.kind, finding.module, main, finding.parameters), finding)
+    return sorted(unique.values(), key=lambda f: (_SEVERITY[f.severity], _ORDER.index(f.kind)))

@@ -2,7 +2,44 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import TYPE_CHECKING
+
 from ..records import BackwardCall, BadNode, BadOp, Finding, FindingSite, NodeRun
+
+if TYPE_CHECKING:
+    from ..trace import Trace
+
+#: Steps in a row that a loss scaler may skip before it is no longer its search for a scale.
+SCALER_STEPS = 8
+
+
+def nonfinites(trace: Trace) -> list[Finding]:
+    """The first bad value of a run, and later ones that came after everything had been finite again.
+
+    A loss scaler begins with a scale that overflows and comes down until it does not: that is its way of working, and a
+    finding only where it does not end.
+    """
+    found: list[Finding] = []
+    poisoned = False
+    scaled = 0
+    for call in trace.backwards:
+        new = nonfinite(call)
+        if not new:
+            bad = any(r.bad for r in call.roots) or call.bad_nodes
+            poisoned, scaled = poisoned and bool(bad), 0
+            continue
+        if new[0].kind == "nonfinite-backward" and "loss_scale" in call.arguments:
+            scaled += 1
+            if scaled < SCALER_STEPS:
+                continue
+            new = [
+                dataclasses.replace(new[0], evidence={**new[0].evidence, "loss_scale": call.arguments["loss_scale"]})
+            ]
+        if not poisoned:
+            found += new
+        poisoned = True
+    return found
 
 
 def nonfinite(call: BackwardCall) -> list[Finding]:

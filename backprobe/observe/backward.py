@@ -1,236 +1,314 @@
-"""One backward call: walk its graph, hook every node, let the native engine run, put the result into records.
+"""One backward call: hooks on its nodes, what they saw, and the records made of it.
 
 N4. The engine passes a gradient on as it is where a node's input has one producer, so it is measured once, where it
     is made. Where several producers meet, the engine adds them up, and the sum is measured at the receiver.
-N5. View nodes pass the same values on: not measured.
-N6. Hooks hold no gradient past their own call.
-N7. Torch frees a deep graph recursively once Python has touched its nodes, which overflows the stack. We keep the
-    wrappers of a large graph and drop them root first after the graph itself (``Keeper``).
+N5. A gradient that a node passes on unchanged (an addition's) is the same tensor object, and not measured again.
+N6. Hooks hold no gradient past their own call, but for small ones in a batch (``measure.Norms``); never one that
+    an accumulator could take as ``.grad``.
 """
 
 from __future__ import annotations
 
-import functools
-import heapq
 import time
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
-from ..records import ACCUMULATE_SEQ, BadNode, Raised, Root
+from ..graph.plan import Plan
+from ..packed import SAME
+from ..records import BadNode, Root
 from . import private
-from .measure import bad_values, dtype_name, stat_of
+from .measure import SMALL, Norms, bad_values, dtype_name, stat_of
 
-_norm = torch.linalg.vector_norm
 _clock = time.perf_counter
-
-#: Nodes whose backward only reshapes: what goes out has the values that came in (N5).
-VIEW_NODES = frozenset(
-    f"{name}Backward{i}"
-    for name in (
-        *("View", "UnsafeView", "Reshape", "ReshapeAlias", "Transpose", "T", "Mt", "Permute", "Squeeze", "Unsqueeze"),
-        *("Alias", "Clone", "Flatten", "Unflatten", "ViewAs"),
-    )
-    for i in range(4)
-)
-
-#: Graphs larger than this are freed with care (N7): the measured limit is about 45,000 nodes on an 8 MB stack.
-DEEP = 10_000
 #: How many culprits one backward call describes in full.
 BAD_LIMIT = 20
 
 
-class Graph:
-    """The nodes that a backward can reach, root first, and their edges by index."""
+class Program:
+    """What the last backward call over a layout measured, so that the next can measure the same without bookkeeping.
 
-    __slots__ = ("edges", "names", "nodes", "seqs")
+    Made from the raw lists of a ``Watch``: rows of (node, number, slot, shape, dtype).
+    """
 
-    def __init__(self, roots: Sequence[Any]) -> None:
-        self.nodes: list[Any] = []
-        self.names: list[str] = []
-        self.seqs: list[int] = []
-        self.edges: list[tuple[tuple[int, int] | None, ...]] = []
-        index: dict[Any, int] = {}
-        nodes = self.nodes
-        for root in roots:
-            if root is not None and root not in index:
-                index[root] = len(nodes)
-                nodes.append(root)
-        at = 0
-        while at < len(nodes):
-            node = nodes[at]
-            at += 1
-            self.names.append(node.name())
-            self.seqs.append(node._sequence_nr())
-            row: list[tuple[int, int] | None] = []
-            for child, number in node.next_functions:
-                if child is None:
-                    row.append(None)
-                    continue
-                i = index.get(child)
-                if i is None:
-                    i = index[child] = len(nodes)
-                    nodes.append(child)
-                row.append((i, number))
-            self.edges.append(tuple(row))
+    def __init__(self, order: list[int], out: list[Any], came: list[Any], plan: Plan) -> None:
+        self.order, self.out, self.came = order, out, came
+        self.slots = 1 + max((m[2] for m in (*out, *came)), default=-1)
+        rows: dict[int, list[Any]] = {}
+        for m in out:
+            rows.setdefault(m[0], []).append(m)
+        #: Node -> ((number, slot, shape, dtype), ...) of what goes out.
+        self.rows = {i: tuple(m[1:] for m in ms) for i, ms in rows.items()}
+        self.came_slots = {(m[0], m[1]): m for m in came}
+        #: Nodes whose results are small and made new: they may be held until a batch is full (N6).
+        self.held = {
+            i
+            for i, ms in rows.items()
+            if i not in plan.to_leaf and all(m[2] >= 0 and m[3].numel() <= SMALL for m in ms)
+        }
 
-    def __len__(self) -> int:
-        return len(self.nodes)
+
+class Hooks:
+    """Makes node hooks that know their node's number, once for each number: a hook is a number that can be called.
+
+    N11. Making thousands of objects in each backward costs more than the calls: the collector of Python's garbage has
+         to look at all of them, again and again. So a hook is made once and serves every graph, and of a handle only
+         the two parts that removing needs are kept.
+    """
+
+    def __init__(self) -> None:
+        #: The watches whose backward is running, innermost last.
+        running: list[Watch] = []
+        self.running = running
+
+        class After(int):
+            __slots__ = ()
+
+            def __call__(self, grad_inputs: Any, grad_outputs: Any) -> None:
+                watch = running[-1]
+                watch.times.append(_clock())
+                watch.order.append(self)
+                if self in watch.held:
+                    watch.waiting.append(grad_inputs)
+                    watch.waiting_nodes.append(self)
+                    if len(watch.waiting) > 512:
+                        watch.flush()
+                else:
+                    watch.after(self, grad_inputs, grad_outputs)
+                watch.times.append(_clock())
+
+        class Before(int):
+            __slots__ = ()
+
+            def __call__(self, grad_outputs: Any) -> None:
+                running[-1].before(self, grad_outputs)
+
+        self._after_type, self._before_type = After, Before
+        self._after: list[Any] = []
+        self._before: list[Any] = []
+
+    def grow(self, size: int) -> tuple[list[Any], list[Any]]:
+        """Hooks for after a node and before one, by number, at least `size` of each."""
+        while len(self._after) < size:
+            self._after.append(self._after_type(len(self._after)))
+            self._before.append(self._before_type(len(self._before)))
+        return self._after, self._before
 
 
 class Watch:
-    """Hooks on the nodes of one backward call, and what they saw."""
+    """Hooks on the nodes of one backward call, and what they saw, as flat lists.
 
-    def __init__(self, graph: Graph, roots: Sequence[Any], changed: frozenset[int] = frozenset()) -> None:
-        self.graph = graph
-        n = len(graph)
+    :param before: nodes to measure the incoming gradients of, besides those where several meet: roots, and those that
+        have hooks of the user's on them.
+    :param careful: measure every gradient at once, and look into a node that makes a bad one while its saved tensors
+        are there. Else small gradients are measured in batches.
+    :param program: what a call over this graph measured before.
+    :param enter: called before a node that runs Python (a custom function, a reentrant checkpoint), `leave` after it.
+    :param create_graph: gradient mode is on in the hooks and has to be turned off while we measure.
+    """
+
+    def __init__(
+        self,
+        nodes: list[Any],
+        plan: Plan,
+        before: Iterable[int],
+        hooks: Hooks,
+        careful: bool,
+        program: Program | None = None,
+        create_graph: bool = False,
+        enter: Any = None,
+        leave: Any = None,
+    ) -> None:
+        self.nodes, self.plan, self.hooks = nodes, plan, hooks
+        self.norms = Norms()
         self.order: list[int] = []
-        self.seconds: list[float] = []
-        #: (node, output) -> (shape, dtype, norm), as made by the node.
-        self.made: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
-        #: (node, input) -> the same for what came in, where it was measured apart (N4).
-        self.came: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
-        self.bad: dict[tuple[int, int], Any] = {}
-        self.bad_in: set[int] = set()
+        #: The clock when a hook was entered and left, in turn; the first is the start.
+        self.times: list[float] = []
+        #: (node, output, slot, shape, dtype) of what went out; in a call with a program, what was not as before.
+        self.out: list[tuple[int, int, int, Any, Any]] = []
+        #: (node, input, slot, shape, dtype) of what came in where it was measured apart.
+        self.came: list[tuple[int, int, int, Any, Any]] = []
         self.bad_nodes: list[BadNode] = []
-        self.unmeasured = 0
-        self._handles: list[Any] = []
-        producers: dict[tuple[int, int], int] = {}
-        for row in graph.edges:
-            for edge in row:
-                if edge is not None:
-                    producers[edge] = producers.get(edge, 0) + 1
-        met = {edge[0] for edge, count in producers.items() if count > 1}
-        met.update(i for i in range(n) if graph.seqs[i] in changed)
-        met.update(range(min(n, len(roots))))
-        self._met = met
-        self.last = 0.0
+        self.program = None if careful or create_graph else program
+        #: Gradients of the program that did not come this time: (node, number).
+        self.missing: set[tuple[int, int]] = set()
+        self.held: set[int] = set()
+        self.waiting: list[Any] = []
+        self.waiting_nodes: list[int] = []
+        self._seen_came: set[tuple[int, int]] = set()
+        self._careful = careful or create_graph
+        self._before_nodes = {*plan.met, *before}
+        self._enter, self._leave = enter, leave
+        self._dicts: list[Any] = []
+        self._ids: list[int] = []
+        self._spent_before = 0.0
+        if self.program is not None:
+            self.norms.values = [0.0] * self.program.slots
+            self.held = self.program.held
+        self.after = (
+            self._after_careful if self._careful else self._after if self.program is None else self._after_known
+        )
 
     def start(self) -> None:
-        handles, nodes, names = self._handles, self.graph.nodes, self.graph.names
-        for i, node in enumerate(nodes):
-            if i in self._met:
-                handles.append(node.register_prehook(functools.partial(self._before, i)))
-            name = names[i]
-            if name in VIEW_NODES:
-                handles.append(node.register_hook(functools.partial(self._after_view, i)))
-            else:
-                handles.append(node.register_hook(functools.partial(self._after, i)))
-        self.last = _clock()
+        nodes, plan, dicts, ids = self.nodes, self.plan, self._dicts, self._ids
+        after, before = self.hooks.grow(len(nodes))
+        for i in plan.hooked:
+            handle = nodes[i].register_hook(after[i])
+            dicts.append(handle.hooks_dict_ref())
+            ids.append(handle.id)
+        for i in self._before_nodes:
+            handle = nodes[i].register_prehook(before[i])
+            dicts.append(handle.hooks_dict_ref())
+            ids.append(handle.id)
+        if self._enter is not None:
+            for i in plan.hooked:
+                if isinstance(nodes[i], torch.autograd.function.BackwardCFunction):
+                    for handle in (nodes[i].register_prehook(self._enter), nodes[i].register_hook(self._leave)):
+                        dicts.append(handle.hooks_dict_ref())
+                        ids.append(handle.id)
+        self.hooks.running.append(self)
+        self.times.append(_clock())
 
     def stop(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
+        """Remove the hooks and finish measuring."""
+        self.hooks.running.pop()
+        for hooks, at in zip(reversed(self._dicts), reversed(self._ids), strict=True):
+            hooks.pop(at, None)
+        self._dicts.clear()
+        self._ids.clear()
+        self.flush()
+        self.norms.flush()
 
-    def _before(self, i: int, grad_outputs: Any) -> None:
-        for k, g in enumerate(grad_outputs):
-            if g is not None:
-                self._measure(self.came, i, k, g, True)
+    @property
+    def seconds(self) -> list[float]:
+        """By position in ``order``: from the end of the hook before to the beginning of the node's own."""
+        times = self.times
+        return [b - a for a, b in zip(times[0::2], times[1::2], strict=False)]
 
-    def _after_view(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
-        self.order.append(i)
-        now = _clock()
-        self.seconds.append(now - self.last)
-        if i in self.bad_in:
-            for edge in self.graph.edges[i]:
-                if edge is not None:
-                    self.bad_in.add(edge[0])
-        self.last = now
+    @property
+    def watching(self) -> float:
+        """Seconds spent in the hooks."""
+        times = self.times
+        return sum(times[2::2]) - sum(times[1 : len(times) - 1 : 2]) + self._spent_before if len(times) > 2 else 0.0
+
+    def raw(self) -> tuple[list[int], list[Any], list[Any]] | None:
+        """The rows of what was measured; ``None`` where it was what the program said."""
+        program = self.program
+        if program is None:
+            return self.order, self.out, self.came
+        came_same = len(self._seen_came) == len(program.came)
+        if not self.out and not self.missing and not self.came and came_same and self.order == program.order:
+            return None
+        ran, new = set(self.order), {(m[0], m[1]) for m in self.out}
+        out = [m for m in program.out if m[0] in ran and (m[0], m[1]) not in new | self.missing]
+        came = [m for m in program.came if (m[0], m[1]) in self._seen_came]
+        return self.order, out + self.out, came + self.came
+
+    def before(self, i: int, grad_outputs: Any) -> None:
+        begin = _clock()
+        was = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        try:
+            known = self.program.came_slots if self.program is not None else None
+            for k, g in enumerate(grad_outputs):
+                if g is None:
+                    continue
+                m = known.get((i, k)) if known is not None else None
+                if m is not None and m[3] == g.shape and m[4] is g.dtype:
+                    self._seen_came.add((i, k))
+                    self.norms.into(m[2], g)
+                else:
+                    self.came.append((i, k, self.norms.now(g), g.shape, g.dtype))
+        finally:
+            torch._C._set_grad_enabled(was)
+        spent = _clock() - begin
+        self._spent_before += spent
+        self.times[-1] += spent
 
     def _after(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
-        now = _clock()
-        self.order.append(i)
-        self.seconds.append(now - self.last)
-        made = self.made
+        """No program yet: note what there is."""
+        out, came = self.out, grad_outputs[0] if grad_outputs else None
+        norms = self.norms
+        measure = norms.now if i in self.plan.to_leaf else norms.take
         for k, g in enumerate(grad_inputs):
             if g is not None:
-                try:
-                    norm = _norm(g).item() if g.device.type == "cpu" else _norm(g)
-                except (RuntimeError, NotImplementedError, TypeError):
-                    norm = None
-                    self.unmeasured += 1
-                made[i, k] = (g.shape, g.dtype, norm)
-                if norm.__class__ is float and norm - norm != 0.0:
-                    self._suspect(i, k, g, grad_outputs)
-        self.last = _clock()
+                out.append((i, k, SAME if g is came else measure(g), g.shape, g.dtype))
 
-    def _measure(self, into: dict[Any, Any], i: int, k: int, g: Any, incoming: bool) -> None:
-        try:
-            norm = _norm(g).item() if g.device.type == "cpu" else _norm(g)
-        except (RuntimeError, NotImplementedError, TypeError):
-            norm = None
-            self.unmeasured += 1
-        into[i, k] = (g.shape, g.dtype, norm)
-        if norm.__class__ is float and norm - norm != 0.0 and bad_values(g) is not None:
-            self.bad_in.add(i)
-
-    def _suspect(self, i: int, k: int, g: Any, grad_outputs: Any) -> None:
-        """A gradient whose norm is not finite (N6: what is kept of it are counts)."""
-        values = bad_values(g)
-        if values is None:
-            return
-        self.bad[i, k] = values
-        edge = self.graph.edges[i][k] if k < len(self.graph.edges[i]) else None
-        clean = i not in self.bad_in and not any(bad_values(o) is not None for o in grad_outputs if o is not None)
-        if edge is not None:
-            self.bad_in.add(edge[0])
-        if clean and len(self.bad_nodes) < BAD_LIMIT:
-            saved = tuple(stat_of(name, t) for name, t in private.saved_tensors(self.graph.nodes[i]))
-            zero = any(o is not None and bool((o == 0).any()) for o in grad_outputs)
-            self.bad_nodes.append(BadNode(i, k, values, zero, saved))
-
-    def settle(self) -> None:
-        """Read the norms that were left on an accelerator: one synchronisation."""
-        for table in (self.made, self.came):
-            waiting = [(key, v) for key, v in table.items() if isinstance(v[2], torch.Tensor)]
-            for key, (shape, dtype, norm) in waiting:
-                table[key] = (shape, dtype, float(norm))
-
-    def running(self) -> tuple[int | None, bool]:
-        """The node that the engine was running when it raised, and whether that is certain.
-
-        The engine takes, of the nodes whose producers have all run, the one with the highest sequence number.
-        """
-        graph, done = self.graph, set(self.order)
-        waiting = [0] * len(graph)
-        for row in graph.edges:
-            for edge in row:
-                if edge is not None:
-                    waiting[edge[0]] += 1
-        for i in self.order:
-            for edge in graph.edges[i]:
-                if edge is not None:
-                    waiting[edge[0]] -= 1
-        ready = [(-graph.seqs[i], i) for i in range(len(graph)) if i not in done and waiting[i] == 0]
-        if not ready:
-            return None, False
-        heapq.heapify(ready)
-        first = heapq.heappop(ready)
-        return first[1], not ready or ready[0][0] != first[0] or first[0] != -ACCUMULATE_SEQ
-
-
-class Keeper:
-    """Holds the wrappers of large graphs until the graph is gone, then drops them root first (N7)."""
-
-    def __init__(self) -> None:
-        self._kept: list[tuple[list[Any], list[weakref.ref[Any]]]] = []
-
-    def keep(self, nodes: list[Any], roots: Sequence[torch.Tensor]) -> None:
-        if len(nodes) > DEEP:
-            self._kept.append((nodes, [weakref.ref(r) for r in roots]))
-
-    def release(self, everything: bool = False) -> None:
-        """Drop what belongs to graphs whose roots are gone. `everything`: also the rest, at the end of a session."""
-        still = []
-        for nodes, roots in self._kept:
-            if not everything and any(r() is not None for r in roots):
-                still.append((nodes, roots))
+    def _after_known(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
+        """A node of the program whose results are large, or passed on."""
+        row = self.program.rows.get(i, ())  # type: ignore[union-attr]
+        norms = self.norms
+        at = 0
+        for k, g in enumerate(grad_inputs):
+            if g is None:
+                if at < len(row) and row[at][0] == k:
+                    self.missing.add((i, k))
+                    at += 1
                 continue
-            for i in range(len(nodes)):
-                nodes[i] = None
-        self._kept = still
+            if at < len(row) and row[at][0] == k:
+                _, slot, shape, dtype = row[at]
+                at += 1
+                if slot < 0 and SAME - slot < len(grad_outputs) and grad_outputs[SAME - slot] is g:
+                    continue
+                if slot >= 0 and g.shape == shape and g.dtype is dtype:
+                    norms.into(slot, g)
+                    continue
+            self.out.append((i, k, norms.now(g), g.shape, g.dtype))
+
+    def flush(self) -> None:
+        """Measure the small gradients that wait."""
+        if not self.waiting:
+            return
+        waiting, nodes, self.waiting, self.waiting_nodes = self.waiting, self.waiting_nodes, [], []
+        assert self.program is not None
+        rows = self.program.rows
+        groups: dict[Any, tuple[list[int], list[Any]]] = {}
+        for i, grads in zip(nodes, waiting, strict=True):
+            row = rows[i]
+            regular = sum(g is not None for g in grads) == len(row)
+            for k, slot, shape, dtype in row:
+                g = grads[k]
+                if g is None:
+                    self.missing.add((i, k))
+                elif g.shape != shape or g.dtype is not dtype:
+                    self.out.append((i, k, self.norms.now(g), g.shape, g.dtype))
+                else:
+                    group = groups.get(shape)
+                    if group is None:
+                        group = groups[shape] = ([], [])
+                    group[0].append(slot)
+                    group[1].append(g)
+            if not regular:
+                known = {r[0] for r in row}
+                for k, g in enumerate(grads):
+                    if g is not None and k not in known:
+                        self.out.append((i, k, self.norms.now(g), g.shape, g.dtype))
+        for slots, tensors in groups.values():
+            self.norms.batch(slots, tensors)
+
+    def _after_careful(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
+        was = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        try:
+            norms = self.norms
+            for k, g in enumerate(grad_inputs):
+                if g is None:
+                    continue
+                same = next((j for j, o in enumerate(grad_outputs) if o is g), None)
+                slot = SAME - same if same is not None else norms.now(g)
+                self.out.append((i, k, slot, g.shape, g.dtype))
+                if slot in norms.bad:
+                    self._suspect(i, k, slot, grad_outputs)
+        finally:
+            torch._C._set_grad_enabled(was)
+
+    def _suspect(self, i: int, k: int, slot: int, grad_outputs: Any) -> None:
+        if len(self.bad_nodes) >= BAD_LIMIT or any(bad_values(o) is not None for o in grad_outputs if o is not None):
+            return
+        saved = tuple(stat_of(name, t) for name, t in private.saved_tensors(self.nodes[i]))
+        zero = any(o is not None and bool((o == 0).any()) for o in grad_outputs)
+        self.bad_nodes.append(BadNode(int(i), k, self.norms.bad[slot], zero, saved))
 
 
 def node_of(tensor: Any) -> Any:
@@ -245,12 +323,19 @@ def node_of(tensor: Any) -> Any:
 
 
 def root_record(tensor: Any, node: int | None) -> Root:
+    """Reads the tensor's values: on an accelerator it waits for them, so call it after the backward."""
     if not isinstance(tensor, torch.Tensor):
         return Root(node, (), "", None, None)
-    value = None
-    if type(tensor) is torch.Tensor and tensor.numel() == 1 and tensor.device.type == "cpu" and not tensor.is_complex():
-        value = float(tensor.detach())
-    return Root(node, tuple(tensor.shape), dtype_name(tensor.dtype), value, bad_values(tensor))
+    value, suspect = None, True
+    if not private.hands_off(tensor):
+        with torch.no_grad():
+            if tensor.numel() == 1 and not tensor.is_complex() and tensor.layout is torch.strided:
+                value = float(tensor.detach())
+                suspect = value - value != 0.0
+            return Root(
+                node, tuple(tensor.shape), dtype_name(tensor.dtype), value, bad_values(tensor) if suspect else None
+            )
+    return Root(node, tuple(tensor.shape), dtype_name(tensor.dtype), None, None)
 
 
 def describe(value: Any) -> str:
@@ -262,9 +347,7 @@ def describe(value: Any) -> str:
     return repr(value) if isinstance(value, (bool, int, float, str, type(None))) else type(value).__name__
 
 
-def raised_record(watch: Watch, error: BaseException) -> Raised:
-    node, certain = watch.running()
-    return Raised(type(error).__name__, str(error), node, certain)
-
-
-EntryPoint = Callable[..., Any]
+def as_list(value: Any) -> Sequence[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (tuple, list)) and not hasattr(value, "output_nr") else [value]

@@ -2,25 +2,27 @@
 
 N1. The mode is off inside its own handler, so what we compute there is not seen again.
 N2. Numbers on this thread come from one counter: an op that moved it from a to b made the nodes a..b-1.
-N3. Nothing here may add a node or keep a tensor: gradient mode is off while we measure.
+N3. Nothing here may add a node or keep a tensor: gradient mode is off while we measure, and a small result waits in a
+    batch only until the forward is over, an in-place op runs, or the batch is full.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..records import BadOp
+from ..records import BadValues, TensorStat
 from . import private
 from .frames import Frames, Spot
-from .measure import bad_values, is_float, stat_of
-from .modules import Call, ModuleWatch
+from .measure import FLOATS, SMALL, Norms, is_float, stat_of
+from .modules import ModuleWatch, Where
 
 _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 _VIEWS = frozenset(
@@ -28,134 +30,352 @@ _VIEWS = frozenset(
     for name in (
         *("view", "view_as", "reshape", "transpose", "permute", "t", "squeeze", "unsqueeze", "flatten", "unflatten"),
         *("expand", "expand_as", "narrow", "select", "__getitem__", "chunk", "split", "unbind", "contiguous"),
-        *("swapaxes", "movedim"),
+        *("swapaxes", "movedim", "requires_grad_"),
     )
 )
-#: An entry of the op log: the place, the function, the module call.
-Entry = tuple[Spot | None, Any, Call | None]
+_Tensor = torch.Tensor
+_next = private.next_sequence_nr
+_frame = sys._getframe
+#: An entry of the op log: code object and instruction of the place, the function, the module call.
+Entry = tuple[Any, int, Any, "Where | None"]
 
 
 def op_name(func: Any) -> str:
     return getattr(func, "__name__", None) or str(func)
 
 
+def spot_of(entry: Entry) -> Spot | None:
+    return (entry[0], entry[1]) if entry[0] is not None else None
+
+
 class OpLog:
-    """The flight recorder of one thread: for each op that made nodes, the counter after it and an entry."""
+    """The flight recorder: for each op that made nodes, the counter after it and an entry. A ring of two halves."""
 
     def __init__(self, limit: int = 262_144) -> None:
         self._limit = limit
         self.ends: list[int] = []
         self.entries: list[Entry] = []
         self.dropped = 0
+        self.added = 0
 
-    def add(self, end: int, entry: Entry) -> None:
-        self.ends.append(end)
-        self.entries.append(entry)
+    def trim(self) -> None:
+        """Called between steps: the older half goes when the log is full."""
         if len(self.ends) > self._limit:
-            half = self._limit // 2
+            half = len(self.ends) // 2
+            self.added += half
             del self.ends[:half], self.entries[:half]
             self.dropped += half
 
-    def find(self, seq: int) -> Entry | None:
-        """The entry whose op made node `seq`."""
-        i = bisect_right(self.ends, seq)
-        if i < len(self.ends) and (i > 0 or self.dropped == 0):
-            return self.entries[i]
-        return None
+    def slice(self, low: int, high: int) -> tuple[list[int], list[Entry]]:
+        """The ops that made the nodes `low` to `high`, as ends and entries."""
+        a, b = bisect_right(self.ends, low), bisect_left(self.ends, high + 1) + 1
+        if a == 0 and self.dropped and self.ends and self.ends[0] > low:
+            a = min(1, len(self.ends))  # the first entry may stand for dropped ones too
+        return self.ends[a:b], self.entries[a:b]
+
+
+@dataclass
+class SeenBad:
+    """A forward result that was not finite."""
+
+    seq: int
+    entry: Entry
+    output: BadValues
+    inputs: tuple[TensorStat, ...]
+
+
+@dataclass
+class SeenCut:
+    """An op that lost the gradient's path, and the ids of the leaves that it was lost for."""
+
+    op: str
+    spot: Spot | None
+    where: Where | None
+    leaves: frozenset[int]
+    tensor_out: bool
+    count: int = 1
 
 
 class Eye(TorchFunctionMode):
     """Sees every torch call made from Python on the thread that it is entered on."""
 
-    def __init__(self, frames: Frames, modules: ModuleWatch, entry_points: dict[Any, Callable[..., Any]]) -> None:
+    def __init__(self, frames: Frames, modules: ModuleWatch, special: dict[Any, Callable[..., Any]]) -> None:
         super().__init__()
-        self._frames, self._modules, self._entry_points = frames, modules, entry_points
+        self._frames, self._modules, self._special = frames, modules, special
+        self._stack = modules.stack
         self.log = OpLog()
         self.thread = threading.get_ident()
-        self.check_values = True
-        self.last = private.next_sequence_nr()
-        self.bad_ops: dict[int, BadOp] = {}
+        #: Whether to note ops at all (not at the level ``watch``), and whether to look closely at each.
+        self.noting, self.careful = True, True
+        self.last = _next()
+        self.bad: list[SeenBad] = []
         self.bad_limit = 1000
+        self.cuts: dict[Any, SeenCut] = {}
         self.unchecked = 0
+        self.gaps = 0
+        #: Places that give Inf or NaN by design (a mask of -inf): how often, with a finite loss after it.
+        self.tolerated: dict[Any, int] = {}
+        self._norms = Norms(on_bad=self._batch_bad)
+        self._waiting: list[tuple[int, Entry]] = []
+        self._in_place: dict[Any, bool] = {}
+        self._held: list[Any] = []
+        self._entries: dict[Entry, Entry] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        entry_point = self._entry_points.get(func)
-        if entry_point is not None:
-            return entry_point(func, args, kwargs or {})
-        before = private.next_sequence_nr()
+        special = self._special.get(func)
+        if special is not None:
+            return special(func, args, kwargs or {})
+        if not self.noting:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        before = _next()
         if before != self.last:
             self._gap(before)
         out = func(*args, **kwargs) if kwargs else func(*args)
-        after = private.next_sequence_nr()
-        if after != before:
-            self.last = after
-            self.log.add(after, (self._frames.spot(sys._getframe(1)), func, self._modules.current))
-            if self.check_values and func not in _VIEWS:
-                self._check(func, out, args, kwargs, after)
+        after = _next()
+        if after == before:
+            if self.careful:
+                self._lost(func, out, args)
+            return out
+        self.last = after
+        frame: Any = _frame(1)
+        known = self._frames.known
+        while frame is not None:
+            code = frame.f_code
+            mine = known.get(code)
+            if mine is None:
+                mine = self._frames.is_user(code)
+            if mine:
+                break
+            frame = frame.f_back
+        stack = self._stack
+        made = (
+            (code, frame.f_lasti, func, stack[-1] if stack else None)
+            if frame is not None
+            else ((None, 0, func, stack[-1] if stack else None))
+        )
+        # The same op comes back every step: one tuple for each, so that logs compare fast and make no garbage (N11).
+        entry = self._entries.get(made)
+        if entry is None:
+            entry = self._intern(made)
+        self.log.ends.append(after)
+        self.log.entries.append(entry)
+        if func not in _VIEWS:
+            if self.careful:
+                self._check(entry, out, args, kwargs, after)
+            elif type(out) is _Tensor:
+                in_place = self._in_place.get(func)
+                if in_place is None:
+                    in_place = self._in_place[func] = op_name(func).endswith("_")
+                if in_place:
+                    self.flush()
+                if out.numel() <= SMALL:
+                    held = self._held
+                    held.append(out)
+                    held.append(after)
+                    held.append(entry)
+                    if len(held) > 3000:
+                        self.flush()
+                else:
+                    self._now(out, after, entry)
+            elif type(out) is tuple:
+                for t in out:
+                    if type(t) is _Tensor:
+                        self._now(t, after, entry)
         return out
+
+    def _intern(self, made: Entry) -> Entry:
+        if len(self._entries) > 500_000:
+            self._entries.clear()
+        self._entries[made] = made
+        return made
+
+    def _now(self, t: Any, after: int, entry: Entry) -> None:
+        """Look at one result, at once where it is on the CPU."""
+        if self._passes(entry) or not is_float(t) or private.hands_off(t):
+            return
+        self._waiting.append((after, entry))
+        was = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        try:
+            self._norms.now(t)
+        finally:
+            torch._C._set_grad_enabled(was)
+
+    def _passes(self, entry: Entry) -> bool:
+        return bool(self.tolerated) and self.tolerated.get(entry[:3], 0) > 2
+
+    def flush(self) -> None:
+        """Look at the results that wait."""
+        held = self._held
+        if not held and not self._waiting:
+            return
+        self._held = []
+        was = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        try:
+            groups: dict[Any, tuple[list[int], list[Any]]] = {}
+            more: list[tuple[list[int], list[Any]]] = []
+            waiting, norms = self._waiting, self._norms
+            at = len(waiting)
+            wrapped, tolerated = private.is_wrapped, bool(self.tolerated)
+            if private.in_mode():  # a dispatch mode of the user's would see what we compute
+                held = []
+            for t, after, entry in zip(held[0::3], held[1::3], held[2::3], strict=True):
+                if wrapped(t) or (tolerated and self._passes(entry)):
+                    continue
+                group = groups.get(t.shape)
+                if group is None or group[1][0].dtype is not t.dtype:
+                    if t.dtype not in FLOATS or private.hands_off(t):
+                        continue
+                    if group is not None:
+                        more.append(group)
+                    group = groups[t.shape] = ([], [])
+                waiting.append((after, entry))
+                group[0].append(at)
+                group[1].append(t)
+                at += 1
+            norms.values.extend([0.0] * (at - len(norms.values)))
+            for slots, tensors in (*groups.values(), *more):
+                norms.batch(slots, tensors)
+            norms.flush()
+        finally:
+            torch._C._set_grad_enabled(was)
+        self.unchecked += len(self._norms.unmeasured)
+        self._norms.clear()
+        self._waiting.clear()
+
+    def _batch_bad(self, slot: int, tensor: Any, values: BadValues) -> None:
+        seq, entry = self._waiting[slot]
+        if len(self.bad) < self.bad_limit:
+            inputs: tuple[TensorStat, ...] = ()
+            if tensor is not None and tensor.grad_fn is not None:
+                inputs = tuple(
+                    stat_of(name, t) for name, t in private.saved_tensors(tensor.grad_fn) if name != "result"
+                )
+            self.bad.append(SeenBad(seq - 1, entry, values, inputs))
+            self.bad.sort(key=lambda b: b.seq)
 
     def _gap(self, now: int) -> None:
         """Nodes were made outside any call that we see: ``Function.apply``, C++ extensions, compiled code."""
-        frame: Any = sys._getframe(2)
+        frame: Any = _frame(2)
         spot, name = None, None
         while frame is not None:
             if frame.f_code is _APPLY:
                 spot, name = self._frames.spot(frame.f_back), "Function.apply"
                 break
             frame = frame.f_back
-        self.log.add(now, (spot, name, self._modules.current))
+        self.gaps += 1
+        stack = self._stack
+        self.log.ends.append(now)
+        self.log.entries.append((*(spot or (None, 0)), name, stack[-1] if stack else None))
         self.last = now
 
-    def _check(self, func: Any, out: Any, args: Any, kwargs: Any, seq: int) -> None:
-        """Note the result of an op where it is not finite (N3)."""
-        tensors = (out,) if isinstance(out, torch.Tensor) else out if isinstance(out, (tuple, list)) else ()
-        was = torch.is_grad_enabled()
-        torch._C._set_grad_enabled(False)
-        try:
-            for t in tensors:
-                if type(t) is not torch.Tensor or not is_float(t) or t.device.type != "cpu":
-                    continue
-                norm = torch.linalg.vector_norm(t).item()
-                if norm - norm != 0.0 and len(self.bad_ops) < self.bad_limit:
-                    self._suspect(func, t, args, kwargs, seq)
-        except RuntimeError:  # inside vmap, a trace or a capture a value cannot be read
-            self.unchecked += 1
-        finally:
-            torch._C._set_grad_enabled(was)
+    def _check(self, entry: Entry, out: Any, args: Any, kwargs: Any, seq: int) -> None:
+        """Look at the result of an op at once, with what went into it (N3)."""
+        tensors = (out,) if isinstance(out, _Tensor) else out if isinstance(out, (tuple, list)) else ()
+        for t in tensors:
+            if type(t) is not _Tensor or not is_float(t) or private.hands_off(t):
+                self.unchecked += type(t) is not _Tensor and isinstance(t, _Tensor)
+                continue
+            was = torch.is_grad_enabled()
+            torch._C._set_grad_enabled(False)
+            try:
+                norms = Norms()
+                norms.now(t)
+                norms.flush()
+                if norms.bad and len(self.bad) < self.bad_limit:
+                    self.bad.append(SeenBad(seq - 1, entry, norms.bad[0], self._inputs(args, kwargs)))
+            finally:
+                torch._C._set_grad_enabled(was)
 
-    def _suspect(self, func: Any, out: Any, args: Any, kwargs: Any, seq: int) -> None:
-        values = bad_values(out)
-        if values is None:  # the norm's square overflowed
-            return
-        frame: Any = sys._getframe(3)
-        spot = self._frames.spot(frame)
-        names = self._names_in(frame)
+    def _inputs(self, args: Any, kwargs: Any) -> tuple[TensorStat, ...]:
+        names = self.names_in(_frame(3))
         inputs = []
         for value in [*args, *(kwargs or {}).values()]:
             for t in value if isinstance(value, (tuple, list)) else (value,):
-                if isinstance(t, torch.Tensor):
+                if isinstance(t, _Tensor):
                     inputs.append(stat_of(names.get(id(t), ""), t))
-        call = self._modules.current
-        self.bad_ops[seq - 1] = BadOp(
-            seq - 1,
-            op_name(func),
-            self._frames.site(spot),
-            self._modules.module_name(call),
-            call.call if call else 1,
-            values,
-            tuple(inputs),
-        )
+        return tuple(inputs)
 
-    def _names_in(self, frame: Any) -> dict[int, str]:
+    def names_in(self, frame: Any) -> dict[int, str]:
         """Names that the user's code gives to tensors at this place."""
         names: dict[int, str] = {}
         while frame is not None:
             if self._frames.is_user(frame.f_code):
                 for name, value in list(frame.f_locals.items()):
-                    if isinstance(value, torch.Tensor):
+                    if isinstance(value, _Tensor):
                         names.setdefault(id(value), name)
                     elif isinstance(value, torch.nn.Module):
                         for path, p in value.named_parameters(remove_duplicate=False):
                             names.setdefault(id(p), path)
             frame = frame.f_back
         return names
+
+    def _lost(self, func: Any, out: Any, args: Any) -> None:
+        """Note an op that took a tensor with a graph and gave something without one."""
+        if not torch.is_grad_enabled() or func in _NO_FLOW:
+            return
+        tensor_out = isinstance(out, _Tensor)
+        if not tensor_out and func not in _READS:
+            return
+        sources = [a for a in _tensors(args) if a.requires_grad]
+        if not sources or (tensor_out and (out.requires_grad or any(out is a for a in args))):
+            return
+        spot = self._frames.spot(_frame(2))
+        key = (spot, func)
+        known = self.cuts.get(key)
+        if known is not None:
+            known.count += 1
+            return
+        if len(self.cuts) > 1000:
+            return
+        stack = self._stack
+        self.cuts[key] = SeenCut(
+            op_name(func) if func is not _DATA else "data",
+            spot,
+            stack[-1] if stack else None,
+            leaves_of(sources),
+            tensor_out,
+        )
+
+
+_DATA = torch.Tensor.data.__get__
+#: Calls that read a tensor's values into Python.
+_READS = frozenset(
+    getattr(torch.Tensor, name)
+    for name in ("item", "tolist", "numpy", "__array__", "__float__", "__int__", "__bool__", "__index__")
+)
+#: Calls whose result does not depend on the values, or is not part of the forward.
+_NO_FLOW = frozenset(
+    {
+        *(getattr(torch, f"{n}_like") for n in ("zeros", "ones", "empty", "full", "rand", "randn", "randint")),
+        *(getattr(torch.Tensor, f"new_{n}") for n in ("zeros", "ones", "empty", "full", "tensor")),
+        torch.Tensor.grad.__get__,  # type: ignore[attr-defined]
+    }
+)
+
+
+def _tensors(args: Any) -> list[Any]:
+    found = []
+    for value in args:
+        if isinstance(value, _Tensor):
+            found.append(value)
+        elif isinstance(value, (tuple, list)):
+            found.extend(v for v in value if isinstance(v, _Tensor))
+    return found
+
+
+def leaves_of(tensors: list[Any], limit: int = 20_000) -> frozenset[int]:
+    """Ids of the leaves that the graphs of `tensors` reach, looking at no more than `limit` nodes."""
+    leaves = {id(t) for t in tensors if t.grad_fn is None}
+    nodes = [t.grad_fn for t in tensors if t.grad_fn is not None]
+    seen = set(nodes)
+    for node in nodes:  # grows as we go
+        variable = getattr(node, "variable", None)
+        if variable is not None:
+            leaves.add(id(variable))
+        for child, _ in node.next_functions:
+            if child is not None and child not in seen and len(nodes) < limit:
+                seen.add(child)
+                nodes.append(child)
+    return frozenset(leaves)

@@ -33,11 +33,12 @@ class Frames:
         self._libraries = _library_folders()
         #: Folders that count as the user's though they lie among installed packages (``-m package.module``).
         self._own = tuple(os.path.realpath(p) + os.sep for p in own)
-        self._known: dict[CodeType, bool] = {}
+        #: Code object -> whether it is the user's.
+        self.known: dict[CodeType, bool] = {}
         self._lines: dict[Spot, Site] = {}
 
     def is_user(self, code: CodeType) -> bool:
-        known = self._known.get(code)
+        known = self.known.get(code)
         if known is None:
             name = code.co_filename
             if name.startswith("<"):
@@ -46,12 +47,12 @@ class Frames:
                 path = os.path.realpath(name)
                 known = path.startswith(self._own) if self._own else False
                 known = known or not path.startswith(self._libraries)
-            self._known[code] = known
+            self.known[code] = known
         return known
 
     def spot(self, frame: Any) -> Spot | None:
         """The innermost user's place at or above `frame`."""
-        known = self._known
+        known = self.known
         while frame is not None:
             code = frame.f_code
             mine = known.get(code)

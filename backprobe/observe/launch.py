@@ -9,18 +9,22 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from ..errors import BackprobeError
-from ..records import BackwardCall
-from .session import Session
+from .session import Session, Settings, Sink
 
 
 def launch(
     script: str,
     args: Sequence[str],
     is_module: bool,
-    sink: Callable[[BackwardCall], None],
+    sink: Sink,
+    settings: Settings,
+    begin: Callable[[Session], None],
     finish: Callable[[BaseException | None], None],
 ) -> int:
-    """Run `script` as ``__main__``; return its exit code. `finish` is called when it ended, with what it raised."""
+    """Run `script` as ``__main__``; return its exit code.
+
+    `begin` is called with the session before the script starts, `finish` when it ended, with what it raised.
+    """
     own: tuple[str, ...] = ()
     if is_module:
         import importlib.util
@@ -38,7 +42,8 @@ def launch(
     else:
         sys.argv[:] = [script, *args]
         sys.path[0] = os.path.dirname(os.path.abspath(script))
-    session = Session(sink, own)
+    session = Session(sink, settings, own)
+    begin(session)
     process = os.getpid()
     error: BaseException | None = None
     code = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,18 +11,160 @@ import torch
 from ..records import BadValues, TensorStat
 
 _norm = torch.linalg.vector_norm
-_FLOATS = frozenset(
+FLOATS = frozenset(
     {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.complex32}
 )
 #: How many positions of bad elements a record names.
 FIRST = 3
+#: Tensors of at most this many elements are measured in batches: the call costs more than the pass.
+SMALL = 4096
+#: Tensors in a batch.
+BATCH = 64
 
 
-def norm_of(tensor: Any) -> float | None:
-    """2-norm of a CPU tensor; ``None`` where it has none (integers, meta, fake or wrapped tensors).
+class Norms:
+    """2-norms of many tensors, cheaply. Slot by slot: ``take`` gives a slot, ``values[slot]`` holds its norm after
+    ``flush``; ``nan`` where it could not be measured (see ``unmeasured``).
 
-    A NaN or Inf in the tensor shows in the result. The converse does not hold: the square can overflow.
+    Small tensors of one shape wait in a batch and are stacked: 0.3 microseconds each, against 2 alone. A batch holds
+    them until it is full, at most ``BATCH * SMALL`` elements a shape. On an accelerator the norms stay there until
+    ``flush``, which reads them with one synchronisation.
+
+    A NaN or Inf in a tensor shows in its norm. The converse does not hold: the square can overflow.
+
+    :param on_bad: called with slot, tensor and what is wrong with it, when that is found (not for an accelerator's).
     """
+
+    def __init__(self, on_bad: Callable[[int, Any, BadValues], None] | None = None) -> None:
+        self._on_bad = on_bad
+        self.values: list[float] = []
+        self.unmeasured: set[int] = set()
+        #: Slots whose tensor really held non-finite elements, and which.
+        self.bad: dict[int, BadValues] = {}
+        self._batches: dict[Any, Any] = {}
+        self._device: list[tuple[int, Any]] = []
+
+    def take(self, tensor: Any) -> int:
+        """A slot for `tensor`, which may be held until the batch is full."""
+        values = self.values
+        slot = len(values)
+        values.append(0.0)
+        key = (tensor.shape, tensor.dtype)
+        batch: tuple[list[Any], list[int]] | None
+        try:
+            batch = self._batches[key]
+        except KeyError:
+            batch = self._batches[key] = ([], []) if _batchable(tensor) else None
+        if batch is None:
+            self.into(slot, tensor)
+        else:
+            batch[0].append(tensor)
+            batch[1].append(slot)
+            if len(batch[0]) >= BATCH:
+                self._run(batch)
+        return slot
+
+    def now(self, tensor: Any) -> int:
+        """A slot for `tensor`, measured before this returns."""
+        slot = len(self.values)
+        self.values.append(0.0)
+        self.into(slot, tensor)
+        return slot
+
+    def into(self, slot: int, tensor: Any) -> None:
+        """Measure `tensor` before this returns, for a slot that there is already."""
+        try:
+            norm = _norm(tensor)
+            if norm.is_cpu:
+                value = self.values[slot] = norm.item()
+                if value - value != 0.0:
+                    self._suspect(slot, tensor)
+            else:
+                self._device.append((slot, norm))
+        except (RuntimeError, NotImplementedError, TypeError):
+            self._odd(slot, tensor)
+
+    def _odd(self, slot: int, tensor: Any) -> None:
+        try:
+            if tensor.layout is torch.sparse_coo:
+                self.into(slot, tensor.coalesce().values())
+                return
+        except (RuntimeError, NotImplementedError, TypeError, AttributeError):
+            pass
+        self.values[slot] = math.nan
+        self.unmeasured.add(slot)
+
+    def _run(self, batch: tuple[list[Any], list[int]]) -> None:
+        tensors, slots = batch
+        values = self.values
+        try:
+            norms = _norm(torch.stack(tensors).flatten(1), dim=1) if tensors[0].dim() else torch.stack(tensors).abs()
+            for at, value in enumerate(norms.tolist()):
+                values[slots[at]] = value
+                if value - value != 0.0:
+                    self._suspect(slots[at], tensors[at])
+        except (RuntimeError, NotImplementedError, TypeError):  # one of them is of another device, layout or class
+            for slot, tensor in zip(slots, tensors, strict=True):
+                self.into(slot, tensor)
+        tensors.clear()
+        slots.clear()
+
+    def batch(self, slots: list[int], tensors: list[Any]) -> None:
+        """Measure `tensors`, all of one shape, for slots that there are already. Empties both lists."""
+        if _batchable(tensors[0]):
+            for at in range(0, len(slots), 4 * BATCH):
+                self._run((tensors[at : at + 4 * BATCH], slots[at : at + 4 * BATCH]))
+        else:
+            for slot, tensor in zip(slots, tensors, strict=True):
+                self.into(slot, tensor)
+        slots.clear()
+        tensors.clear()
+
+    def _suspect(self, slot: int, tensor: Any) -> None:
+        """A norm that is not finite: elements that are not, or a square that overflowed."""
+        found = bad_values(tensor)
+        if found is not None:
+            self.bad[slot] = found
+            if self._on_bad is not None:
+                self._on_bad(slot, tensor, found)
+        else:
+            self.values[slot] = float(_norm(tensor.detach(), dtype=torch.float64 if not tensor.is_complex() else None))
+
+    def flush(self) -> None:
+        """Measure what waits. After this every slot has its value."""
+        for batch in self._batches.values():
+            if batch and batch[0]:
+                self._run(batch)
+        if self._device:
+            waiting, self._device = self._device, []
+            by_device: dict[Any, list[tuple[int, Any]]] = {}
+            for slot, norm in waiting:
+                by_device.setdefault(norm.device, []).append((slot, norm.float()))
+            for group in by_device.values():
+                for (slot, _), value in zip(group, torch.stack([n for _, n in group]).tolist(), strict=True):
+                    self.values[slot] = value
+                    if value - value != 0.0:  # the tensor is gone: its norm tells NaN from Inf, and no more
+                        self.bad[slot] = BadValues(int(value != value), int(value == value), 0, ())
+                        if self._on_bad is not None:
+                            self._on_bad(slot, None, self.bad[slot])
+
+    def clear(self) -> None:
+        """Forget what was measured; slots count from 0 again."""
+        self.values, self.unmeasured, self.bad = [], set(), {}
+
+
+def _batchable(tensor: Any) -> bool:
+    return bool(
+        type(tensor) is torch.Tensor
+        and tensor.is_cpu
+        and tensor.layout is torch.strided
+        and tensor.dtype in FLOATS
+        and 0 < tensor.numel() <= SMALL
+    )
+
+
+def norm_now(tensor: Any) -> float | None:
+    """2-norm read at once; ``None`` where it has none (integers, meta, fake or wrapped tensors)."""
     try:
         return float(_norm(tensor))
     except (RuntimeError, NotImplementedError, TypeError):
@@ -29,11 +172,7 @@ def norm_of(tensor: Any) -> float | None:
 
 
 def is_float(tensor: Any) -> bool:
-    return tensor.dtype in _FLOATS
-
-
-def suspicious(norm: float | None) -> bool:
-    return norm is not None and not math.isfinite(norm)
+    return tensor.dtype in FLOATS
 
 
 def bad_values(tensor: Any) -> BadValues | None:

@@ -1,4 +1,9 @@
-"""Module calls: global forward hooks that note which call is running, and the names of modules."""
+"""Module calls: global forward hooks that note which call is running, and the names of modules and parameters.
+
+N9. A ``Where`` is one per module and call number, made once and met again every step: the op log compares steps by
+    identity, and a name is worked out when somebody reads it, because what a path is called depends on how many
+    outermost modules the script turns out to have.
+"""
 
 from __future__ import annotations
 
@@ -11,35 +16,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from . import private
-from .frames import Frames, Spot
+from ..records import ModuleCall
+from .frames import Frames
 
 #: Wrappers whose own level is left out of paths: (class name, attribute that holds the wrapped module).
 _WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
-
-
-class Call:
-    """A module call that is running or has run. Turned into a ``ModuleCall`` record when a step is kept."""
-
-    __slots__ = ("begin", "call", "class_name", "depth", "end", "outputs", "parent", "path", "root", "spot")
-
-    def __init__(self, root: Root | None, path: str | None, class_name: str, parent: Call | None, begin: int) -> None:
-        self.root, self.path, self.class_name, self.parent = root, path, class_name, parent
-        self.depth: int = parent.depth + 1 if parent else 0
-        self.call = 1
-        self.begin, self.end = begin, -1
-        self.outputs: tuple[tuple[int, ...], ...] = ()
-        self.spot: Spot | None = None
+_ident = threading.get_ident
+_grad_on = torch.is_grad_enabled
 
 
 class Root:
-    """An outermost module: how a script calls it and the paths inside it."""
+    """An outermost module: how a script calls it, and the paths inside it."""
 
     def __init__(self, module: nn.Module, label: str) -> None:
         self.ref = weakref.ref(module)
         self.label = label
         self.class_name = type(module).__name__
         self.paths: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
+        self.has_parameters = False
         self.scan()
 
     def scan(self) -> None:
@@ -47,7 +41,9 @@ class Root:
         if module is None:
             return
         for path, m in module.named_modules():
-            self.paths.setdefault(id(m), (weakref.ref(m), clean_path(module, path)))
+            known = self.paths.get(id(m))
+            if known is None or known[0]() is not m:
+                self.paths[id(m)] = (weakref.ref(m), clean_path(module, path))
         self.has_parameters = any(True for _ in module.parameters())
 
     def path_of(self, module: nn.Module) -> str | None:
@@ -55,22 +51,41 @@ class Root:
         return found[1] if found and found[0]() is module else None
 
 
+class Where:
+    """The n-th call of a module in a step (N9)."""
+
+    __slots__ = ("call", "class_name", "path", "root")
+
+    def __init__(self, root: Root, path: str | None, class_name: str, call: int) -> None:
+        self.root, self.path, self.class_name, self.call = root, path, class_name, call
+
+
+class _Seen:
+    """What is known of one module."""
+
+    __slots__ = ("calls", "count", "quiet", "ref", "root", "step", "wheres")
+
+    def __init__(self, module: nn.Module, root: Root) -> None:
+        self.ref = weakref.ref(module)
+        self.root = root
+        self.wheres: list[Where] = []
+        self.step, self.count = -1, 0
+        #: Calls with gradient mode on, and off.
+        self.calls, self.quiet = 0, 0
+
+
 def clean_path(root: nn.Module, path: str) -> str:
     """`path` without the levels that wrappers such as data parallel add, so that it names the user's own module."""
-    attribute = _WRAPPERS.get(type(root).__name__)
-    if attribute and (path == attribute or path.startswith(attribute + ".")):
-        return path[len(attribute) + 1 :]
+    while (attribute := _WRAPPERS.get(type(root).__name__)) is not None:
+        if path != attribute and not path.startswith(attribute + "."):
+            break
+        path = path[len(attribute) + 1 :]
+        root = getattr(root, attribute)
     return path
 
 
-def unwrap(module: nn.Module) -> nn.Module:
-    while type(module).__name__ in _WRAPPERS:
-        module = getattr(module, _WRAPPERS[type(module).__name__])
-    return module
-
-
-def _modules_in_sight(frame: Any, frames: Frames) -> Iterator[tuple[str, nn.Module]]:
-    """Modules that the user's frames hold: local variables, and attributes of a local ``self``."""
+def modules_in_sight(frame: Any, frames: Frames) -> Iterator[tuple[str, nn.Module]]:
+    """Modules that the user's frames hold: variables, and attributes of a local ``self``."""
     while frame is not None:
         if frames.is_user(frame.f_code):
             local = frame.f_locals
@@ -86,19 +101,33 @@ def _modules_in_sight(frame: Any, frames: Frames) -> Iterator[tuple[str, nn.Modu
 
 
 class ModuleWatch:
-    """Keeps, per thread, the stack of running module calls; lists the calls of the current step."""
+    """Keeps the stack of running module calls on the session's thread, and the trail of a step's calls."""
 
     def __init__(self, frames: Frames, limit: int = 100_000) -> None:
         self._frames = frames
         self._limit = limit
-        self._local = threading.local()
         self._handles: list[Any] = []
-        self._counts: dict[tuple[int, str | None, str], int] = {}
+        self._seen: dict[int, _Seen] = {}
+        #: The same by weak reference: a module is told apart by it after it is gone.
+        self._counts: dict[int, _Seen] = {}
+        self.thread = _ident()
+        self.stack: list[Where] = []
         self.roots: list[Root] = []
-        self.calls: list[Call] = []
+        #: The step's calls in order: a ``Where`` on entering, ``None`` on leaving.
+        self.trail: list[Where | None] = []
+        #: Lines and shapes by position in the trail, in careful steps.
+        self.details: dict[int, list[Any]] = {}
+        self.open: list[int] = []
+        self.step = 0
+        self.careful = True
+        self.keep_trail = True
+        #: Called when an outermost module is about to run.
+        self.on_outermost: Any = None
+        self.other_threads = 0
         self.dropped = 0
 
     def start(self) -> None:
+        self.thread = _ident()
         self._handles = [
             nn.modules.module.register_module_forward_pre_hook(self._enter),
             nn.modules.module.register_module_forward_hook(self._leave, always_call=True),
@@ -107,85 +136,173 @@ class ModuleWatch:
     def stop(self) -> None:
         while self._handles:
             self._handles.pop().remove()
+        self.stack.clear()
 
-    def add_root(self, module: nn.Module, label: str) -> Root:
-        for root in self.roots:
-            if root.ref() is module:
-                return root
-        # A module that holds an earlier root takes its place (``model.encoder(x)`` before ``model(x)``).
-        root = Root(module, label)
-        self.roots.append(root)
-        return root
+    def new_step(self, step: int) -> None:
+        self.step = step
+        self.trail = []
+        self.details = {}
+        self.open = []
 
-    @property
-    def current(self) -> Call | None:
-        stack = getattr(self._local, "stack", None)
-        return stack[-1] if stack else None
+    def _enter(self, module: nn.Module, args: Any) -> None:
+        if _ident() != self.thread:
+            self.other_threads += 1
+            return
+        stack = self.stack
+        if not stack and self.on_outermost is not None:
+            self.on_outermost()
+        seen = self._seen.get(id(module))
+        if seen is None or seen.ref() is not module:
+            seen = self._meet(module)
+        if seen.step != self.step:
+            seen.step, seen.count = self.step, 0
+        n = seen.count
+        seen.count = n + 1
+        if _grad_on():
+            seen.calls += 1
+        else:
+            seen.quiet += 1
+        wheres = seen.wheres
+        where = wheres[n] if n < len(wheres) else self._where(module, seen, n)
+        stack.append(where)
+        if self.keep_trail:
+            trail = self.trail
+            if self.careful:
+                self.open.append(len(trail))
+                self.details[len(trail)] = [self._frames.spot(sys._getframe(1)), (), _grad_on()]
+            if len(trail) < self._limit:
+                trail.append(where)
+            else:
+                self.dropped += 1
 
-    def new_step(self) -> None:
-        self.calls = []
-        self._counts = {}
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        stack = self.stack
+        if not stack or _ident() != self.thread:
+            return
+        stack.pop()
+        if self.keep_trail:
+            if len(self.trail) < self._limit:
+                self.trail.append(None)
+            if self.careful and self.open:
+                at = self.open.pop()
+                if at in self.details:
+                    self.details[at][1] = output_shapes(output)
+
+    def _meet(self, module: nn.Module) -> _Seen:
+        root = None
+        if self.stack:
+            root = self.stack[-1].root
+            if root.path_of(module) is None:
+                root.scan()
+            if root.path_of(module) is None:
+                root = next((r for r in self.roots if r.path_of(module) is not None), root)
+        else:
+            root = self._find_root(module)
+        seen = self._seen[id(module)] = _Seen(module, root)
+        self._counts[id(seen.ref)] = seen
+        if len(self._seen) > self._limit:
+            self._seen = {k: s for k, s in self._seen.items() if s.ref() is not None}
+        return seen
 
     def _find_root(self, module: nn.Module) -> Root:
         for root in self.roots:
-            if root.path_of(module) is not None and root.ref() is not None:
+            if root.ref() is not None and root.path_of(module) is not None:
                 return root
-        label, holder = "", module
-        size = -1
-        for name, candidate in _modules_in_sight(sys._getframe(3), self._frames):
+        label, holder, size = "", module, 0
+        for name, candidate in modules_in_sight(sys._getframe(3), self._frames):
             members = list(candidate.modules())
             if len(members) > size and any(m is module for m in members):
                 label, holder, size = name, candidate, len(members)
         return self.add_root(holder, label)
 
-    def _enter(self, module: nn.Module, args: Any) -> None:
-        try:
-            stack = self._local.stack
-        except AttributeError:
-            stack = self._local.stack = []
-        parent = stack[-1] if stack else None
-        root = parent.root if parent is not None else None
-        path = root.path_of(module) if root is not None else None
-        if path is None:
-            if parent is None or root is None:
-                root = self._find_root(module)
-                path = root.path_of(module)
-            else:
-                root.scan()
-                path = root.path_of(module)
-        call = Call(root, path, type(module).__name__, parent, private.next_sequence_nr())
-        key = (id(root), path, call.class_name)
-        call.call = self._counts[key] = self._counts.get(key, 0) + 1
-        call.spot = self._frames.spot(sys._getframe(2))
-        if len(self.calls) < self._limit:
-            self.calls.append(call)
-        else:
-            self.dropped += 1
-        stack.append(call)
+    def add_root(self, module: nn.Module, label: str) -> Root:
+        for root in self.roots:
+            if root.ref() is module:
+                root.label = root.label or label
+                return root
+        root = Root(module, label)
+        # A module that holds an earlier root takes its place (``model.encoder(x)`` before ``model(x)``).
+        self.roots = [r for r in self.roots if (m := r.ref()) is None or root.path_of(m) is None]
+        self.roots.append(root)
+        for seen in self._seen.values():
+            m = seen.ref()
+            path = root.path_of(m) if m is not None else None
+            if path is not None:
+                seen.root = root
+                for where in seen.wheres:
+                    where.root, where.path = root, path
+        return root
 
-    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        stack = getattr(self._local, "stack", None)
-        if not stack:
-            return
-        call = stack.pop()
-        call.end = private.next_sequence_nr()
-        if isinstance(output, torch.Tensor):
-            call.outputs = (tuple(output.shape),)
-        elif isinstance(output, (tuple, list)):
-            call.outputs = tuple(tuple(o.shape) for o in output if isinstance(o, torch.Tensor))
+    def _where(self, module: nn.Module, seen: _Seen, n: int) -> Where:
+        if n >= self._limit:
+            return seen.wheres[-1]
+        where = Where(seen.root, seen.root.path_of(module), type(module).__name__, n + 1)
+        seen.wheres.append(where)
+        return where
 
-    def module_name(self, call: Call | None) -> str | None:
-        """Path of `call` as findings spell it: bare with one root that has parameters, else after the root's label."""
-        if call is None:
+    @property
+    def naming(self) -> int:
+        """Changes when names may: the number of outermost modules that have parameters."""
+        return sum(r.has_parameters for r in self.roots)
+
+    def name_of(self, where: Where | None) -> str | None:
+        """The path as findings spell it: bare with one root that has parameters, else after the root's label."""
+        if where is None:
             return ""
-        while call.path is None and call.parent is not None:
-            call = call.parent
-        if call.root is None or call.path is None:
+        if where.path is None:
             return None
-        return self.full_name(call.root, call.path)
+        return self.full_name(where.root, where.path)
 
     def full_name(self, root: Root, path: str) -> str:
-        several = sum(r.has_parameters for r in self.roots) > 1
-        if root.has_parameters and not several:
+        if self.naming <= 1 and (root.has_parameters or not self.naming):
             return path
         return f"{root.label}.{path}".strip(".") if root.label else path
+
+    def counts(self, ref: weakref.ref[nn.Module] | None) -> tuple[int, int]:
+        """Calls with gradient mode on, and off, of the module that `ref` refers to, or did."""
+        seen = self._counts.get(id(ref)) if ref is not None else None
+        return (seen.calls, seen.quiet) if seen is not None and seen.ref is ref else (0, 0)
+
+    def calls_of(self, trail: list[Where | None], details: dict[int, list[Any]]) -> tuple[ModuleCall, ...]:
+        """Records of a trail. Lines and shapes are those of the last careful step with the same trail."""
+        calls: list[ModuleCall] = []
+        stack: list[int] = []
+        for at, where in enumerate(trail):
+            if where is None:
+                if stack:
+                    stack.pop()
+                continue
+            spot, shapes, grad = details.get(at, (None, (), True))
+            parent = stack[-1] if stack else -1
+            calls.append(
+                ModuleCall(
+                    len(calls),
+                    self.name_of(where) or "",
+                    where.class_name,
+                    where.call,
+                    len(stack),
+                    parent,
+                    self._frames.site(spot),
+                    shapes,
+                    grad,
+                )
+            )
+            stack.append(len(calls) - 1)
+        return tuple(calls)
+
+
+def output_shapes(output: Any, limit: int = 32) -> tuple[tuple[int, ...], ...]:
+    """Shapes of the tensors in a module's output, nested ones too, the first `limit` of them."""
+    found: list[tuple[int, ...]] = []
+    stack = [output]
+    while stack and len(found) < limit:
+        value = stack.pop()
+        if isinstance(value, torch.Tensor):
+            found.append(tuple(value.shape))
+        elif isinstance(value, (tuple, list)):
+            stack.extend(reversed(value))
+        elif isinstance(value, dict):
+            stack.extend(reversed(list(value.values())))
+        elif hasattr(value, "__dataclass_fields__"):
+            stack.extend(reversed([getattr(value, name, None) for name in value.__dataclass_fields__]))
+    return tuple(found)

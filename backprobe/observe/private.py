@@ -18,6 +18,11 @@ def sequence_nr(node: Any) -> int:
     return int(node._sequence_nr())
 
 
+def mode_depth() -> int:
+    """Number of torch function modes on this thread's stack."""
+    return int(torch._C._len_torch_function_stack())
+
+
 def saved_tensor_hooks_on() -> bool:
     """Whether a pair of saved-tensor hooks is in force on this thread."""
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
@@ -47,3 +52,22 @@ def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
             if isinstance(value, torch.Tensor):
                 found.append((name, value))
     return found
+
+
+def hands_off(tensor: torch.Tensor) -> bool:
+    """Whether reading `tensor`'s values here would disturb or mislead: inside a ``torch.func`` transform, under a
+    dispatch mode of the user's, in a CUDA graph capture, or on the meta device."""
+    return bool(
+        torch._C._functorch.maybe_current_level() is not None
+        or torch._C._len_torch_dispatch_stack() > 0
+        or (not tensor.is_cpu and (tensor.is_meta or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())))
+    )
+
+
+#: Whether a tensor belongs to a ``torch.func`` transform, also one that is over.
+is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+
+
+def in_mode() -> bool:
+    """Whether a dispatch mode of the user's is on."""
+    return bool(torch._C._len_torch_dispatch_stack() > 0)

@@ -3,183 +3,460 @@
 from __future__ import annotations
 
 import inspect
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 
-from ..records import ACCUMULATE_SEQ, BackwardCall, GradStat, Node, NodeRun
-from .backward import Graph, Keeper, Watch, describe, node_of, raised_record, root_record
-from .eye import Eye, op_name
+from ..graph.plan import needed_for, running_node
+from ..packed import Packed, Signature, unpack
+from ..records import ACCUMULATE_SEQ, Cut, Parameter, Raised, Step, Unseen
+from . import private
+from .backward import Hooks, Program, Watch, as_list, describe, node_of, root_record
+from .eye import Eye
 from .frames import Frames
+from .graphs import Keeper, Plans, walk
+from .leaves import Leaf, Leaves
 from .measure import dtype_name
-from .modules import ModuleWatch, clean_path
+from .modules import ModuleWatch
+from .raw import LiveLayout, Recorded
+from .steps import StepWatch
 
 _ROOTS = {"Tensor.backward": "self", "autograd.backward": "tensors", "autograd.grad": "outputs"}
+_clock = time.perf_counter
+#: Microseconds that the eye spends on an op, measured once on a laptop: for the progress line only.
+_EYE_COST = 2.5e-6
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to record.
+
+    :ivar level: ``watch`` (parameters and steps), ``trace`` (every node) or ``explain`` (all looked at at once).
+    :ivar every: record nodes in each N-th step; the others are watched.
+    :ivar first, last: record nodes in these steps only, counted from 0; ``last`` is not included, ``None`` is no end.
+    :ivar careful: steps at the start that are looked at closely, and after trouble.
+    """
+
+    level: str = "trace"
+    every: int = 1
+    first: int = 0
+    last: int | None = None
+    careful: int = 3
+
+    def traced(self, step: int) -> bool:
+        if self.level == "watch" or step < self.first or (self.last is not None and step >= self.last):
+            return False
+        return (step - self.first) % self.every == 0
+
+
+class Sink(Protocol):
+    """Who wants to know. Called in the thread that trains."""
+
+    def backward(self, recorded: Recorded) -> None: ...
+    def step(self, step: Step, session: Session) -> None: ...
 
 
 class Session:
-    """Watches from ``start`` to ``stop``. What it saw goes to `sink`, one ``BackwardCall`` at a time.
+    """Watches from ``start`` to ``stop``. What it saw goes to `sink`.
 
-    :param sink: called with each record in the thread that ran the backward.
     :param own: folders whose code is the user's though it is installed.
     """
 
-    def __init__(self, sink: Callable[[BackwardCall], None], own: tuple[str, ...] = ()) -> None:
-        self._sink = sink
+    def __init__(self, sink: Sink, settings: Settings | None = None, own: tuple[str, ...] = ()) -> None:
+        self.sink = sink
+        self.settings = settings or Settings()
         self.frames = Frames(own)
         self.modules = ModuleWatch(self.frames)
-        kinds = {
-            torch.Tensor.backward: "Tensor.backward",
-            torch.autograd.backward: "autograd.backward",
-            torch.autograd.grad: "autograd.grad",
+        special: dict[Any, Callable[..., Any]] = {
+            function: self._entry_point(function, kind)
+            for function, kind in (
+                (torch.Tensor.backward, "Tensor.backward"),
+                (torch.autograd.backward, "autograd.backward"),
+                (torch.autograd.grad, "autograd.grad"),
+            )
         }
-        self.eye = Eye(self.frames, self.modules, {f: self._entry_point(f, kind) for f, kind in kinds.items()})
+        special[torch.Tensor.register_hook] = self._register_hook
+        self.eye = Eye(self.frames, self.modules, special)
+        self.leaves = Leaves(self.modules, self.frames)
+        self.steps = StepWatch(lambda p: self.leaves.name(self.leaves.get(p)), self._step_over)
+        self.modules.on_outermost = self._forward_begins
         self.keeper = Keeper()
         self.calls = 0
-        self.step = 0
+        self.compiled = 0
+        self.unobserved = 0
+        self.max_nodes = 0
+        self.watching = 0.0
+        self._plans = Plans()
+        self._hooks = Hooks()
+        self._layouts: list[LiveLayout] = []
+        self._layout_count = 0
         self._changed: set[int] = set()
+        self._inside: list[int] = []
+        self._pushed = 0
+        self._careful_until = self.settings.careful
+        self._leaf_slots: dict[int, tuple[Signature, list[tuple[Leaf, int | None]]]] = {}
+        self._pid, self._thread = os.getpid(), threading.get_ident()
         self._attached = False
+        self.begin = _clock()
 
     def start(self) -> None:
+        self.begin = _clock()
+        self._pid, self._thread = os.getpid(), threading.get_ident()
+        self.resume()
+
+    def resume(self) -> None:
+        """Attach. Does nothing where it is attached already."""
+        if self._attached:
+            return
         self.modules.start()
+        self.steps.start()
+        self._set_detail()
         self.eye.__enter__()
         self._attached = True
 
-    def stop(self) -> None:
+    def pause(self) -> None:
+        """Detach, and keep what is known for ``resume``."""
         if not self._attached:
             return
         self._attached = False
         self.eye.__exit__(None, None, None)
+        self.eye.flush()
+        self.steps.pause()
         self.modules.stop()
+
+    def stop(self) -> None:
+        """Detach for good: the last step is over, and nothing of the graph is held any longer."""
+        self.pause()
+        self.steps.stop()
         self.keeper.release(everything=True)
+
+    # Steps
+
+    def _set_detail(self) -> None:
+        step, settings = self.steps.index, self.settings
+        traced = settings.traced(step)
+        careful = traced and (settings.level == "explain" or step < self._careful_until)
+        self.eye.noting, self.eye.careful = traced, careful
+        if traced:
+            self.eye.last = private.next_sequence_nr()
+        self.modules.careful, self.modules.keep_trail = careful, traced
+
+    def _forward_begins(self) -> None:
+        if self.steps.stepped:
+            self.steps.finish()
+
+    def _step_over(self, step: Step) -> None:
+        self.sink.step(step, self)
+        self.eye.log.trim()
+        self.modules.new_step(self.steps.index)
+        self._set_detail()
+
+    @property
+    def cost(self) -> float:
+        """Seconds spent on watching so far, estimated: measured in hooks and walks, counted in the eye."""
+        return self.watching + (len(self.eye.log.ends) + self.eye.log.added) * _EYE_COST + self.steps.spent
+
+    # Backward calls
 
     def _entry_point(self, function: Any, kind: str) -> Callable[..., Any]:
         signature = inspect.signature(function)
 
         def call(func: Any, args: Any, kwargs: Any) -> Any:
+            if not self._attached or os.getpid() != self._pid:
+                return func(*args, **kwargs)
             return self._backward(func, args, kwargs, kind, signature)
 
         return call
 
+    def _register_hook(self, func: Any, args: Any, kwargs: Any) -> Any:
+        tensor = args[0] if args else kwargs.get("self")
+        if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
+            self._changed.add(tensor.grad_fn._sequence_nr())
+            if len(self._changed) > 100_000:
+                self._changed.clear()
+        return func(*args, **kwargs)
+
     def _backward(self, func: Any, args: Any, kwargs: Any, kind: str, signature: inspect.Signature) -> Any:
+        begin = _clock()
         self.keeper.release()
         try:
             arguments = dict(signature.bind(*args, **kwargs).arguments)
         except TypeError:  # wrong use: torch says so
             return func(*args, **kwargs)
-        roots = arguments.pop(_ROOTS[kind])
-        roots = list(roots) if isinstance(roots, (tuple, list)) else [roots]
-        nodes = []
-        for root in roots:
-            try:
-                nodes.append(node_of(root))
-            except (AttributeError, RuntimeError, TypeError):
-                nodes.append(None)
-        graph = Graph(nodes)
-        watch = Watch(graph, nodes, frozenset(self._changed))
-        index = self.calls
+        nested = bool(self._inside)
+        if self.steps.stepped and not nested:
+            self.steps.finish()
+        if not self.eye.noting:
+            return self._watch_only(func, args, kwargs, kind, arguments, nested)
+        roots = as_list(arguments.pop(_ROOTS[kind]))
+        starts = [_safe_node(root) for root in roots]
+        nodes, seqs, plan = walk(starts, self._plans)
+        leaves = [(i, nodes[i].variable) for i in plan.leaves]
+        if not nested and not self.steps.accumulates([v for _, v in leaves]):
+            self.steps.finish()
+        self.eye.flush()
+        needed = self._needed(kind, arguments, nodes, plan)
+        before = {nodes.index(n, 0, len(starts)) for n in starts if n is not None}
+        before.update(i for i, v in leaves if v._backward_hooks or getattr(v, "_post_accumulate_grad_hooks", None))
+        if self._changed:
+            before.update(i for i, seq in enumerate(seqs) if seq in self._changed)
+        here = threading.get_ident() == self.eye.thread
+        live = self._live(plan, seqs, leaves, needed)
+        watch = Watch(
+            nodes,
+            plan,
+            before,
+            self._hooks,
+            self.eye.careful,
+            live.program,
+            bool(arguments.get("create_graph")),
+            self._push if here else None,
+            self._pop if here else None,
+        )
+        index, step = self.calls, self.steps.index
         self.calls += 1
         site = self.frames.site(self.frames.spot(sys._getframe(3)))
-        tensors = [r for r in roots if isinstance(r, torch.Tensor)]
-        number = {n: i for i, n in enumerate(graph.nodes[: len(nodes)])}
-        root_records = tuple(root_record(r, number.get(n)) for r, n in zip(roots, nodes, strict=True))
-        described = {name: describe(value) for name, value in arguments.items()}
+        self._inside.append(index)
+        depth, pushed = private.mode_depth(), self._pushed
         watch.start()
-        begin = time.perf_counter()
+        start = _clock()
         raised = None
         try:
             result = func(*args, **kwargs)
         except BaseException as error:
-            raised = raised_record(watch, error)
+            node, certain = running_node(plan, seqs, watch.order, needed)
+            raised = Raised(type(error).__name__, str(error), node, certain)
             raise
         finally:
-            seconds = time.perf_counter() - begin
+            end = _clock()
+            self._pushed = pushed  # the engine gives each node the modes back that were on when it was called,
+            while private.mode_depth() > depth:  # but not where a hook of ours was the last thing that it ran
+                self.eye.__exit__(None, None, None)
             watch.stop()
-            watch.settle()
-            runs = self._runs(watch)
-            self.keeper.keep(graph.nodes, tensors)
-            self._sink(
-                BackwardCall(
-                    index,
-                    self.step,
-                    kind,
-                    described,
-                    root_records,
-                    site,
-                    seconds,
-                    raised,
-                    runs,
-                    tuple(watch.bad_nodes),
-                    tuple(self.eye.bad_ops.values()),
-                )
+            self._inside.pop()
+            number = {n: i for i, n in enumerate(nodes[: len(starts)])}
+            recorded = self._recorded(watch, live, seqs)
+            recorded.index, recorded.step, recorded.kind, recorded.site = index, step, kind, site
+            recorded.arguments = {name: describe(value) for name, value in arguments.items()}
+            recorded.roots = tuple(
+                root_record(r, None if n is None else number.get(n)) for r, n in zip(roots, starts, strict=True)
             )
+            recorded.seconds, recorded.raised = end - start - watch.watching, raised
+            recorded.inside = self._inside[-1] if nested else None
+            self.keeper.keep(nodes, [r for r in roots if isinstance(r, torch.Tensor)])
+            self._account(recorded, nested)
+            spent = (start - begin) + watch.watching + (_clock() - end)
+            self.watching += spent
+            self.steps.watching += spent
+            self.sink.backward(recorded)
+            self.eye.last = private.next_sequence_nr()
         return result
 
-    def _runs(self, watch: Watch) -> tuple[NodeRun, ...]:
-        graph = watch.graph
-        order = {node: at for at, node in enumerate(watch.order)}
-        incoming: list[dict[int, GradStat]] = [{} for _ in range(len(graph))]
-        outgoing: list[list[GradStat | None]] = []
-        for i, row in enumerate(graph.edges):
-            out: list[GradStat | None] = []
-            for k, edge in enumerate(row):
-                seen = watch.made.get((i, k))
-                stat = None
-                if seen is not None:
-                    stat = GradStat(tuple(seen[0]), dtype_name(seen[1]), seen[2], watch.bad.get((i, k)))
-                out.append(stat)
-                if edge is not None and stat is not None:
-                    incoming[edge[0]][edge[1]] = stat
-            outgoing.append(out)
-        for (i, k), seen in watch.came.items():
-            incoming[i][k] = GradStat(tuple(seen[0]), dtype_name(seen[1]), seen[2])
-        runs = []
-        for i in range(len(graph)):
-            came = incoming[i]
-            at = order.get(i)
-            runs.append(
-                NodeRun(
-                    self._node(graph, i),
-                    at,
-                    watch.seconds[at] if at is not None else None,
-                    tuple(came.get(k) for k in range(max(came, default=-1) + 1)),
-                    tuple(outgoing[i]),
-                )
-            )
-        return tuple(runs)
+    def _watch_only(self, func: Any, args: Any, kwargs: Any, kind: str, arguments: Any, nested: bool) -> Any:
+        """At the level ``watch``: the call's root and time, no nodes."""
+        self.unobserved += 1
+        result = func(*args, **kwargs)
+        if not nested:
+            self.steps.backwards.append(self.calls)
+            for root in as_list(arguments[_ROOTS[kind]]):
+                if isinstance(root, torch.Tensor) and root.numel() == 1 and root.is_cpu:
+                    self.steps.loss = root_record(root, None).value
+        self.calls += 1
+        return result
 
-    def _node(self, graph: Graph, i: int) -> Node:
-        seq, name = graph.seqs[i], graph.names[i]
-        if seq == ACCUMULATE_SEQ:
-            return Node(i, name, seq, None, 1, None, "", self._parameter(graph.nodes[i]), graph.edges[i])
-        entry = self.eye.log.find(seq)
-        if entry is None:
-            return Node(i, name, seq, None, 1, None, "", None, graph.edges[i])
-        spot, func, call = entry
-        return Node(
-            i,
-            name,
-            seq,
-            self.modules.module_name(call),
-            call.call if call else 1,
-            self.frames.site(spot),
-            op_name(func) if func is not None else "",
-            None,
-            graph.edges[i],
+    def _push(self, *_: Any) -> None:
+        self.eye.__enter__()
+        self._pushed += 1
+        self.eye.last = private.next_sequence_nr()
+
+    def _pop(self, *_: Any) -> None:
+        if self._pushed:
+            self._pushed -= 1
+            self.eye.__exit__(None, None, None)
+
+    def _needed(self, kind: str, arguments: dict[str, Any], nodes: list[Any], plan: Any) -> frozenset[int] | None:
+        inputs = arguments.get("inputs")
+        if inputs is None:
+            return None
+        number = {n: i for i, n in enumerate(nodes)}
+        wanted = [number[n] for n in (_safe_node(i) for i in as_list(inputs)) if n in number]
+        return frozenset(needed_for(plan, wanted, kind != "autograd.grad"))
+
+    def _recorded(self, watch: Watch, live: LiveLayout, seqs: list[int]) -> Recorded:
+        raw = watch.raw()
+        signature = live.signature
+        if raw is not None or signature is None:
+            assert raw is not None
+            order, out, came = raw
+            signature = Signature(
+                tuple(int(i) for i in order),
+                tuple((int(i), k, s, tuple(shape), dtype_name(dtype)) for i, k, s, shape, dtype in out),
+                tuple((int(i), k, s, tuple(shape), dtype_name(dtype)) for i, k, s, shape, dtype in came),
+            )
+            if not self.eye.careful:
+                live.signature = signature
+                live.program = Program(order, out, came, live.plan)
+        norms = watch.norms
+        bad_seen, self.eye.bad = tuple(self.eye.bad), []
+        return Recorded(
+            *(0, 0, "", {}, (), None, 0.0, None),
+            live=live,
+            signature=signature,
+            norms=norms.values,
+            times=watch.seconds,
+            unmeasured=frozenset(norms.unmeasured),
+            bad=norms.bad,
+            bad_nodes=tuple(watch.bad_nodes),
+            bad_seen=bad_seen,
+            base=lowest(seqs)[0],
+            inside=None,
+            modules=self.modules,
+            leaves=self.leaves,
+            frames=self.frames,
         )
 
-    def _parameter(self, node: Any) -> str | None:
-        variable = getattr(node, "variable", None)
-        if variable is None:
-            return None
-        for root in self.modules.roots:
-            module = root.ref()
-            if module is None:
-                continue
-            for name, p in module.named_parameters(remove_duplicate=False):
-                if p is variable:
-                    return self.modules.full_name(root, clean_path(module, name))
+    def _live(self, plan: Any, seqs: list[int], leaves: Any, needed: Any) -> LiveLayout:
+        base, top = lowest(seqs)
+        ends, entries = self.eye.log.slice(base, top)
+        # A plain tensor that needs a gradient may be new every step (an adversarial input): any will do in its place.
+        ids = [id(v) if v.__class__ is not torch.Tensor else 0 for _, v in leaves]
+        for at, live in enumerate(self._layouts):
+            if live.fits(plan, seqs, base, entries, ids, needed):
+                if at:
+                    self._layouts.insert(0, self._layouts.pop(at))
+                return live
+        self.compiled += any(n.startswith("CompiledFunction") for n in plan.names)
+        named = {i: self.leaves.get(v) for i, v in leaves}
+        live = LiveLayout(plan, seqs, base, ends, entries, ids, needed, named, self._layout_count)
+        self._layout_count += 1
+        self._layouts.insert(0, live)
+        del self._layouts[16:]
+        return live
+
+    def _account(self, recorded: Recorded, nested: bool) -> None:
+        """What a call means for the step, for the parameters, and for how closely to look at the next."""
+        trouble = recorded.trouble
+        if not nested:
+            self.steps.backwards.append(recorded.index)
+            for root in recorded.roots:
+                if root.value is not None and recorded.kind != "autograd.grad":
+                    self.steps.loss = root.value
+        eye = self.eye
+        if trouble:
+            if recorded.step + 1 >= self._careful_until and len(eye.bad) < eye.bad_limit:
+                self._careful_until = recorded.step + 2
+        elif recorded.bad_seen:
+            for seen in recorded.bad_seen:
+                key = seen.entry[:3]
+                eye.tolerated[key] = eye.tolerated.get(key, 0) + 1
+        norms, live = recorded.norms, recorded.live
+        if recorded.raised is None and live.settled:  # every leaf has had a gradient: nothing to look up
+            for leaf in live.named.values():
+                leaf.reached += 1
+        else:
+            reached = self._slots_of(recorded)
+            for leaf, slot in reached:
+                leaf.reached += 1
+                leaf.alive = leaf.alive or slot is None or norms[slot] != 0.0
+            live.settled = len(reached) == len(live.named) and all(leaf.alive for leaf, _ in reached)
+        if recorded.step < 3 or not recorded.index % 64:
+            self.leaves.refresh()
+        self.max_nodes = max(self.max_nodes, len(live.seqs))
+
+    def _slots_of(self, recorded: Recorded) -> list[tuple[Leaf, int | None]]:
+        """Each leaf that got a gradient, with the slot of its norm. Worked out once for a signature, by
+        unpacking a call whose norms are the numbers of their slots."""
+        live = recorded.live
+        known = self._leaf_slots.get(live.index)
+        if known is not None and known[0] is recorded.signature:
+            return known[1]
+        numbers = [float(i) for i in range(len(recorded.norms))]
+        runs = unpack(
+            Packed(
+                live.layout(self.modules, self.leaves, self.frames),
+                recorded.signature,
+                numbers,
+                recorded.times,
+                recorded.unmeasured,
+                {},
+                recorded.raised is not None,
+            )
+        )
+        found: list[tuple[Leaf, int | None]] = []
+        for i, leaf in live.named.items():
+            came = runs[i].grad_outputs
+            if came and came[0] is not None:
+                norm = came[0].norm
+                found.append((leaf, None if norm is None else int(norm)))
+        if len(self._leaf_slots) > 64:
+            self._leaf_slots.clear()
+        self._leaf_slots[live.index] = (recorded.signature, found)
+        return found
+
+    # What is known at the end
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What became of every parameter of every outermost module."""
+        return self.leaves.parameters(self.steps.held if self.steps.ever_stepped else None)
+
+    def cuts(self) -> tuple[Cut, ...]:
+        """Ops that lost a gradient's path, those with a tensor for a result first."""
+        found = []
+        for cut in sorted(self.eye.cuts.values(), key=lambda c: not c.tensor_out):
+            names = [self.leaves.name(leaf) for n in cut.leaves if (leaf := self.leaves.of_id(n)) is not None]
+            found.append(
+                Cut(
+                    cut.op, self.frames.site(cut.spot), self.modules.name_of(cut.where), tuple(sorted(names)), cut.count
+                )
+            )
+        return tuple(found)
+
+    def unseen(self) -> tuple[Unseen, ...]:
+        """What was not observed, counted."""
+        found = []
+        if self.compiled:
+            found.append(Unseen("compiled regions", self.compiled, "each shows as one node; its inside was not seen"))
+        if self.modules.other_threads:
+            found.append(
+                Unseen(
+                    "module calls in other threads",
+                    self.modules.other_threads,
+                    "only the thread that started backprobe is watched",
+                )
+            )
+        if self.eye.log.dropped:
+            found.append(Unseen("ops", self.eye.log.dropped, "older than the op log reaches: their nodes have no line"))
+        if self.eye.unchecked:
+            found.append(
+                Unseen(
+                    "forward results",
+                    self.eye.unchecked,
+                    "not checked for NaN and Inf: a tensor subclass or a transform",
+                )
+            )
+        owners = {id(leaf.owner): leaf.owner for leaf in self.leaves.reached()}
+        around = sum(self.modules.counts(owner) == (0, 0) for owner in owners.values() if owner is not None)
+        if around:
+            found.append(
+                Unseen("modules", around, "got gradients, but were not called as modules: their own calls are not seen")
+            )
+        return tuple(found)
+
+
+def lowest(seqs: list[int]) -> tuple[int, int]:
+    """The lowest and the highest sequence number of the nodes that have one of their own."""
+    own = [s for s in seqs if s != ACCUMULATE_SEQ]
+    return (min(own), max(own)) if own else (0, 0)
+
+
+def _safe_node(root: Any) -> Any:
+    try:
+        return node_of(root)
+    except (AttributeError, RuntimeError, TypeError):
         return None

@@ -1,0 +1,182 @@
+"""Gradients that shrink or grow layer by layer, and the line that multiplies them.
+
+What is compared is the norm of the gradient at the output of each layer that has a weight, from the loss backwards.
+The bounds are for a trend over layers, not for one small layer: a factor at each of them, nearly all in one direction,
+and several orders of magnitude in all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from ..graph.plan import VIEW_NODES
+from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
+from .words import few, number
+
+if TYPE_CHECKING:
+    from ..trace import Trace
+
+#: First layer's gradient against the last one's.
+VANISHED, EXPLODED = 1e-5, 1e4
+#: Geometric mean of the factor at each layer.
+SHRINKS, GROWS = 0.5, 1.5
+#: Layers that a trend needs, and the share of them that must follow it.
+LAYERS, SHARE = 5, 0.75
+#: Nodes that may stand between a layer and its weight.
+_PASS = VIEW_NODES | {"ToCopyBackward0"}
+
+
+class _Layer:
+    def __init__(self, run: NodeRun, parameter: str, norm: float) -> None:
+        self.run, self.parameter, self.norm = run, parameter, norm
+
+
+def growth(trace: Trace) -> list[Finding]:
+    """At most one finding: what the first calls that show a trend all agree on."""
+    big = {p.name for p in trace.parameters if len(p.shape) >= 2}
+    seen: dict[str, tuple[BackwardCall, list[_Layer]]] = {}
+    looked = 0
+    for call in trace.backwards:
+        if call.raised is not None or call.inside is not None or any(r.bad for r in call.roots) or not len(call.nodes):
+            continue
+        kinds = {}
+        for layers in _chains(call, big):
+            kind = _trend(layers)
+            if kind is not None:
+                kinds[kind] = (call, layers)
+        looked += 1
+        seen = kinds if looked == 1 else {k: v for k, v in seen.items() if k in kinds}
+        if not seen or looked == 3:
+            break
+    return [_finding(kind, call, layers) for kind, (call, layers) in seen.items()]
+
+
+def _chains(call: BackwardCall, big: set[str]) -> Iterator[list[_Layer]]:
+    """Layers in forward order, each weight once; and every weight that is used many times, use by use."""
+    uses: dict[str, list[_Layer]] = {}
+    for run in call.nodes:
+        if run.name in _PASS:
+            continue
+        norm = next((g.norm for g in run.grad_outputs if g is not None and g.norm is not None), None)
+        if norm is None or not norm or not math.isfinite(norm):
+            continue
+        for edge in run.node.edges:
+            name = _leaf_of(call, edge)
+            if name in big:
+                uses.setdefault(name, []).append(_Layer(run, name, norm))
+    for layers in uses.values():
+        layers.sort(key=lambda layer: layer.run.node.seq)
+    yield sorted((layers[0] for layers in uses.values() if len(layers) == 1), key=lambda layer: layer.run.node.seq)
+    for layers in uses.values():
+        if len(layers) >= 2 * LAYERS:
+            yield layers
+
+
+def _leaf_of(call: BackwardCall, edge: tuple[int, int] | None) -> str:
+    """The parameter at the end of `edge`, directly or behind nodes that reshape or cast."""
+    while edge is not None:
+        child = call.nodes[edge[0]]
+        if child.name not in _PASS:
+            return child.parameter or ""
+        edge = child.node.edges[0] if child.node.edges else None
+    return ""
+
+
+def _trend(layers: Sequence[_Layer]) -> str | None:
+    if len(layers) < LAYERS:
+        return None
+    first, last, count = layers[0].norm, layers[-1].norm, len(layers) - 1
+    ratio = first / last
+    factor = ratio ** (1 / count)
+    shrinking = sum(a.norm < b.norm for a, b in pairwise(layers)) / count
+    repeated = layers[0].parameter == layers[-1].parameter
+    if ratio < VANISHED and factor < SHRINKS and shrinking >= SHARE and not repeated:
+        return "vanishing-gradient"
+    if ratio > EXPLODED and (factor > GROWS or repeated) and shrinking <= 1 - SHARE:
+        return "exploding-gradient"
+    return None
+
+
+def _finding(kind: str, call: BackwardCall, layers: list[_Layer]) -> Finding:
+    vanishing = kind == "vanishing-gradient"
+    first, last = layers[0].norm, layers[-1].norm
+    factor = (first / last) ** (1 / (len(layers) - 1))
+    culprit, share = _multiplier(call, layers, vanishing)
+    repeated = layers[0].parameter == layers[-1].parameter
+    if repeated:
+        hit, names = layers, [layers[0].parameter]
+    else:
+        hit = [la for la in layers if (la.norm < 1e-3 * last if vanishing else la.norm > 1e3 * last)]
+        names = [la.parameter for la in hit]
+    over = f"{len(layers)} uses of {layers[0].parameter}" if repeated else f"{len(layers)} layers"
+    op = culprit.node.op or culprit.name
+    sites = [FindingSite("cause", culprit.site)] if culprit.site else []
+    if call.site:
+        sites.append(FindingSite("failed", call.site))
+    return Finding(
+        kind=kind,
+        severity="warning",
+        title=f"the gradient {'shrinks' if vanishing else 'grows'} by a factor of "
+        f"{number(factor if not vanishing else 1 / factor)} at each of {over}, "
+        f"from {number(last)} near the loss to {number(first)}; {op} multiplies most",
+        confidence="certain",
+        module=_common([la.run.module or "" for la in hit]),
+        node=culprit.name,
+        parameters=tuple(names),
+        step=call.step,
+        sites=tuple(sites),
+        evidence={
+            "norms": {("" if not repeated else f"{i}:") + la.parameter: la.norm for i, la in enumerate(layers[:100])},
+            "factor_per_layer": factor,
+            "factor_of_op": share,
+            "op": op,
+            "first_to_last": first / last,
+        },
+        advice=(
+            f"The first layers of {few(names)} hardly learn. Use an activation that does not saturate (relu, gelu, "
+            "silu), normalisation, residual connections, or an initialisation that keeps the scale."
+            if vanishing
+            else "Scale the initial weights down, add normalisation or residual scaling, or clip the gradient's norm "
+            "(torch.nn.utils.clip_grad_norm_)."
+        ),
+    )
+
+
+def _multiplier(call: BackwardCall, layers: Sequence[_Layer], vanishing: bool) -> tuple[NodeRun, float]:
+    """The op (by name and line) between the layers that changes the gradient most, and its mean factor."""
+    low, high = layers[0].run.node.seq, layers[-1].run.node.seq
+    sums: dict[tuple[str, Site | None], list[float]] = {}
+    runs: dict[tuple[str, Site | None], NodeRun] = {}
+    for run in call.nodes:
+        if run.order is None or run.parameter is not None or not low <= run.node.seq <= high:
+            continue
+        came = next((g.norm for g in run.grad_outputs if g is not None and g.norm), None)
+        gave = [
+            g.norm
+            for k, g in enumerate(run.grad_inputs)
+            if g is not None and g.norm and not _leaf_of(call, run.node.edges[k])
+        ]
+        if came is None or not gave:
+            continue
+        key = (run.name, run.site)
+        sums.setdefault(key, []).append(math.log(max(gave) / came))
+        runs.setdefault(key, run)
+    if not sums:
+        return layers[0].run, 1.0
+    sign = 1 if vanishing else -1
+    key = min(sums, key=lambda k: sign * sum(sums[k]))
+    return runs[key], math.exp(sum(sums[key]) / len(sums[key]))
+
+
+def _common(paths: Sequence[str]) -> str:
+    """The deepest module that all of `paths` lie in."""
+    parts = [p.split(".") for p in paths]
+    common = []
+    for column in zip(*parts, strict=False):
+        if len(set(column)) > 1:
+            break
+        common.append(column[0])
+    return ".".join(common)

@@ -1,0 +1,123 @@
+"""Parameters that no backward call reached, and why: never called, output not used, or the path was cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..records import Cut, Finding, FindingSite, Parameter
+from .words import few, plural
+
+if TYPE_CHECKING:
+    from ..trace import Trace
+
+
+def none_grads(trace: Trace) -> list[Finding]:
+    """One finding for each reason.
+
+    Left out, because it is meant: frozen parameters, those that no optimizer holds where there is one, and modules
+    that were only called with gradient mode off (evaluation, teachers, moving averages).
+    """
+    if not any(call.raised is None and len(call.nodes) for call in trace.backwards):
+        return []
+    used_roots = {p.root for p in trace.parameters if p.reached}
+    lost = [
+        p
+        for p in trace.parameters
+        if p.requires_grad and not p.reached and p.trained is not False and (p.calls or not p.quiet_calls)
+    ]
+    found = []
+    for cut in trace.cuts:
+        cutoff = [p for p in lost if p.name in cut.parameters and p.calls]
+        if not cutoff or not any(_expected(p, used_roots, cut) for p in cutoff):
+            continue
+        lost = [p for p in lost if p not in cutoff]
+        found.append(_cut(cut, cutoff))
+    groups: dict[tuple[str, str], list[Parameter]] = {}
+    for p in lost:
+        if not _expected(p, used_roots, None):
+            continue
+        owner = p.name.rpartition(".")[0]
+        siblings = any(q.reached for q in trace.parameters if q.name.rpartition(".")[0] == owner and q.root == p.root)
+        reason = "unused" if siblings else "output" if p.calls else "uncalled"
+        if reason == "unused" or not p.calls:
+            # The root's own parameters have no module of their own that could be called.
+            reason = "unused" if siblings or not owner else "uncalled"
+        groups.setdefault((reason, owner), []).append(p)
+    for reason in ("unused", "output", "uncalled"):
+        mine = {owner: ps for (r, owner), ps in groups.items() if r == reason}
+        merged = _merge(mine)
+        found += [_unused(reason, owner, ps) for owner, ps in merged.items()]
+    return found
+
+
+def _expected(p: Parameter, used_roots: set[str], cut: Cut | None) -> bool:
+    """Whether somebody counted on a gradient: an optimizer holds it, or the rest of its model trains."""
+    if p.trained or p.root in used_roots:
+        return True
+    return cut is not None and cut.op not in ("detach", "detach_", "data")
+
+
+def _merge(groups: dict[str, list[Parameter]]) -> dict[str, list[Parameter]]:
+    """Modules of one parent as one, when there are several: ``branch.0`` and ``branch.2`` are ``branch``."""
+    merged: dict[str, list[Parameter]] = {}
+    parents: dict[str, list[str]] = {}
+    for owner in groups:
+        parents.setdefault(owner.rpartition(".")[0], []).append(owner)
+    for parent, owners in parents.items():
+        if len(owners) > 1 and parent:
+            merged.setdefault(parent, []).extend(p for o in owners for p in groups[o])
+        else:
+            for o in owners:
+                merged.setdefault(o, []).extend(groups[o])
+    return merged
+
+
+def _names(ps: Sequence[Parameter]) -> tuple[str, ...]:
+    return tuple(p.name for p in ps)
+
+
+def _defined(ps: Sequence[Parameter]) -> list[FindingSite]:
+    sites = list(dict.fromkeys(p.defined for p in ps if p.defined is not None))
+    return [FindingSite("defined", s) for s in sites[:3]]
+
+
+def _cut(cut: Cut, ps: Sequence[Parameter]) -> Finding:
+    integers = "an index or a count has no gradient" if cut.op.startswith("arg") else "its result has no gradient"
+    sites = [FindingSite("cut", cut.site)] if cut.site else []
+    return Finding(
+        kind="none-grad",
+        severity="warning",
+        title=f"{cut.op} cut the graph: {integers}, so the loss does not reach {few(_names(ps))}",
+        confidence="likely",
+        module=cut.module,
+        parameters=_names(ps),
+        sites=(*sites, *_defined(ps)),
+        evidence={"op": cut.op, "times": cut.count, "optimizer_holds_them": any(p.trained for p in ps)},
+        advice="Compute the loss from tensors that keep their graph: a softmax or a straight-through estimator in "
+        "place of argmax, no detach, item, numpy or torch.tensor on the way. If the cut is meant, call "
+        "requires_grad_(False) on these parameters, so that everybody can see it.",
+    )
+
+
+def _unused(reason: str, owner: str, ps: Sequence[Parameter]) -> Finding:
+    names = _names(ps)
+    calls = max(p.calls for p in ps)
+    what = {
+        "unused": f"{few(names)} took part in no backward pass: the forward does not use {plural(names, 'it', 'them')}",
+        "output": f"{owner} was called {calls} times, but nothing that it returned reached the loss: {few(names)} "
+        f"got no gradient",
+        "uncalled": f"{owner} was never called: {few(names)} got no gradient",
+    }[reason]
+    return Finding(
+        kind="none-grad",
+        severity="warning",
+        title=what,
+        confidence="certain",
+        module=owner,
+        parameters=names,
+        sites=tuple(_defined(ps)),
+        evidence={"reason": reason, "module_calls": calls, "optimizer_holds_them": any(p.trained for p in ps)},
+        advice="Use it in the forward, or remove it; data-parallel training fails on parameters without gradient. If "
+        "it is meant to stay as it is, call requires_grad_(False) on it.",
+    )

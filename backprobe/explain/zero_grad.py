@@ -1,0 +1,116 @@
+"""Parameters that every backward call reached with exact zeros, and the op that makes the zeros."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
+from .words import few
+
+if TYPE_CHECKING:
+    from ..trace import Trace
+
+#: Ops whose derivative is zero wherever it exists.
+_FLAT = ("Sign", "Round", "Floor", "Ceil", "Trunc", "Heaviside", "Fix", "Frac")
+
+
+def zero_grads(trace: Trace) -> list[Finding]:
+    """One finding for each op whose backward gives zeros.
+
+    A weight of zero stops the gradient too, but only until it is trained itself (low-rank adapters, zero-initialised
+    gates): such a one counts after three steps of zeros, not before.
+    """
+    dead = {p.name for p in trace.parameters if p.requires_grad and p.reached and not p.alive and all(p.shape)}
+    if not dead:
+        return []
+    young = sum(1 for _ in trace.backwards) < 3
+    groups: dict[tuple[str, Site | None, str | None], tuple[NodeRun, set[str], BackwardCall]] = {}
+    for call in trace.backwards:
+        for name, run, passing in _killers(call, dead):
+            if passing and young:
+                continue
+            key = (run.name, run.site, run.module)
+            if key not in groups:
+                groups[key] = (run, set(), call)
+            groups[key][1].add(name)
+        if groups:
+            break  # the first call that shows it; the others repeat it
+    # One op may stand before another: what the first explains need not be explained twice.
+    found = []
+    explained: set[str] = set()
+    for run, names, call in sorted(groups.values(), key=lambda g: -len(g[1])):
+        if names <= explained:
+            continue
+        explained |= names
+        found.append(_finding(run, [p.name for p in trace.parameters if p.name in names], call))
+    return found
+
+
+def _killers(call: BackwardCall, dead: set[str]) -> list[tuple[str, NodeRun, bool]]:
+    """(parameter, node that got a gradient and gave zeros on the way to it, whether it passed one on to a leaf)."""
+    into: dict[int, list[tuple[int, int]]] = {}
+    for run in call.nodes:
+        for k, edge in enumerate(run.node.edges):
+            if edge is not None:
+                into.setdefault(edge[0], []).append((run.node.index, k))
+    found = []
+    for run in call.nodes:
+        if run.parameter not in dead:
+            continue
+        stack, seen = [run.node.index], {run.node.index}
+        while stack:
+            for above, k in into.get(stack.pop(), ()):
+                if above in seen:
+                    continue
+                seen.add(above)
+                node = call.nodes[above]
+                came = [g.norm for g in node.grad_outputs if g is not None and g.norm is not None]
+                gave = node.grad_inputs[k] if k < len(node.grad_inputs) else None
+                if any(c > 0 for c in came):
+                    if gave is None or gave.norm == 0:
+                        found.append((str(run.parameter), node, _feeds_leaf(call, node)))
+                else:
+                    stack.append(above)
+    return found
+
+
+def _feeds_leaf(call: BackwardCall, run: NodeRun) -> bool:
+    for k, edge in enumerate(run.node.edges):
+        stat = run.grad_inputs[k] if k < len(run.grad_inputs) else None
+        if edge is None or stat is None or not stat.norm:
+            continue
+        child = call.nodes[edge[0]]
+        while child.parameter is None and len(child.node.edges) == 1 and child.node.edges[0] is not None:
+            child = call.nodes[child.node.edges[0][0]]
+        if child.parameter is not None:
+            return True
+    return False
+
+
+def _finding(run: NodeRun, names: list[str], call: BackwardCall) -> Finding:
+    op = run.node.op or run.name
+    flat = run.name.startswith(_FLAT)
+    why = "its derivative is zero wherever it exists" if flat else "its derivative was zero for everything that it got"
+    came = next((g.norm for g in run.grad_outputs if g is not None and g.norm), None)
+    sites = [FindingSite("cut", run.site)] if run.site else []
+    if call.site:
+        sites.append(FindingSite("failed", call.site))
+    return Finding(
+        kind="zero-grad",
+        severity="warning",
+        title=f"the backward of {op} turns every gradient into zero ({why}): {few(names)} never learn",
+        confidence="certain",
+        module=run.module,
+        node=run.name,
+        parameters=tuple(names),
+        step=call.step,
+        sites=tuple(sites),
+        evidence={"op": op, "incoming_norm": came, "always_flat": flat},
+        advice=(
+            "A step function has no slope to learn from: use a soft version of it (a sigmoid or tanh with a "
+            "temperature), or a straight-through estimator."
+            if flat
+            else "Look at what goes into this operation: a clamp or relu with every value outside its range, a factor "
+            "or a weight of zero, a mask that covers everything."
+        ),
+    )

@@ -1,0 +1,1 @@
+"""The autograd graph as plain data."""

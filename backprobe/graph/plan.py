@@ -1,0 +1,123 @@
+"""The structure of an autograd graph as flat lists, and what follows from structure alone. No torch.
+
+N8. Only nodes that compute are hooked. What a node that only reshapes gives out has the values that came in, and when
+    it and the accumulators ran follows from the engine's rule (``engine_order``).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence, Set
+
+#: Nodes whose backward only reshapes.
+VIEW_NODES = frozenset(
+    f"{name}Backward{i}"
+    for name in (
+        *("View", "UnsafeView", "Reshape", "ReshapeAlias", "Transpose", "T", "Mt", "Permute", "Squeeze", "Unsqueeze"),
+        *("Alias", "Clone", "Flatten", "Unflatten", "ViewAs"),
+    )
+    for i in range(4)
+)
+ACCUMULATE = "torch::autograd::AccumulateGrad"
+
+
+class Plan:
+    """What follows from a graph's structure alone, shared by the steps that build the same graph."""
+
+    __slots__ = ("counts", "hooked", "leaves", "met", "names", "numbers", "starts", "targets", "to_leaf")
+
+    def __init__(self, names: list[str], counts: list[int], targets: list[int], numbers: list[int]) -> None:
+        self.names, self.counts, self.targets, self.numbers = names, counts, targets, numbers
+        starts = [0]
+        for count in counts:
+            starts.append(starts[-1] + count)
+        self.starts = starts
+        seen: dict[tuple[int, int], int] = {}
+        for edge in zip(targets, numbers, strict=True):
+            seen[edge] = seen.get(edge, 0) + 1
+        #: Nodes where several gradients meet: the engine's sum is measured there.
+        self.met = frozenset(i for (i, _), count in seen.items() if count > 1 and i >= 0)
+        self.hooked = [i for i, name in enumerate(names) if name not in VIEW_NODES and name != ACCUMULATE]
+        self.leaves = [i for i, name in enumerate(names) if name == ACCUMULATE]
+        alone = set(self.leaves) - self.met
+        #: Nodes that are the only ones to give a gradient to an accumulator: it may become ``.grad``, and is not held.
+        self.to_leaf = frozenset(i for i in self.hooked if any(t in alone for t in targets[starts[i] : starts[i + 1]]))
+
+    def edges(self, i: int) -> list[tuple[int, int] | None]:
+        a, b = self.starts[i], self.starts[i + 1]
+        pairs = zip(self.targets[a:b], self.numbers[a:b], strict=True)
+        return [None if to < 0 else (to, number) for to, number in pairs]
+
+    def fits(self, other: tuple[list[str], list[int], list[int], list[int]]) -> bool:
+        return (self.names, self.counts, self.targets, self.numbers) == other
+
+
+def needed_for(plan: Plan, inputs: Iterable[int], accumulate: bool) -> set[int]:
+    """The nodes that the engine runs when only the gradients of `inputs` are asked for.
+
+    :param accumulate: the inputs' own nodes run too (``backward(inputs=)``), else their gradients are captured.
+    """
+    into: dict[int, list[int]] = {}
+    for i in range(len(plan.names)):
+        for edge in plan.edges(i):
+            if edge is not None:
+                into.setdefault(edge[0], []).append(i)
+    wanted = set(inputs)
+    needed = set(wanted) if accumulate else set()
+    stack = list(wanted)
+    seen = set(wanted)
+    while stack:
+        for parent in into.get(stack.pop(), ()):
+            needed.add(parent)
+            if parent not in seen:
+                seen.add(parent)
+                stack.append(parent)
+    return needed
+
+
+def engine_order(plan: Plan, seqs: Sequence[int], needed: Set[int] | None = None) -> list[int]:
+    """The order in which the engine runs the nodes on one thread.
+
+    Of the nodes whose producers have all run it takes the one with the highest sequence number. Accumulators have the
+    highest there is; among equals the order is not determined, and we give the order of the walk.
+    """
+    n = len(plan.names)
+    members = range(n) if needed is None else sorted(needed)
+    waiting = [0] * n
+    for i in members:
+        for edge in plan.edges(i):
+            if edge is not None:
+                waiting[edge[0]] += 1
+    inside = None if needed is None else needed
+    ready = [(-seqs[i], i) for i in members if waiting[i] == 0]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        i = heapq.heappop(ready)[1]
+        order.append(i)
+        for edge in plan.edges(i):
+            if edge is None:
+                continue
+            to = edge[0]
+            waiting[to] -= 1
+            if waiting[to] == 0 and (inside is None or to in inside):
+                heapq.heappush(ready, (-seqs[to], to))
+    return order
+
+
+def running_node(
+    plan: Plan, seqs: Sequence[int], finished: Sequence[int], needed: Set[int] | None
+) -> tuple[int | None, bool]:
+    """The node that was running when the engine raised, and whether that is certain.
+
+    `finished` are the hooked nodes that ended. Those without a hook (N8) that stand before the first hooked one that
+    did not end are taken to have run: a reshape or an accumulator does not raise, unless a hook on it does.
+    """
+    done = set(finished)
+    hooked = set(plan.hooked)
+    expected = [i for i in engine_order(plan, seqs, needed) if i in hooked]
+    certain = expected[: len(finished)] == list(finished)
+    for i in expected:
+        if i not in done:
+            return i, certain
+    return None, False

@@ -1,0 +1,163 @@
+"""The parameters of a script and other leaves: what they are called, and what became of them.
+
+N14. A script's model may be gone when the script has ended, and another object may have its number (``id``). So what is
+     known of a parameter is noted while it lives, and a number counts only while the weak reference beside it holds.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..records import Parameter
+from .defined import Owner, defined_at
+from .frames import Frames
+from .modules import ModuleWatch, Root, clean_path, modules_in_sight
+
+
+class Leaf:
+    """One parameter of a module, or another leaf tensor under the name that the user's code gives it."""
+
+    __slots__ = ("alive", "label", "owner", "owners", "path", "reached", "ref", "requires_grad", "root", "shape")
+
+    def __init__(self, tensor: Any, root: Root | None, path: str, owner: nn.Module | None, owners: list[Owner]) -> None:
+        self.ref: weakref.ref[Any] = weakref.ref(tensor)
+        self.root, self.path = root, path
+        self.label = ""
+        #: The same object for every reference to one module: it tells modules apart after they are gone.
+        self.owner = weakref.ref(owner) if owner is not None else None
+        self.owners = owners
+        self.shape = tuple(tensor.shape)
+        self.requires_grad = bool(tensor.requires_grad)
+        self.reached = 0
+        self.alive = False
+
+
+class Leaves:
+    """All leaves that were met."""
+
+    def __init__(self, modules: ModuleWatch, frames: Frames) -> None:
+        self._modules, self._frames = modules, frames
+        self._by_id: dict[int, Leaf] = {}
+        self._all: list[Leaf] = []
+        #: Leaves that belong to no module, by what the user's code calls them.
+        self._plain: dict[str, Leaf] = {}
+
+    def get(self, tensor: Any) -> Leaf:
+        """The leaf record of `tensor`, made on the way where it is new."""
+        known = self._by_id.get(id(tensor))
+        if known is not None and known.ref() is tensor:
+            return known
+        frame: Any = sys._getframe(1)
+        if tensor.__class__ is not torch.Tensor:
+            self.scan()
+            known = self._by_id.get(id(tensor))
+            if known is not None and known.ref() is tensor:
+                return known
+            for name, module in modules_in_sight(frame, self._frames):  # one never called through its hooks
+                if any(p is tensor for p in module.parameters()):
+                    self._modules.add_root(module, name)
+                    self.scan()
+                    return self._by_id[id(tensor)]
+        label = _label_of(tensor, frame, self._frames)
+        plain = self._plain.get(label)
+        if plain is None or tensor.__class__ is not torch.Tensor:
+            plain = self._add(Leaf(tensor, None, "", None, []), tensor)
+            plain.label = label
+            self._plain[label] = plain
+        return plain
+
+    def of_id(self, number: int) -> Leaf | None:
+        return self._by_id.get(number)
+
+    def reached(self) -> list[Leaf]:
+        """Those that a backward call gave a gradient to."""
+        return [leaf for leaf in self._all if leaf.reached]
+
+    def _add(self, leaf: Leaf, tensor: Any) -> Leaf:
+        self._by_id[id(tensor)] = leaf
+        if len(self._all) < 200_000:
+            self._all.append(leaf)
+        return leaf
+
+    def scan(self) -> None:
+        """Note the parameters of every outermost module that lives."""
+        for root in self._modules.roots:
+            module = root.ref()
+            if module is None:
+                continue
+            for path, owner in module.named_modules():
+                for name, p in owner._parameters.items():
+                    if p is None:
+                        continue
+                    known = self._by_id.get(id(p))
+                    if known is not None and known.ref() is p:
+                        if known.root is None or known.root not in self._modules.roots:
+                            known.root, known.path = root, clean_path(module, f"{path}.{name}".strip("."))
+                        continue
+                    full = f"{path}.{name}" if path else name
+                    self._add(Leaf(p, root, clean_path(module, full), owner, _owners(module, path)), p)
+
+    def refresh(self) -> None:
+        """Look again at what may have changed."""
+        for leaf in self._all:
+            tensor = leaf.ref()
+            if tensor is not None:
+                leaf.requires_grad = bool(tensor.requires_grad)
+
+    def name(self, leaf: Leaf) -> str:
+        if leaf.root is not None:
+            return self._modules.full_name(leaf.root, leaf.path)
+        return leaf.label or "tensor"
+
+    def parameters(self, held: dict[int, Any] | None) -> tuple[Parameter, ...]:
+        """What became of every parameter of a module. `held`: weak references to those that an optimizer holds."""
+        self.refresh()
+        trained = None if held is None else {id(ref) for ref in held.values()}
+        found = []
+        for leaf in self._all:
+            if leaf.root is None:
+                continue
+            calls, quiet = self._modules.counts(leaf.owner)
+            name = leaf.path.rpartition(".")[2]
+            found.append(
+                Parameter(
+                    self.name(leaf),
+                    leaf.shape,
+                    leaf.requires_grad,
+                    leaf.reached,
+                    leaf.alive,
+                    None if trained is None else id(leaf.ref) in trained,
+                    calls,
+                    quiet,
+                    leaf.root.label or leaf.root.class_name,
+                    None if leaf.reached else defined_at(leaf.owners, name),
+                )
+            )
+        return tuple(found)
+
+
+def _owners(root: nn.Module, path: str) -> list[Owner]:
+    """The classes on the way to a module, outermost first, each with its name in the one before."""
+    owners: list[Owner] = [(type(root), "")]
+    module: Any = root
+    for part in path.split(".") if path else ():
+        module = module._modules.get(part)
+        if module is None:
+            break
+        owners.append((type(module), part))
+    return owners
+
+
+def _label_of(tensor: Any, frame: Any, frames: Frames) -> str:
+    while frame is not None:
+        if frames.is_user(frame.f_code):
+            for name, value in list(frame.f_locals.items()):
+                if value is tensor:
+                    return str(name)
+        frame = frame.f_back
+    return ""

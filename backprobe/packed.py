@@ -1,0 +1,228 @@
+"""What one backward call saw, as flat lists, turned into ``NodeRun`` records when somebody reads them. No torch.
+
+A training loop builds the same graph thousands of times. Its nodes, with module, line and edges, are a ``Layout``;
+which gradients were measured, and their shapes, a ``Signature``: both are shared by the calls that they fit, so that a
+call itself is a list of norms and a list of times.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import overload
+
+from .graph.plan import ACCUMULATE, VIEW_NODES, Plan
+from .records import BadValues, GradStat, Node, NodeRun
+
+#: Slot of a gradient that is the very tensor that came in: minus one, minus the number of the input.
+SAME = -1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A graph: its nodes, roots first. Sequence numbers count from ``base``, the lowest in the graph.
+
+    :ivar needed: the nodes that run when only some inputs are asked for; ``None``: all.
+    """
+
+    nodes: tuple[Node, ...]
+    needed: frozenset[int] | None = None
+
+    def plan(self) -> Plan:
+        edges = [e for n in self.nodes for e in n.edges]
+        return Plan(
+            [n.name for n in self.nodes],
+            [len(n.edges) for n in self.nodes],
+            [-1 if e is None else e[0] for e in edges],
+            [0 if e is None else e[1] for e in edges],
+        )
+
+
+#: A measured gradient: (node, output or input number, slot of its norm, shape, dtype).
+Measured = tuple[int, int, int, tuple[int, ...], str]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Which nodes with a hook ended, in order; what was measured going out of nodes, and coming in."""
+
+    order: tuple[int, ...]
+    out: tuple[Measured, ...]
+    came: tuple[Measured, ...]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """``norms`` by slot, ``seconds`` in the order of ``signature.order``."""
+
+    layout: Layout
+    signature: Signature
+    norms: Sequence[float]
+    seconds: Sequence[float]
+    unmeasured: frozenset[int] = frozenset()
+    bad: Mapping[int, BadValues] = field(default_factory=dict)
+    raised: bool = False
+
+
+class PackedNodes(Sequence[NodeRun]):
+    """The nodes of one backward call, unpacked on first use."""
+
+    def __init__(self, packed: Packed) -> None:
+        self.packed = packed
+        self._runs: tuple[NodeRun, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.packed.layout.nodes)
+
+    @overload
+    def __getitem__(self, i: int) -> NodeRun: ...
+    @overload
+    def __getitem__(self, i: slice) -> tuple[NodeRun, ...]: ...
+    def __getitem__(self, i: int | slice) -> NodeRun | tuple[NodeRun, ...]:
+        if self._runs is None:
+            self._runs = unpack(self.packed)
+        return self._runs[i]
+
+    def forget(self) -> None:
+        """Drop the unpacked records; the next use makes them again."""
+        self._runs = None
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} nodes>"
+
+
+def unpack(packed: Packed) -> tuple[NodeRun, ...]:
+    layout, signature = packed.layout, packed.signature
+    nodes = layout.nodes
+    ran = {node: at for at, node in enumerate(run_order(layout, signature.order, packed.raised))}
+    seconds = dict(zip(signature.order, packed.seconds, strict=True))
+    incoming: list[dict[int, GradStat]] = [{} for _ in nodes]
+    outgoing: list[dict[int, GradStat]] = [{} for _ in nodes]
+    by_node: list[list[Measured]] = [[] for _ in nodes]
+    for m in signature.out:
+        by_node[m[0]].append(m)
+    # A gradient that came in where several meet was measured apart, and holds against what any producer gave.
+    apart: set[tuple[int, int]] = set()
+    for i, k, slot, shape, dtype in signature.came:
+        incoming[i][k] = _stat(packed, slot, shape, dtype)
+        apart.add((i, k))
+    for i in ran:  # producers before consumers
+        node = nodes[i]
+        out = outgoing[i]
+        for _, k, slot, shape, dtype in by_node[i]:
+            if slot < 0:
+                came = incoming[i].get(SAME - slot)
+                out[k] = GradStat(shape, dtype, came.norm if came else None, came.bad if came else None)
+            else:
+                out[k] = _stat(packed, slot, shape, dtype)
+        if node.name in VIEW_NODES and incoming[i]:
+            came = incoming[i][min(incoming[i])]
+            out[0] = GradStat(None, came.dtype, came.norm, came.bad)
+        for k, edge in enumerate(node.edges):
+            if edge is not None and k in out and edge not in apart:
+                incoming[edge[0]][edge[1]] = out[k]
+    return tuple(
+        NodeRun(
+            node,
+            ran.get(i),
+            seconds.get(i),
+            tuple(incoming[i].get(k) for k in range(max(incoming[i], default=-1) + 1)),
+            tuple(outgoing[i].get(k) for k in range(len(node.edges))) if i in ran else (),
+        )
+        for i, node in enumerate(nodes)
+    )
+
+
+def _stat(packed: Packed, slot: int, shape: tuple[int, ...], dtype: str) -> GradStat:
+    norm = None if slot in packed.unmeasured else packed.norms[slot]
+    return GradStat(shape, dtype, norm, packed.bad.get(slot))
+
+
+def run_order(layout: Layout, observed: Sequence[int], raised: bool) -> list[int]:
+    """All nodes that ran, in order. `observed` are those with a hook, as they ended.
+
+    The engine's rule (``engine_order``) puts those without a hook between them. Where what was observed differs from
+    the rule (device threads, hooks that run a backward of their own), what was observed holds.
+    """
+    nodes = layout.nodes
+    inside = layout.needed
+    members = range(len(nodes)) if inside is None else sorted(inside)
+    waiting = [0] * len(nodes)
+    for i in members:
+        for edge in nodes[i].edges:
+            if edge is not None:
+                waiting[edge[0]] += 1
+    free = {i for i in members if nodes[i].name in VIEW_NODES or nodes[i].name == ACCUMULATE}
+    ready = [(-nodes[i].seq, i) for i in members if waiting[i] == 0]
+    heapq.heapify(ready)
+    order: list[int] = []
+    aside: list[tuple[int, int]] = []
+    at = 0
+    while ready:
+        item = heapq.heappop(ready)
+        i = item[1]
+        if i not in free:
+            if at < len(observed) and observed[at] == i:
+                at += 1
+            elif at < len(observed) and (free_ready := [x for x in ready if x[1] in free or x[1] == observed[at]]):
+                aside.append(item)
+                item = min(free_ready)
+                ready.remove(item)
+                heapq.heapify(ready)
+                i = item[1]
+                at += i == observed[at]
+            elif at >= len(observed) and raised:
+                break
+            else:
+                aside.append(item)
+                continue
+        order.append(i)
+        for edge in nodes[i].edges:
+            if edge is None:
+                continue
+            to = edge[0]
+            waiting[to] -= 1
+            if waiting[to] == 0 and (inside is None or to in inside):
+                heapq.heappush(ready, (-nodes[to].seq, to))
+        if aside:
+            for item in aside:
+                heapq.heappush(ready, item)
+            aside = []
+    return order if at == len(observed) else [*order, *(i for i in observed if i not in set(order))]
+
+
+def pack(runs: Sequence[NodeRun]) -> Packed:
+    """The packed form of records that were not made from one: every gradient in it is listed apart."""
+    norms: list[float] = []
+    bad: dict[int, BadValues] = {}
+    unmeasured: set[int] = set()
+
+    def rows(i: int, stats: Sequence[GradStat | None]) -> list[Measured]:
+        found: list[Measured] = []
+        for k, stat in enumerate(stats):
+            if stat is None:
+                continue
+            slot = len(norms)
+            norms.append(stat.norm if stat.norm is not None else 0.0)
+            if stat.norm is None:
+                unmeasured.add(slot)
+            if stat.bad is not None:
+                bad[slot] = stat.bad
+            found.append((i, k, slot, stat.shape or (), stat.dtype or ""))
+        return found
+
+    out = [m for i, run in enumerate(runs) for m in rows(i, run.grad_inputs)]
+    came = [m for i, run in enumerate(runs) for m in rows(i, run.grad_outputs)]
+    hooked = [r for r in runs if r.order is not None and r.name not in VIEW_NODES and r.name != ACCUMULATE]
+    hooked.sort(key=lambda r: r.order if r.order is not None else 0)
+    order = tuple(r.node.index for r in hooked)
+    ran = frozenset(r.node.index for r in runs if r.order is not None)
+    return Packed(
+        Layout(tuple(r.node for r in runs), None if len(ran) == len(runs) else ran),
+        Signature(order, tuple(out), tuple(came)),
+        norms,
+        [r.seconds or 0.0 for r in hooked],
+        frozenset(unmeasured),
+        bad,
+    )

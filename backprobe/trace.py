@@ -1,0 +1,147 @@
+"""A trace: what was recorded of a run, in memory or read from disk. No torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .records import BackwardCall, Cut, Finding, ModuleCall, NodeRun, Parameter, ParameterStat, Step, Unseen
+
+
+@dataclass(frozen=True)
+class TracedStep:
+    """A step with what was recorded in it."""
+
+    record: Step
+    backwards: Sequence[BackwardCall]
+    _calls: Callable[[], Sequence[ModuleCall]] = field(repr=False, default=tuple)
+
+    @property
+    def index(self) -> int:
+        return self.record.index
+
+    @property
+    def loss(self) -> float | None:
+        return self.record.loss
+
+    @property
+    def seconds(self) -> float:
+        return self.record.seconds
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterStat]:
+        """Norms of weights, gradients and updates by parameter, in the steps where they were measured."""
+        return {p.name: p for p in self.record.parameters}
+
+    @property
+    def module_calls(self) -> Sequence[ModuleCall]:
+        return self._calls()
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a trace knows of a module or parameter.
+
+    :ivar runs: (step, node) of the nodes of the module itself and below, oldest first.
+    """
+
+    name: str
+    runs: Sequence[tuple[int, NodeRun]]
+    gradients: Mapping[int, Mapping[str, float]]
+
+    @property
+    def grad_norms(self) -> Mapping[int, float]:
+        """By step: the 2-norm of the gradients that went into the part's parameters, all of them together."""
+        return {step: math.sqrt(sum(v * v for v in by.values())) for step, by in self.gradients.items()}
+
+    @property
+    def grad_norm(self) -> float | None:
+        """The last of ``grad_norms``; ``None`` where no gradient came."""
+        norms = self.grad_norms
+        return norms[max(norms)] if norms else None
+
+    @property
+    def nodes(self) -> tuple[NodeRun, ...]:
+        """The nodes of the last recorded step."""
+        last = max((step for step, _ in self.runs), default=None)
+        return tuple(run for step, run in self.runs if step == last)
+
+
+class Trace:
+    """What was recorded. ``trace.findings`` says what went wrong, ``trace.steps`` what happened,
+    ``trace["encoder.layer.3"]`` what a module's or parameter's gradients were.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[TracedStep] = (),
+        parameters: Sequence[Parameter] = (),
+        cuts: Sequence[Cut] = (),
+        unseen: Sequence[Unseen] = (),
+        info: Mapping[str, Any] | None = None,
+        findings: Sequence[Finding] | None = None,
+    ) -> None:
+        self.steps = steps
+        self.parameters = parameters
+        self.cuts = cuts
+        self.unseen = unseen
+        self.info: Mapping[str, Any] = info or {}
+        self._findings = findings
+
+    @property
+    def backwards(self) -> Iterator[BackwardCall]:
+        """Every recorded backward call, in order."""
+        for step in self.steps:
+            yield from step.backwards
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """What went wrong, the most important first; empty on a healthy run."""
+        if self._findings is None:
+            from .explain import explain
+
+            self._findings = explain(self)
+        return self._findings
+
+    def __getitem__(self, name: str) -> Part:
+        """The part of the model called `name`: a module path or a parameter's name.
+
+        :raises KeyError: nothing in the trace has that name.
+        """
+        runs: list[tuple[int, NodeRun]] = []
+        gradients: dict[int, dict[str, float]] = {}
+        known = any(_within(p.name, name) for p in self.parameters)
+        for step in self.steps:
+            for backward in step.backwards:
+                for run in backward.nodes:
+                    if run.module is not None and run.module != "" and _within(run.module, name):
+                        runs.append((step.index, run))
+                    if run.parameter is not None and _within(run.parameter, name) and run.grad_outputs:
+                        stat = run.grad_outputs[0]
+                        if stat is not None and stat.norm is not None:
+                            gradients.setdefault(step.index, {})[run.parameter] = stat.norm
+        if not runs and not gradients and not known:
+            near = sorted({p.name for p in self.parameters})[:8]
+            raise KeyError(f"no module or parameter {name!r} in this trace; it has {', '.join(near) or 'none'}, ...")
+        return Part(name, runs, gradients)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the run folder `path`; read it again with ``backprobe.open`` or ``backprobe show``.
+
+        :raises BackprobeError: the folder exists and is not a run.
+        """
+        from .store.writer import save
+
+        return save(self, Path(path))
+
+    def __repr__(self) -> str:
+        count = sum(len(s.backwards) for s in self.steps)
+        found = "not asked for" if self._findings is None else str(len(self._findings))
+        return f"<Trace: {len(self.steps)} steps, {count} backward calls, findings: {found}>"
+
+
+def _within(path: str, name: str) -> bool:
+    return path == name or path.startswith(name + ".") or name == ""
