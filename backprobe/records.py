@@ -143,11 +143,10 @@ class NodeRun:
 
 @dataclass(frozen=True, slots=True)
 class BadOp:
-    """A forward operation whose result was not finite.
+    """A forward operation whose result was not finite. It made the nodes ``first`` to ``seq``; ``inputs`` are the
+    tensors that it got."""
 
-    ``inputs`` are the tensors that it got. ``fresh`` says that none of them that autograd made was already bad.
-    """
-
+    first: int
     seq: int
     op: str
     site: Site | None
@@ -155,10 +154,6 @@ class BadOp:
     call: int
     output: BadValues
     inputs: tuple[TensorStat, ...]
-
-    @property
-    def fresh(self) -> bool:
-        return not any(t.bad for t in self.inputs)
 
 
 @dataclass(frozen=True, slots=True)

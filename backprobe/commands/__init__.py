@@ -7,9 +7,11 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import BackprobeError
+from .demo import Demo
 from .run import Run
+from .show import Runs, Show
 
-_COMMANDS = (Run,)
+_COMMANDS = (Run, Show, Runs, Demo)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import json
+import importlib.metadata
 import os
+import platform
 import sys
+import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import BackprobeError
-from ..records import Finding
+from ..records import Finding, Step
+from .files import RUNS, new_run, write_findings
+
+if TYPE_CHECKING:
+    from ..observe.keep import Keep
+    from ..observe.raw import Recorded
+    from ..observe.session import Session
 
 _LEVEL = {"error": 0, "warning": 1, "info": 2}
 
@@ -25,7 +33,21 @@ class Run:
     name = "run"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--out", metavar="DIR", help=f"keep the run there (default: a new folder in {RUNS}/)")
+        parser.add_argument("--no-keep", action="store_true", help="do not keep the run")
         parser.add_argument("--findings", metavar="FILE", help="write the findings as JSON when the script ends")
+        parser.add_argument(
+            "--level",
+            choices=("watch", "trace", "explain"),
+            default="trace",
+            help="watch: losses, parameters and updates; trace: every node too (default); explain: the same, each "
+            "gradient and result looked at closely",
+        )
+        parser.add_argument("--every", type=_positive, default=1, metavar="N", help="record nodes in every N-th step")
+        parser.add_argument(
+            "--steps", type=_steps, default=(0, None), metavar="A:B", help="record nodes from A up to B"
+        )
+        parser.add_argument("--keep-mb", type=_positive, default=256, metavar="MB", help="bound on disk use (256)")
         parser.add_argument("--fail-on", choices=("error", "warning"), help="exit with 3 on a finding this severe")
         parser.add_argument("--quiet", action="store_true", help="write nothing to standard error")
         parser.add_argument("--ask", action="append", default=[], metavar="TOPIC", help=argparse.SUPPRESS)
@@ -34,36 +56,137 @@ class Run:
         parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
 
     def run(self, options: argparse.Namespace) -> int:
-        from ..observe.collect import Collector
         from ..observe.launch import launch
-        from ..observe.session import Session, Settings
+        from ..observe.session import Settings
 
         if not options.module and not os.path.isfile(options.script):
             raise BackprobeError(f"no such script: {options.script}")
-        collector = Collector()
-        sessions: list[Session] = []
-        findings: list[Finding] = []
-
-        def finish(error: BaseException | None) -> None:
-            findings.extend(collector.trace(sessions[0]).findings)
-            if error is not None:
-                for finding in findings[:1]:
-                    add_note(error, f"backprobe: {one_line(finding)}")
-            if options.findings:
-                write_findings(Path(options.findings), findings)
-            if not options.quiet:
-                report(findings, collector.backwards)
-
-        code = launch(options.script, options.args, options.module, collector, Settings(), sessions.append, finish)
-        worst = min((_LEVEL[f.severity] for f in findings), default=9)
+        first, last = options.steps
+        settings = Settings(options.level, options.every, first, last)
+        watcher = _Watcher(options)
+        code = launch(options.script, options.args, options.module, watcher, settings, watcher.begin, watcher.finish)
+        worst = min((_LEVEL[f.severity] for f in watcher.findings), default=9)
         if code == 0 and options.fail_on and worst <= _LEVEL[options.fail_on]:
             return 3
         return code
 
 
-def write_findings(path: Path, findings: list[Finding]) -> None:
-    body: dict[str, Any] = {"format": 1, "findings": [f.as_dict() for f in findings]}
-    path.write_text(json.dumps(body, indent=1, default=str) + "\n")
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return value
+
+
+def _steps(text: str) -> tuple[int, int | None]:
+    begin, colon, end = text.partition(":")
+    try:
+        first, last = int(begin or 0), int(end) if end else None
+    except ValueError:
+        first = -1
+        last = None
+    if not colon or first < 0 or (last is not None and last <= first):
+        raise argparse.ArgumentTypeError(f"{text!r} is not A:B with 0 <= A < B, such as 100:200 or 100:")
+    return first, last
+
+
+class _Watcher:
+    """Collects what the session sees, keeps it, shows progress, and says what was found."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        from ..observe.collect import Collector
+
+        self.options = options
+        self.collector = Collector()
+        self.keep: Keep | None = None
+        self.findings: list[Finding] = []
+        self.folder: Path | None = None
+        self._session: Session | None = None
+        self._begin = time.time()
+        self._shown = self._begin
+        self._lines = 0
+
+    def begin(self, session: Session) -> None:
+        from ..observe.keep import Keep
+        from ..store.writer import Writer
+
+        self._session = session
+        options = self.options
+        if options.no_keep:
+            return
+        folder = Path(options.out) if options.out else new_run(options.script)
+        info = {
+            "script": options.script,
+            "arguments": options.args,
+            "level": options.level,
+            "started": self._begin,
+            "torch": importlib.metadata.version("torch"),
+            "python": platform.python_version(),
+            "backprobe": importlib.metadata.version("backprobe"),
+        }
+        try:
+            self.keep = Keep(Writer(folder.absolute(), info, options.keep_mb << 20))
+        except BackprobeError as error:
+            if options.out:
+                raise
+            if not options.quiet:
+                print(f"backprobe: the run is not kept: {error}", file=sys.stderr)
+            return
+        self.folder = folder.absolute()
+
+    def backward(self, recorded: Recorded) -> None:
+        self.collector.backward(recorded)
+        if self.keep is not None:
+            self.keep.backward(recorded)
+
+    def step(self, step: Step, session: Session) -> None:
+        self.collector.step(step, session)
+        if self.keep is not None:
+            self.keep.step(step, session)
+        if not self.options.quiet:
+            self._progress(session)
+
+    def _progress(self, session: Session) -> None:
+        """A line every ten seconds on a terminal, every minute in a log."""
+        now = time.time()
+        if now - self._shown < (10 if sys.stderr.isatty() else 60):
+            return
+        self._shown = now
+        seconds = now - self._begin
+        share = 100 * session.cost / max(seconds - session.cost, 1e-9)
+        print(
+            f"backprobe: {self.collector.steps:,} steps in {seconds:.0f} s, watching took about {share:.0f}%",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def finish(self, error: BaseException | None) -> None:
+        session, options = self._session, self.options
+        assert session is not None
+        seconds = time.time() - self._begin
+        info: dict[str, Any] = {
+            "steps": self.collector.steps,
+            "backwards": self.collector.backwards,
+            "seconds": seconds,
+            "cost": session.cost / max(seconds - session.cost, 1e-9),
+            "error": None if error is None else f"{type(error).__name__}: {error}"[:2000],
+        }
+        trace = self.collector.trace(session, info)
+        self.findings = list(trace.findings)
+        if error is not None:
+            for finding in self.findings[:1]:
+                add_note(error, f"backprobe: {one_line(finding)}")
+        if options.findings:
+            write_findings(Path(options.findings), self.findings)
+        if self.keep is not None and self.folder is not None:
+            self.keep.writer.put(info)
+            self.keep.close(session, trace, self.findings)
+            write_findings(self.folder / "findings.json", self.findings)
+        if not options.quiet:
+            from ..view.parts import report
+            from ..view.terminal import write
+
+            write(report(trace, self.folder), sys.stderr)
 
 
 def add_note(error: BaseException, text: str) -> None:
@@ -76,13 +199,3 @@ def one_line(finding: Finding) -> str:
     where = f" at {finding.sites[0].site}" if finding.sites else ""
     module = f" in {finding.module}" if finding.module else ""
     return f"{finding.kind}{module}{where}: {finding.title}"
-
-
-def report(findings: list[Finding], backwards: int) -> None:
-    out = sys.stderr
-    print(f"backprobe: {backwards} backward calls, {len(findings)} findings", file=out)
-    for finding in findings:
-        print(f"  {one_line(finding)}", file=out)
-        for s in finding.sites:
-            print(f"    {s.role:>8}  {s.site}  {s.site.text}", file=out)
-        print(f"    {finding.advice}", file=out)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
+from ..graph.plan import VIEW_NODES, VIEW_OPS
 from ..records import BackwardCall, BadNode, BadOp, Finding, FindingSite, NodeRun
 
 if TYPE_CHECKING:
@@ -51,57 +53,78 @@ def nonfinite(call: BackwardCall) -> list[Finding]:
     If what that node had kept from the forward was bad already, and made by another statement, that statement is the
     cause; if the same statement made it, the node's own backward is.
     """
-    ops = {op.seq: op for op in call.bad_ops}
+    ops = call.bad_ops
     bad_roots = [r for r in call.roots if r.bad is not None and r.node is not None]
     if bad_roots:
         root = bad_roots[0]
         assert root.node is not None
         origin = _origin(call, root.node, ops)
         if origin is not None:
-            return [_forward(call, origin, f"the loss became {_what(root.bad)}")]
+            return [_forward(call, *origin, f"the loss became {_what(root.bad)}")]
         return []
     if not call.bad_nodes:
         return []
     first = call.bad_nodes[0]
     run = call.nodes[first.node]
     origin = _origin(call, first.node, ops)
-    if origin is not None and origin.site != run.site:
-        return [_forward(call, origin, f"it reached the gradient of {run.name}", run)]
-    return [_backward(call, first, run, origin)]
+    if origin is not None and origin[0].site != run.site:
+        return [_forward(call, *origin, f"it reached the gradient of {run.name}", run)]
+    return [_backward(call, first, run, origin[0] if origin is not None else None)]
 
 
 def _what(bad: object) -> str:
     return "NaN" if getattr(bad, "nan", 0) else "Inf"
 
 
-def _origin(call: BackwardCall, start: int, ops: dict[int, BadOp]) -> BadOp | None:
-    """The op furthest from the root on a chain of bad forward results that ends at node `start`."""
-    best: BadOp | None = None
+#: Operations that put a constant somewhere: an Inf of theirs is meant.
+_FILLS = frozenset({"masked_fill", "masked_fill_", "where", "fill_", "full", "full_like", "index_fill", "triu", "tril"})
+
+
+def _origin(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[BadOp, bool] | None:
+    """Where a chain of bad forward results that ends at node `start` began, and whether nothing bad came before.
+
+    An Inf that was put there on purpose (a mask) is where the chain begins only if no NaN comes after it.
+    """
+    begins = [op.first for op in ops]
+    chain: dict[int, BadOp] = {}
     seen = {start}
     stack = [start]
     while stack:
         node = call.nodes[stack.pop()].node
-        op = ops.get(node.seq)
-        if op is not None and (best is None or op.seq < best.seq):
-            best = op
+        at = bisect_right(begins, node.seq) - 1
+        op = ops[at] if at >= 0 and ops[at].seq >= node.seq else None
+        if op is not None:
+            chain[op.seq] = op
+        elif node.index != start and node.op not in _UNSEEN and node.name not in VIEW_NODES:
+            continue  # its result was looked at, and finite
         for edge in node.edges:
-            if edge is None or edge[0] in seen:
-                continue
-            seen.add(edge[0])
-            child = call.nodes[edge[0]].node
-            if child.seq in ops or _inside(child.seq, ops):
+            if edge is not None and edge[0] not in seen:
+                seen.add(edge[0])
                 stack.append(edge[0])
-    return best
+    if not chain:
+        return None
+    ordered = [chain[seq] for seq in sorted(chain)]
+    for i, op in enumerate(ordered):
+        if not _meant(op) or not any(later.output.nan for later in ordered[i + 1 :]):
+            return op, i == 0
+    return ordered[0], True
 
 
-def _inside(seq: int, ops: dict[int, BadOp]) -> bool:
-    """One op can make several nodes (``linear`` makes a transpose too); its record carries the last one's number."""
-    return any(0 < op - seq <= 2 for op in ops)
+def _meant(op: BadOp) -> bool:
+    """Whether the values look put there on purpose: Inf only, by a fill, or added in from a tensor that holds Inf."""
+    if op.output.nan:
+        return False
+    masks = [t for t in op.inputs if t.bad is not None]
+    return op.op in _FILLS or (op.op.strip("_i") in ("add", "sub") and any(not t.bad.nan for t in masks if t.bad))
 
 
-def _forward(call: BackwardCall, op: BadOp, reached: str, victim: NodeRun | None = None) -> Finding:
-    outside = [t for t in op.inputs if t.bad]
-    source = ""
+#: What the eye did not look into: views, and nodes made out of its sight.
+_UNSEEN = frozenset({*VIEW_OPS, "", "Function.apply"})
+
+
+def _forward(call: BackwardCall, op: BadOp, begins: bool, reached: str, victim: NodeRun | None = None) -> Finding:
+    outside = [t for t in op.inputs if t.bad] if begins else []
+    source = "" if begins else f"; its input held {_held(op)} already, put there on purpose"
     if outside:
         named = ", ".join(t.name or f"an input of shape {list(t.shape)}" for t in outside)
         source = f"; it was already in {named}, which came from outside the graph"
@@ -125,12 +148,20 @@ def _forward(call: BackwardCall, op: BadOp, reached: str, victim: NodeRun | None
         sites=_sites(("cause", op.site), ("failed", call.site)),
         evidence=evidence,
         advice=(
-            f"Check {evidence['nonfinite_inputs']} before the model sees it: torch.isfinite(t).all()."
+            f"Look at {' and '.join(t.name or 'that input' for t in outside)} before the model sees it: "
+            "torch.isfinite(t).all() tells."
             if outside
+            else "A row in which everything is masked has nothing left to normalise: 0/0. Let each row keep at least "
+            "one element, or fill with a large finite number (torch.finfo(x.dtype).min)."
+            if not begins and "softmax" in op.op
             else "Keep the argument of this operation inside the range where it is finite (clamp it, add an eps under "
             "a root, a log or a division, or compute it in float32)."
         ),
     )
+
+
+def _held(op: BadOp) -> str:
+    return next((str(t.bad) for t in op.inputs if t.bad), "Inf")
 
 
 def _backward(call: BackwardCall, first: BadNode, run: NodeRun, origin: BadOp | None) -> Finding:

@@ -18,6 +18,12 @@ VIEW_NODES = frozenset(
     )
     for i in range(4)
 )
+#: Names of operations whose result has the values that went in: results of theirs are not looked at.
+VIEW_OPS = (
+    *("view", "view_as", "reshape", "transpose", "permute", "t", "squeeze", "unsqueeze", "flatten", "unflatten"),
+    *("expand", "expand_as", "narrow", "select", "__getitem__", "chunk", "split", "unbind", "contiguous"),
+    *("swapaxes", "movedim", "requires_grad_"),
+)
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 

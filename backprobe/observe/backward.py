@@ -104,6 +104,7 @@ class Watch:
     :param careful: measure every gradient at once, and look into a node that makes a bad one while its saved tensors
         are there. Else small gradients are measured in batches.
     :param program: what a call over this graph measured before.
+    :param brief: where a gradient is bad, do not count its elements.
     :param enter: called before a node that runs Python (a custom function, a reentrant checkpoint), `leave` after it.
     :param create_graph: gradient mode is on in the hooks and has to be turned off while we measure.
     """
@@ -116,12 +117,13 @@ class Watch:
         hooks: Hooks,
         careful: bool,
         program: Program | None = None,
+        brief: bool = False,
         create_graph: bool = False,
         enter: Any = None,
         leave: Any = None,
     ) -> None:
         self.nodes, self.plan, self.hooks = nodes, plan, hooks
-        self.norms = Norms()
+        self.norms = Norms(brief=brief)
         self.order: list[int] = []
         #: The clock when a hook was entered and left, in turn; the first is the start.
         self.times: list[float] = []

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ..graph.plan import VIEW_OPS
 from ..records import BadValues, TensorStat
 from . import private
 from .frames import Frames, Spot
@@ -25,14 +26,7 @@ from .measure import FLOATS, SMALL, Norms, is_float, stat_of
 from .modules import ModuleWatch, Where
 
 _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
-_VIEWS = frozenset(
-    getattr(torch.Tensor, name)
-    for name in (
-        *("view", "view_as", "reshape", "transpose", "permute", "t", "squeeze", "unsqueeze", "flatten", "unflatten"),
-        *("expand", "expand_as", "narrow", "select", "__getitem__", "chunk", "split", "unbind", "contiguous"),
-        *("swapaxes", "movedim", "requires_grad_"),
-    )
-)
+_VIEWS = frozenset(getattr(torch.Tensor, name) for name in VIEW_OPS)
 _Tensor = torch.Tensor
 _next = private.next_sequence_nr
 _frame = sys._getframe
@@ -76,9 +70,10 @@ class OpLog:
 
 @dataclass
 class SeenBad:
-    """A forward result that was not finite."""
+    """A forward result that was not finite, of the op that made the nodes `first` to `last`."""
 
-    seq: int
+    first: int
+    last: int
     entry: Entry
     output: BadValues
     inputs: tuple[TensorStat, ...]
@@ -107,6 +102,8 @@ class Eye(TorchFunctionMode):
         self.thread = threading.get_ident()
         #: Whether to note ops at all (not at the level ``watch``), and whether to look closely at each.
         self.noting, self.careful = True, True
+        #: Whether to look at results: not while everything is bad anyway.
+        self.checking = True
         self.last = _next()
         self.bad: list[SeenBad] = []
         self.bad_limit = 1000
@@ -116,7 +113,7 @@ class Eye(TorchFunctionMode):
         #: Places that give Inf or NaN by design (a mask of -inf): how often, with a finite loss after it.
         self.tolerated: dict[Any, int] = {}
         self._norms = Norms(on_bad=self._batch_bad)
-        self._waiting: list[tuple[int, Entry]] = []
+        self._waiting: list[tuple[int, int, Entry]] = []
         self._in_place: dict[Any, bool] = {}
         self._held: list[Any] = []
         self._entries: dict[Entry, Entry] = {}
@@ -159,9 +156,9 @@ class Eye(TorchFunctionMode):
             entry = self._intern(made)
         self.log.ends.append(after)
         self.log.entries.append(entry)
-        if func not in _VIEWS:
+        if self.checking and func not in _VIEWS:
             if self.careful:
-                self._check(entry, out, args, kwargs, after)
+                self._check(entry, out, args, kwargs, before, after)
             elif type(out) is _Tensor:
                 in_place = self._in_place.get(func)
                 if in_place is None:
@@ -171,16 +168,17 @@ class Eye(TorchFunctionMode):
                 if out.numel() <= SMALL:
                     held = self._held
                     held.append(out)
+                    held.append(before)
                     held.append(after)
                     held.append(entry)
-                    if len(held) > 3000:
+                    if len(held) > 4000:
                         self.flush()
                 else:
-                    self._now(out, after, entry)
+                    self._now(out, before, after, entry)
             elif type(out) is tuple:
                 for t in out:
                     if type(t) is _Tensor:
-                        self._now(t, after, entry)
+                        self._now(t, before, after, entry)
         return out
 
     def _intern(self, made: Entry) -> Entry:
@@ -189,11 +187,11 @@ class Eye(TorchFunctionMode):
         self._entries[made] = made
         return made
 
-    def _now(self, t: Any, after: int, entry: Entry) -> None:
+    def _now(self, t: Any, before: int, after: int, entry: Entry) -> None:
         """Look at one result, at once where it is on the CPU."""
         if self._passes(entry) or not is_float(t) or private.hands_off(t):
             return
-        self._waiting.append((after, entry))
+        self._waiting.append((before, after, entry))
         was = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
@@ -220,7 +218,7 @@ class Eye(TorchFunctionMode):
             wrapped, tolerated = private.is_wrapped, bool(self.tolerated)
             if private.in_mode():  # a dispatch mode of the user's would see what we compute
                 held = []
-            for t, after, entry in zip(held[0::3], held[1::3], held[2::3], strict=True):
+            for t, before, after, entry in zip(held[0::4], held[1::4], held[2::4], held[3::4], strict=True):
                 if wrapped(t) or (tolerated and self._passes(entry)):
                     continue
                 group = groups.get(t.shape)
@@ -230,7 +228,7 @@ class Eye(TorchFunctionMode):
                     if group is not None:
                         more.append(group)
                     group = groups[t.shape] = ([], [])
-                waiting.append((after, entry))
+                waiting.append((before, after, entry))
                 group[0].append(at)
                 group[1].append(t)
                 at += 1
@@ -245,15 +243,15 @@ class Eye(TorchFunctionMode):
         self._waiting.clear()
 
     def _batch_bad(self, slot: int, tensor: Any, values: BadValues) -> None:
-        seq, entry = self._waiting[slot]
+        first, after, entry = self._waiting[slot]
         if len(self.bad) < self.bad_limit:
             inputs: tuple[TensorStat, ...] = ()
             if tensor is not None and tensor.grad_fn is not None:
                 inputs = tuple(
                     stat_of(name, t) for name, t in private.saved_tensors(tensor.grad_fn) if name != "result"
                 )
-            self.bad.append(SeenBad(seq - 1, entry, values, inputs))
-            self.bad.sort(key=lambda b: b.seq)
+            self.bad.append(SeenBad(first, after - 1, entry, values, inputs))
+            self.bad.sort(key=lambda b: b.last)
 
     def _gap(self, now: int) -> None:
         """Nodes were made outside any call that we see: ``Function.apply``, C++ extensions, compiled code."""
@@ -270,7 +268,7 @@ class Eye(TorchFunctionMode):
         self.log.entries.append((*(spot or (None, 0)), name, stack[-1] if stack else None))
         self.last = now
 
-    def _check(self, entry: Entry, out: Any, args: Any, kwargs: Any, seq: int) -> None:
+    def _check(self, entry: Entry, out: Any, args: Any, kwargs: Any, first: int, after: int) -> None:
         """Look at the result of an op at once, with what went into it (N3)."""
         tensors = (out,) if isinstance(out, _Tensor) else out if isinstance(out, (tuple, list)) else ()
         for t in tensors:
@@ -284,7 +282,7 @@ class Eye(TorchFunctionMode):
                 norms.now(t)
                 norms.flush()
                 if norms.bad and len(self.bad) < self.bad_limit:
-                    self.bad.append(SeenBad(seq - 1, entry, norms.bad[0], self._inputs(args, kwargs)))
+                    self.bad.append(SeenBad(first, after - 1, entry, norms.bad[0], self._inputs(args, kwargs)))
             finally:
                 torch._C._set_grad_enabled(was)
 

@@ -31,7 +31,7 @@ class Frames:
 
     def __init__(self, own: tuple[str, ...] = ()) -> None:
         self._libraries = _library_folders()
-        #: Folders that count as the user's though they lie among installed packages (``-m package.module``).
+        #: Folders of the user's that may lie among installed packages: the script's, or the module's of ``-m``.
         self._own = tuple(os.path.realpath(p) + os.sep for p in own)
         #: Code object -> whether it is the user's.
         self.known: dict[CodeType, bool] = {}
@@ -45,8 +45,11 @@ class Frames:
                 known = name.startswith(("<stdin", "<ipython", "<doctest", "<cell", "<input"))
             else:
                 path = os.path.realpath(name)
-                known = path.startswith(self._own) if self._own else False
-                known = known or not path.startswith(self._libraries)
+                # The longest folder that holds it decides: a virtual environment may lie in the user's folder, and the
+                # user's folder among installed packages.
+                library = max((len(f) for f in self._libraries if path.startswith(f)), default=0)
+                own = max((len(f) for f in self._own if path.startswith(f)), default=0)
+                known = own > library or not library
             self.known[code] = known
         return known
 

@@ -41,6 +41,7 @@ def launch(
         sys.argv[:] = [spec.origin or script, *args]
     else:
         sys.argv[:] = [script, *args]
+        own = (os.path.dirname(os.path.abspath(script)),)
         sys.path[0] = os.path.dirname(os.path.abspath(script))
     session = Session(sink, settings, own)
     begin(session)

@@ -33,9 +33,11 @@ class Norms:
     A NaN or Inf in a tensor shows in its norm. The converse does not hold: the square can overflow.
 
     :param on_bad: called with slot, tensor and what is wrong with it, when that is found (not for an accelerator's).
+    :param brief: do not count the elements of a bad tensor.
     """
 
-    def __init__(self, on_bad: Callable[[int, Any, BadValues], None] | None = None) -> None:
+    def __init__(self, on_bad: Callable[[int, Any, BadValues], None] | None = None, brief: bool = False) -> None:
+        self._brief = brief
         self._on_bad = on_bad
         self.values: list[float] = []
         self.unmeasured: set[int] = set()
@@ -122,7 +124,8 @@ class Norms:
 
     def _suspect(self, slot: int, tensor: Any) -> None:
         """A norm that is not finite: elements that are not, or a square that overflowed."""
-        found = bad_values(tensor)
+        value = self.values[slot]
+        found = BadValues(int(value != value), int(value == value), 0, ()) if self._brief else bad_values(tensor)
         if found is not None:
             self.bad[slot] = found
             if self._on_bad is not None:

@@ -154,7 +154,8 @@ class Recorded:
             bad_nodes = culprits(nodes)
         ops = tuple(
             BadOp(
-                s.seq - self.base,
+                s.first - self.base,
+                s.last - self.base,
                 op_name(s.entry[2]),
                 self.frames.site(spot_of(s.entry)),
                 self.modules.name_of(s.entry[3]),

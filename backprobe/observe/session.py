@@ -28,6 +28,8 @@ from .raw import LiveLayout, Recorded
 from .steps import StepWatch
 
 _ROOTS = {"Tensor.backward": "self", "autograd.backward": "tensors", "autograd.grad": "outputs"}
+#: Backward calls in a row with bad values that are looked at closely.
+TROUBLE = 3
 _clock = time.perf_counter
 #: Microseconds that the eye spends on an op, measured once on a laptop: for the progress line only.
 _EYE_COST = 2.5e-6
@@ -102,6 +104,7 @@ class Session:
         self._careful_until = self.settings.careful
         self._leaf_slots: dict[int, tuple[Signature, list[tuple[Leaf, int | None]]]] = {}
         self._pid, self._thread = os.getpid(), threading.get_ident()
+        self._troubled = 0
         self._attached = False
         self.begin = _clock()
 
@@ -143,6 +146,7 @@ class Session:
         traced = settings.traced(step)
         careful = traced and (settings.level == "explain" or step < self._careful_until)
         self.eye.noting, self.eye.careful = traced, careful
+        self.eye.checking = self._troubled <= TROUBLE
         if traced:
             self.eye.last = private.next_sequence_nr()
         self.modules.careful, self.modules.keep_trail = careful, traced
@@ -215,6 +219,7 @@ class Session:
             self._hooks,
             self.eye.careful,
             live.program,
+            self._troubled > TROUBLE,
             bool(arguments.get("create_graph")),
             self._push if here else None,
             self._pop if here else None,
@@ -348,9 +353,12 @@ class Session:
                 if root.value is not None and recorded.kind != "autograd.grad":
                     self.steps.loss = root.value
         eye = self.eye
+        self._troubled = self._troubled + 1 if trouble else 0
         if trouble:
-            if recorded.step + 1 >= self._careful_until and len(eye.bad) < eye.bad_limit:
-                self._careful_until = recorded.step + 2
+            if self._troubled <= TROUBLE:
+                self._careful_until = max(self._careful_until, recorded.step + 2)
+            elif self._troubled > TROUBLE:  # everything is bad from here on, and looking closely at it is slow
+                self._careful_until = 0
         elif recorded.bad_seen:
             for seen in recorded.bad_seen:
                 key = seen.entry[:3]

@@ -1,0 +1,38 @@
+"""``backprobe demo``: the main job on scripts that come with the package."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from ..errors import BackprobeError
+
+_EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+class Demo:
+    """Run an example under backprobe: without a name, a healthy GPT and the same one with a mistake."""
+
+    name = "demo"
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("example", nargs="?", help="one of: " + ", ".join(names()))
+
+    def run(self, options: argparse.Namespace) -> int:
+        wanted = [options.example] if options.example else ["gpt", "gpt_broken"]
+        for name in wanted:
+            script = _EXAMPLES / f"{name}.py"
+            if not script.is_file():
+                raise BackprobeError(f"no example {name!r}; there are {', '.join(names())}")
+            print(f"$ backprobe run {name}.py\n", flush=True)
+            done = subprocess.run([sys.executable, "-m", "backprobe", "run", str(script)])
+            print(flush=True)
+            if done.returncode:
+                return done.returncode
+        return 0
+
+
+def names() -> list[str]:
+    return sorted(p.stem for p in _EXAMPLES.glob("*.py") if p.stem != "__init__")

@@ -1,0 +1,38 @@
+"""Where runs are kept, and the findings file."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import BackprobeError
+from ..records import Finding
+
+#: The folder under the working one that runs are kept in.
+RUNS = "backprobe-runs"
+
+
+def new_run(script: str) -> Path:
+    """A folder that is not there yet, named after the script and the time."""
+    stem = Path(script).stem if script.endswith(".py") else script.rpartition(".")[2]
+    base = Path(RUNS) / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path, n = base, 1
+    while path.exists():
+        n += 1
+        path = base.with_name(f"{base.name}-{n}")
+    return path
+
+
+def write_findings(path: Path, findings: Sequence[Finding]) -> None:
+    """Write the findings contract to `path`.
+
+    :raises BackprobeError: it cannot be written.
+    """
+    body: dict[str, Any] = {"format": 1, "findings": [f.as_dict() for f in findings]}
+    try:
+        path.write_text(json.dumps(body, indent=1, default=str) + "\n")
+    except OSError as error:
+        raise BackprobeError(f"cannot write the findings to {path}: {error.strerror}") from error

@@ -1,0 +1,85 @@
+"""``backprobe show`` and ``backprobe runs``: what is on disk, without torch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from ..errors import BackprobeError
+from .files import RUNS
+
+
+class Show:
+    """Print a run that was kept: its findings, its main figures, the gradients of its last step.
+
+    RUN is a folder, or the name of one in backprobe-runs/; without it the latest is shown.
+    """
+
+    name = "show"
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("run", nargs="?", help="the folder of the run")
+        parser.add_argument("--json", action="store_true", help="print the findings as JSON instead")
+
+    def run(self, options: argparse.Namespace) -> int:
+        from ..store.reader import open_run
+        from ..view.parts import report
+        from ..view.terminal import write
+
+        trace = open_run(_find(options.run))
+        if options.json:
+            print(json.dumps({"format": 1, "findings": [f.as_dict() for f in trace.findings]}, indent=1, default=str))
+        else:
+            write(report(trace, details=True), sys.stdout)
+        return 0
+
+
+class Runs:
+    """List the runs that were kept, the latest last."""
+
+    name = "runs"
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("folder", nargs="?", default=RUNS, help=f"where they are (default: {RUNS})")
+
+    def run(self, options: argparse.Namespace) -> int:
+        from ..store.reader import open_run
+        from ..view.parts import Table
+        from ..view.terminal import write
+
+        rows = []
+        for folder in _folders(Path(options.folder)):
+            try:
+                trace = open_run(folder)
+            except BackprobeError as error:
+                rows.append([folder.name, "", "", str(error).partition(": ")[2] or "cannot be read"])
+                continue
+            started = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(trace.info.get("started", 0))))
+            first = trace.findings[0].kind if trace.findings else "nothing wrong found"
+            more = f" and {len(trace.findings) - 1} more" if len(trace.findings) > 1 else ""
+            rows.append([folder.name, started, str(trace.info.get("steps", len(trace.steps))), first + more])
+        if not rows:
+            print(f"no runs in {options.folder}")
+            return 0
+        write([Table(("run", "started", "steps", "findings"), rows)], sys.stdout)
+        return 0
+
+
+def _folders(parent: Path) -> list[Path]:
+    from ..store import FILE
+
+    if not parent.is_dir():
+        return []
+    return sorted((p for p in parent.iterdir() if (p / FILE).is_file()), key=lambda p: (p / FILE).stat().st_mtime)
+
+
+def _find(name: str | None) -> Path:
+    if name is None:
+        folders = _folders(Path(RUNS))
+        if not folders:
+            raise BackprobeError(f"no runs in {RUNS}/ to show: name the folder of one")
+        return folders[-1]
+    return Path(name) if Path(name).exists() else Path(RUNS) / name if (Path(RUNS) / name).exists() else Path(name)

@@ -1,0 +1,186 @@
+"""The parts that a report is made of, and the report of a run. No torch, no terminal: plain data."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..explain.words import few, number
+from ..records import Finding, Site
+from ..trace import Trace
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of text; ``tone`` is ``plain``, ``quiet``, ``good`` or ``head``."""
+
+    text: str
+    tone: str = "plain"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A source line and the part that it plays."""
+
+    role: str
+    where: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A finding as it is shown."""
+
+    number: int
+    kind: str
+    severity: str
+    confidence: str
+    title: str
+    facts: Sequence[tuple[str, str]]
+    places: Sequence[Place]
+    advice: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns with a title each; cells are text."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+Part = Line | Problem | Table
+
+
+def report(trace: Trace, folder: Path | None = None, details: bool = False) -> list[Part]:
+    """The report of a run. `details`: the gradients by module and step too, as ``backprobe show`` gives them."""
+    parts: list[Part] = [Line(headline(trace), "head")]
+    findings = trace.findings
+    for i, finding in enumerate(findings, 1):
+        parts.append(problem(i, finding))
+    if not findings:
+        parts.append(Line("Nothing wrong found.", "good"))
+    parts += [Line(text) for text in figures(trace)]
+    if details:
+        parts += _details(trace)
+    for unseen in trace.unseen:
+        parts.append(Line(f"Not seen: {unseen.count} {unseen.what} ({unseen.note})", "quiet"))
+    if folder is not None:
+        parts.append(
+            Line(f"Kept in {short(str(folder))}; to read it again: backprobe show {short(str(folder))}", "quiet")
+        )
+    return parts
+
+
+def headline(trace: Trace) -> str:
+    info = trace.info
+    steps, calls = int(info.get("steps", len(trace.steps))), int(info.get("backwards", 0))
+    calls = calls or sum(len(s.backwards) for s in trace.steps)
+    text = f"backprobe: {count(steps, 'step')}, {count(calls, 'backward call')}"
+    if "seconds" in info:
+        text += f" in {info['seconds']:.1f} s"
+    if "ended" not in info and "steps" not in info and "started" in info:
+        text += " (the run was cut off)"
+    elif info.get("cost") is not None:
+        text += f", watching took about {100 * info['cost']:.0f}%"
+    found = len(trace.findings)
+    return f"{text}: {count(found, 'finding') if found else 'no findings'}"
+
+
+def count(n: int, what: str) -> str:
+    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+
+
+def problem(i: int, finding: Finding) -> Problem:
+    facts = [
+        ("module", finding.module or ""),
+        ("node", finding.node or ""),
+        ("tensor", finding.tensor or ""),
+        ("parameters", few(finding.parameters, 6)),
+        ("step", "" if finding.step is None else str(finding.step)),
+    ]
+    return Problem(
+        i,
+        finding.kind,
+        finding.severity,
+        finding.confidence,
+        finding.title,
+        [(k, v) for k, v in facts if v],
+        [place(s.role, s.site) for s in finding.sites],
+        finding.advice,
+    )
+
+
+def place(role: str, site: Site) -> Place:
+    return Place(role, f"{short(site.file)}:{site.line} in {site.function}", site.text)
+
+
+def short(path: str) -> str:
+    """`path` from the working folder, where it lies inside it."""
+    try:
+        relative = os.path.relpath(path)
+    except ValueError:  # another drive
+        return path
+    return path if relative.startswith("..") else relative
+
+
+def figures(trace: Trace) -> list[str]:
+    """The main figures in a line each: loss, size of gradients and updates."""
+    lines = []
+    losses = [s.loss for s in trace.steps if s.loss is not None]
+    if losses:
+        lines.append(f"loss {number(losses[0])} in the first step, {number(losses[-1])} in the last")
+    norms, ratios = [], []
+    for step in trace.steps:
+        grads = [p.grad for p in step.record.parameters if p.grad is not None]
+        if grads:
+            norms.append(math.sqrt(sum(g * g for g in grads)))
+        ratios += [p.update / p.weight for p in step.record.parameters if p.update is not None and p.weight]
+    if norms and all(map(math.isfinite, norms)):
+        text = f"gradient norm {number(min(norms))} to {number(max(norms))}"
+        if ratios and all(map(math.isfinite, ratios)):
+            ratios.sort()
+            text += f"; an update changes a parameter by {number(ratios[len(ratios) // 2])} of its norm in the median"
+        lines.append(text)
+    return lines
+
+
+def _details(trace: Trace) -> list[Part]:
+    """The last step whose nodes are there: gradients by parameter, time by module."""
+    last = next((s for s in reversed(trace.steps) if any(len(b.nodes) for b in s.backwards)), None)
+    if last is None:
+        return []
+    parts: list[Part] = []
+    gradients = {
+        r.parameter: r.grad_outputs[0].norm
+        for b in last.backwards
+        for r in b.nodes
+        if r.parameter and r.grad_outputs and r.grad_outputs[0]
+    }
+    measured = next((s for s in reversed(trace.steps) if s.record.parameters), None)
+    sizes = measured.parameters if measured is not None else {}
+    rows = []
+    for name in [p.name for p in trace.parameters if p.name in gradients or p.name in sizes]:
+        size = sizes.get(name)
+        row = (size.weight if size else None, gradients.get(name), size.update if size else None)
+        rows.append([name, *("" if v is None else number(v) for v in row)])
+    if rows:
+        when = f" (weight and update: step {measured.index})" if measured and measured.index != last.index else ""
+        parts += [Line(f"Step {last.index}: norms by parameter{when}", "head")]
+        parts.append(Table(("parameter", "weight", "gradient", "update"), rows))
+    times: dict[str, list[float]] = {}
+    for backward in last.backwards:
+        for run in backward.nodes:
+            if run.seconds is not None:
+                entry = times.setdefault(run.module if run.module is not None else "", [0.0, 0])
+                entry[0] += run.seconds
+                entry[1] += 1
+    ordered = sorted(times.items(), key=lambda item: -item[1][0])[:15]
+    if ordered:
+        parts += [Line(f"Step {last.index}: time in backward by module", "head")]
+        rows = [[name or "(outside modules)", f"{1e3 * t:.2f} ms", f"{n:.0f}"] for name, (t, n) in ordered]
+        parts.append(Table(("module", "time", "nodes"), rows))
+    return parts
