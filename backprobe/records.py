@@ -99,6 +99,8 @@ class Node:
     op: str
     parameter: str | None
     edges: tuple[tuple[int, int] | None, ...]
+    #: Shape of the leaf that an ``AccumulateGrad`` belongs to.
+    leaf_shape: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,13 @@ import runpy
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from types import TracebackType
 
 from ..errors import BackprobeError
 from .session import Session, Settings, Sink
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_EXAMPLES = os.path.join(_OURS, "examples") + os.sep
 
 
 def launch(
@@ -81,11 +85,31 @@ def _exit_code(stop: SystemExit) -> int:
 
 
 def _show(error: BaseException) -> None:
-    """The traceback as Python would print it for the script alone: without the frames that launched it."""
-    trace = error.__traceback__
-    ours = (__file__, runpy.__file__)
-    while trace is not None and (
-        trace.tb_frame.f_code.co_filename in ours or trace.tb_frame.f_code.co_filename.startswith("<frozen runpy")
-    ):
+    """The traceback as Python would print it for the script alone: without frames of ours."""
+    seen: set[int] = set()
+    stack: list[BaseException | None] = [error]
+    while stack:
+        one = stack.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        one.__traceback__ = _without_ours(one.__traceback__)
+        stack += [one.__cause__, one.__context__]
+    traceback.print_exception(type(error), error, error.__traceback__)
+
+
+def _without_ours(trace: TracebackType | None) -> TracebackType | None:
+    frames = []
+    while trace is not None:
+        frames.append(trace)
         trace = trace.tb_next
-    traceback.print_exception(type(error), error, trace)
+    kept = None
+    for one in reversed(frames):
+        file = one.tb_frame.f_code.co_filename
+        if file.startswith(_OURS) and not file.startswith(_EXAMPLES):
+            continue
+        if file == runpy.__file__ or file.startswith("<frozen runpy"):
+            continue
+        one.tb_next = kept
+        kept = one
+    return kept

@@ -82,7 +82,8 @@ class LiveLayout:
             if seq == ACCUMULATE_SEQ:
                 leaf = self.named.get(i)
                 title = leaves.name(leaf) if leaf is not None else None
-                nodes.append(Node(i, name, seq, None, 1, None, "", title, edges))
+                shape = leaf.shape if leaf is not None and leaf.root is not None else None
+                nodes.append(Node(i, name, seq, None, 1, None, "", title, edges, shape))
             elif entry is None:
                 nodes.append(Node(i, name, seq - self.base, None, 1, None, "", None, edges))
             else:

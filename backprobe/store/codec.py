@@ -85,7 +85,8 @@ def layout_bytes(layout: Layout) -> bytes:
         edges = [x for e in n.edges for x in (e if e is not None else (-1, 0))]
         texts = [of(strings, s) for s in (n.name, n.module, n.op, n.parameter)]
         # A sequence number of 2**64 - 1 is more than readers of JSON agree on.
-        rows.append([*texts, -1 if n.seq >= 2**63 else n.seq, n.call, of(sites, n.site), edges])
+        seq = -1 if n.seq >= 2**63 else n.seq
+        rows.append([*texts, seq, n.call, of(sites, n.site), edges, n.leaf_shape])
     needed = None if layout.needed is None else sorted(layout.needed)
     return squeeze([list(strings), [to_plain(s) for s in sites], rows, needed])
 
@@ -94,7 +95,7 @@ def layout_from(data: bytes) -> Layout:
     strings, plain_sites, rows, needed = unsqueeze(data)
     sites = [from_plain(Site, s) for s in plain_sites]
     nodes = []
-    for i, (name, module, op, parameter, seq, call, site, edges) in enumerate(rows):
+    for i, (name, module, op, parameter, seq, call, site, edges, leaf_shape) in enumerate(rows):
         pairs = tuple(None if a < 0 else (a, b) for a, b in zip(edges[0::2], edges[1::2], strict=True))
         nodes.append(
             Node(
@@ -107,6 +108,7 @@ def layout_from(data: bytes) -> Layout:
                 strings[op],
                 strings[parameter],
                 pairs,
+                None if leaf_shape is None else tuple(leaf_shape),
             )
         )
     return Layout(tuple(nodes), None if needed is None else frozenset(needed))

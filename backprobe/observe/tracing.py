@@ -1,0 +1,116 @@
+"""``backprobe.trace``: a session over a block of code, in a script or a notebook."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import BackprobeError
+from ..trace import Trace
+from .collect import Collector
+from .session import Session, Settings
+
+
+class LiveTrace(Trace):
+    """A ``Trace`` of the block it is entered on. Read it after the block; before that it is empty.
+
+    See ``backprobe.trace`` for the arguments.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | None,
+        level: str,
+        every: int,
+        steps: tuple[int, int | None],
+        name: str,
+    ) -> None:
+        super().__init__()
+        if model is not None and not isinstance(model, nn.Module):
+            raise BackprobeError(f"model is a {type(model).__name__}; give trace() a torch.nn.Module, or nothing")
+        if level not in ("watch", "trace", "explain"):
+            raise BackprobeError(f"level is {level!r}; it is one of 'watch', 'trace' and 'explain'")
+        if every < 1 or steps[0] < 0 or (steps[1] is not None and steps[1] <= steps[0]):
+            raise BackprobeError(f"every={every}, steps={steps}: every is 1 or more, steps is (A, B) with 0 <= A < B")
+        self._model, self._name = model, name
+        self._settings = Settings(level, every, steps[0], steps[1])
+        self._collector = Collector()
+        self._session: Session | None = None
+        self._begin = 0.0
+
+    def __enter__(self) -> LiveTrace:
+        if self._session is not None:
+            raise BackprobeError("this trace has been entered already; make a new one for each block")
+        own = (os.getcwd(),)
+        self._session = Session(self._collector, self._settings, own)
+        if self._model is not None:
+            self._session.modules.add_root(self._model, self._name)
+        self._begin = time.time()
+        self._session.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        session = self._session
+        assert session is not None
+        session.stop()
+        seconds = time.time() - self._begin
+        info: dict[str, Any] = {
+            "started": self._begin,
+            "ended": time.time(),
+            "seconds": seconds,
+            "steps": self._collector.steps,
+            "backwards": self._collector.backwards,
+            "cost": session.cost / max(seconds - session.cost, 1e-9),
+            "torch": torch.__version__,
+        }
+        made = self._collector.trace(session, info)
+        self.steps, self.parameters, self.cuts = made.steps, made.parameters, made.cuts
+        self.unseen, self.info = made.unseen, made.info
+        if error is not None and self.findings:
+            from ..commands.run import add_note, one_line
+
+            add_note(error, f"backprobe: {one_line(self.findings[0])}")
+
+    def save(self, path: str | Path) -> Path:
+        if self._session is None:
+            raise BackprobeError("nothing to save: the trace has not been entered (with backprobe.trace() as t: ...)")
+        return super().save(path)
+
+
+def trace(
+    model: nn.Module | None = None,
+    *,
+    level: str = "trace",
+    every: int = 1,
+    steps: tuple[int, int | None] = (0, None),
+    name: str = "model",
+) -> LiveTrace:
+    """Watch what the block does with torch, and say what went wrong in its backward passes.
+
+    :param model: the outermost module, so that paths begin there; without it backprobe takes the outermost module that
+        is called.
+    :param level: ``"watch"`` (losses, parameters, updates), ``"trace"`` (every node too) or ``"explain"`` (the same,
+        each gradient and each result looked at closely).
+    :param every: record the nodes of each N-th step.
+    :param steps: record the nodes of the steps from A up to, not including, B; ``None`` is no end.
+    :param name: what to call the model where there are several.
+    :raises BackprobeError: an argument is out of range.
+
+    >>> import torch, backprobe
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU())
+    >>> with backprobe.trace(model) as trace:
+    ...     model(torch.ones(4, 3)).mean().backward()
+    >>> trace.findings
+    []
+    >>> [run.name for run in trace.steps[0].backwards[0].nodes][:3]
+    ['MeanBackward0', 'ReluBackward0', 'AddmmBackward0']
+    """
+    return LiveTrace(model, level, every, steps, name)

@@ -1,0 +1,52 @@
+"""What the tests share: run something alone and under watch, and compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from backprobe.observe.collect import Collector
+from backprobe.observe.session import Session, Settings
+
+
+def watched(settings: Settings | None = None) -> tuple[Session, Collector]:
+    collector = Collector()
+    return Session(collector, settings or Settings()), collector
+
+
+def alone_and_watched(make: Callable[[], Callable[[], Any]], rounds: int = 6) -> tuple[list[Any], list[Any], Any]:
+    """What `rounds` calls of what `make` makes return: alone, and under a session; the trace.
+
+    Enough rounds to meet both the close look of the first steps and the quick one after.
+    """
+    torch.manual_seed(0)
+    step = make()
+    alone = [step() for _ in range(rounds)]
+    alone.append(torch.get_rng_state())
+    torch.manual_seed(0)
+    step = make()
+    session, collector = watched()
+    session.start()
+    try:
+        seen = [step() for _ in range(rounds)]
+        seen.append(torch.get_rng_state())
+    finally:
+        session.stop()
+    return alone, seen, collector.trace(session)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Bitwise equality of nested results; NaN equals NaN."""
+    if isinstance(a, torch.Tensor):
+        if not (isinstance(b, torch.Tensor) and a.shape == b.shape and a.dtype == b.dtype):
+            return False
+        if a.layout is not torch.strided:
+            return same(a.to_dense(), b.to_dense())
+        return bool(((a == b) | (a.isnan() & b.isnan() if a.is_floating_point() or a.is_complex() else a == b)).all())
+    if isinstance(a, (list, tuple)):
+        return isinstance(b, (list, tuple)) and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    return bool(a == b)
