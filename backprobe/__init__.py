@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from .observe.tracing import trace as trace
     from .records import Finding as Finding
     from .store.reader import open_run as open
-    from .trace import Trace as Trace
+    from .traced import Trace as Trace
 
 #: Public name -> module and name.
 _PUBLIC = {
     "BackprobeError": ("errors", "BackprobeError"),
     "Finding": ("records", "Finding"),
-    "Trace": ("trace", "Trace"),
+    "Trace": ("traced", "Trace"),
     "open": ("store.reader", "open_run"),
     "trace": ("observe.tracing", "trace"),
 }

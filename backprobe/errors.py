@@ -6,3 +6,9 @@ class BackprobeError(Exception):
 
     The command line prints its text as one line and exits with a non-zero code; it never shows a traceback.
     """
+
+
+def add_note(error: BaseException, text: str) -> None:
+    """``BaseException.add_note``, which Python 3.10 does not have."""
+    notes = getattr(error, "__notes__", [])
+    error.__notes__ = [*notes, text]  # type: ignore[attr-defined]

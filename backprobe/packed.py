@@ -121,9 +121,9 @@ def unpack(packed: Packed) -> tuple[NodeRun, ...]:
             out[0] = GradStat(None, came.dtype, came.norm, came.bad)
         for k, edge in enumerate(node.edges):
             if edge is not None and k in out and edge not in apart:
-                stat, shape = out[k], nodes[edge[0]].leaf_shape
-                if stat.shape is None and shape is not None:
-                    stat = GradStat(shape, stat.dtype, stat.norm, stat.bad)
+                stat, leaf_shape = out[k], nodes[edge[0]].leaf_shape
+                if stat.shape is None and leaf_shape is not None:
+                    stat = GradStat(leaf_shape, stat.dtype, stat.norm, stat.bad)
                 incoming[edge[0]][edge[1]] = stat
     return tuple(
         NodeRun(

@@ -302,6 +302,12 @@ class Finding:
     evidence: Mapping[str, Any] = field(default_factory=dict)
     advice: str = ""
 
+    def __str__(self) -> str:
+        """The finding in one line: kind, module, main site, title."""
+        where = f" at {self.sites[0].site}" if self.sites else ""
+        module = f" in {self.module}" if self.module else ""
+        return f"{self.kind}{module}{where}: {self.title}"
+
     def as_dict(self) -> dict[str, Any]:
         """The JSON object of the findings contract."""
         out = {k: getattr(self, k) for k in ("kind", "severity", "title", "module", "node", "tensor")}

@@ -34,6 +34,7 @@ def alone_and_watched(make: Callable[[], Callable[[], Any]], rounds: int = 6) ->
         seen.append(torch.get_rng_state())
     finally:
         session.stop()
+    assert session.error is None, session.error
     return alone, seen, collector.trace(session)
 
 

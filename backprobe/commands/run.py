@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BackprobeError
+from ..errors import BackprobeError, add_note
 from ..records import Finding, Step
 from .files import RUNS, new_run, write_findings
 
@@ -175,7 +175,7 @@ class _Watcher:
         self.findings = list(trace.findings)
         if error is not None:
             for finding in self.findings[:1]:
-                add_note(error, f"backprobe: {one_line(finding)}")
+                add_note(error, f"backprobe: {finding}")
         if options.findings:
             write_findings(Path(options.findings), self.findings)
         if self.keep is not None and self.folder is not None:
@@ -187,15 +187,3 @@ class _Watcher:
             from ..view.terminal import write
 
             write(report(trace, self.folder), sys.stderr)
-
-
-def add_note(error: BaseException, text: str) -> None:
-    """``BaseException.add_note``, which Python 3.10 does not have."""
-    notes = getattr(error, "__notes__", [])
-    error.__notes__ = [*notes, text]  # type: ignore[attr-defined]
-
-
-def one_line(finding: Finding) -> str:
-    where = f" at {finding.sites[0].site}" if finding.sites else ""
-    module = f" in {finding.module}" if finding.module else ""
-    return f"{finding.kind}{module}{where}: {finding.title}"

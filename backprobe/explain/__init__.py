@@ -12,7 +12,7 @@ from .nonfinite import nonfinites
 from .zero_grad import zero_grads
 
 if TYPE_CHECKING:
-    from ..trace import Trace
+    from ..traced import Trace
 
 _SEVERITY = {"error": 0, "warning": 1, "info": 2}
 _ORDER = (

@@ -17,7 +17,7 @@ from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
 from .words import few, number
 
 if TYPE_CHECKING:
-    from ..trace import Trace
+    from ..traced import Trace
 
 #: First layer's gradient against the last one's.
 VANISHED, EXPLODED = 1e-5, 1e4

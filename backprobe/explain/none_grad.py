@@ -9,7 +9,7 @@ from ..records import Cut, Finding, FindingSite, Parameter
 from .words import few, plural
 
 if TYPE_CHECKING:
-    from ..trace import Trace
+    from ..traced import Trace
 
 
 def none_grads(trace: Trace) -> list[Finding]:

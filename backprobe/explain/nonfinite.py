@@ -10,7 +10,7 @@ from ..graph.plan import VIEW_NODES, VIEW_OPS
 from ..records import BackwardCall, BadNode, BadOp, Finding, FindingSite, NodeRun
 
 if TYPE_CHECKING:
-    from ..trace import Trace
+    from ..traced import Trace
 
 #: Steps in a row that a loss scaler may skip before it is no longer its search for a scale.
 SCALER_STEPS = 8

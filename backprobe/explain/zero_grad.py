@@ -8,7 +8,7 @@ from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
 from .words import few
 
 if TYPE_CHECKING:
-    from ..trace import Trace
+    from ..traced import Trace
 
 #: Ops whose derivative is zero wherever it exists.
 _FLAT = ("Sign", "Round", "Floor", "Ceil", "Trunc", "Heaviside", "Fix", "Frac")

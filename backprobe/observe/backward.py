@@ -69,20 +69,26 @@ class Hooks:
                 watch = running[-1]
                 watch.times.append(_clock())
                 watch.order.append(self)
-                if self in watch.held:
-                    watch.waiting.append(grad_inputs)
-                    watch.waiting_nodes.append(self)
-                    if len(watch.waiting) > 512:
-                        watch.flush()
-                else:
-                    watch.after(self, grad_inputs, grad_outputs)
+                try:
+                    if self in watch.held:
+                        watch.waiting.append(grad_inputs)
+                        watch.waiting_nodes.append(self)
+                        if len(watch.waiting) > 512:
+                            watch.flush()
+                    else:
+                        watch.after(self, grad_inputs, grad_outputs)
+                except Exception as error:
+                    watch.on_error(error)
                 watch.times.append(_clock())
 
         class Before(int):
             __slots__ = ()
 
             def __call__(self, grad_outputs: Any) -> None:
-                running[-1].before(self, grad_outputs)
+                try:
+                    running[-1].before(self, grad_outputs)
+                except Exception as error:
+                    running[-1].on_error(error)
 
         self._after_type, self._before_type = After, Before
         self._after: list[Any] = []
@@ -145,6 +151,7 @@ class Watch:
         self._dicts: list[Any] = []
         self._ids: list[int] = []
         self._spent_before = 0.0
+        self.on_error: Any = None
         if self.program is not None:
             self.norms.values = [0.0] * self.program.slots
             self.held = self.program.held
@@ -153,6 +160,15 @@ class Watch:
         )
 
     def start(self) -> None:
+        try:
+            self._attach()
+        except BaseException:
+            self._detach()
+            raise
+        self.hooks.running.append(self)
+        self.times.append(_clock())
+
+    def _attach(self) -> None:
         nodes, plan, dicts, ids = self.nodes, self.plan, self._dicts, self._ids
         after, before = self.hooks.grow(len(nodes))
         for i in plan.hooked:
@@ -169,18 +185,19 @@ class Watch:
                     for handle in (nodes[i].register_prehook(self._enter), nodes[i].register_hook(self._leave)):
                         dicts.append(handle.hooks_dict_ref())
                         ids.append(handle.id)
-        self.hooks.running.append(self)
-        self.times.append(_clock())
 
     def stop(self) -> None:
         """Remove the hooks and finish measuring."""
         self.hooks.running.pop()
+        self._detach()
+        self.flush()
+        self.norms.flush()
+
+    def _detach(self) -> None:
         for hooks, at in zip(reversed(self._dicts), reversed(self._ids), strict=True):
             hooks.pop(at, None)
         self._dicts.clear()
         self._ids.clear()
-        self.flush()
-        self.norms.flush()
 
     @property
     def seconds(self) -> list[float]:

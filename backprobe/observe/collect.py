@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..records import BackwardCall, ModuleCall, Step
-from ..trace import Trace, TracedStep
+from ..traced import Trace, TracedStep
 from .raw import Recorded
 from .session import Session
 

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from ..graph.plan import VIEW_OPS
 from ..records import BadValues, TensorStat
 from . import private
-from .frames import Frames, Spot
+from .frames import Frames, Spot, variables
 from .measure import FLOATS, SMALL, Norms, is_float, stat_of
 from .modules import ModuleWatch, Where
 
@@ -36,6 +36,10 @@ Entry = tuple[Any, int, Any, "Where | None"]
 
 def op_name(func: Any) -> str:
     return getattr(func, "__name__", None) or str(func)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def spot_of(entry: Entry) -> Spot | None:
@@ -115,6 +119,7 @@ class Eye(TorchFunctionMode):
         self._norms = Norms(on_bad=self._batch_bad)
         self._waiting: list[tuple[int, int, Entry]] = []
         self._in_place: dict[Any, bool] = {}
+        self.on_error: Callable[[BaseException], None] = _raise
         self._held: list[Any] = []
         self._entries: dict[Entry, Entry] = {}
 
@@ -128,13 +133,20 @@ class Eye(TorchFunctionMode):
         if before != self.last:
             self._gap(before)
         out = func(*args, **kwargs) if kwargs else func(*args)
-        after = _next()
-        if after == before:
-            if self.careful:
+        try:
+            after = _next()
+            if after != before:
+                self._note(func, out, args, kwargs, before, after)
+            elif self.careful:
                 self._lost(func, out, args)
-            return out
+        except Exception as error:
+            self.on_error(error)
+        return out
+
+    def _note(self, func: Any, out: Any, args: Any, kwargs: Any, before: int, after: int) -> None:
+        """The op made nodes: note where, and look at what it gave."""
         self.last = after
-        frame: Any = _frame(1)
+        frame: Any = _frame(2)
         known = self._frames.known
         while frame is not None:
             code = frame.f_code
@@ -145,41 +157,38 @@ class Eye(TorchFunctionMode):
                 break
             frame = frame.f_back
         stack = self._stack
-        made = (
-            (code, frame.f_lasti, func, stack[-1] if stack else None)
-            if frame is not None
-            else ((None, 0, func, stack[-1] if stack else None))
-        )
+        where = stack[-1] if stack else None
+        made = (code, frame.f_lasti, func, where) if frame is not None else (None, 0, func, where)
         # The same op comes back every step: one tuple for each, so that logs compare fast and make no garbage (N11).
         entry = self._entries.get(made)
         if entry is None:
             entry = self._intern(made)
         self.log.ends.append(after)
         self.log.entries.append(entry)
-        if self.checking and func not in _VIEWS:
-            if self.careful:
-                self._check(entry, out, args, kwargs, before, after)
-            elif type(out) is _Tensor:
-                in_place = self._in_place.get(func)
-                if in_place is None:
-                    in_place = self._in_place[func] = op_name(func).endswith("_")
-                if in_place:
+        if not self.checking or func in _VIEWS:
+            return
+        if self.careful:
+            self._check(entry, out, args, kwargs, before, after)
+        elif type(out) is _Tensor:
+            in_place = self._in_place.get(func)
+            if in_place is None:
+                in_place = self._in_place[func] = op_name(func).endswith("_")
+            if in_place:
+                self.flush()
+            if out.numel() <= SMALL:
+                held = self._held
+                held.append(out)
+                held.append(before)
+                held.append(after)
+                held.append(entry)
+                if len(held) > 4000:
                     self.flush()
-                if out.numel() <= SMALL:
-                    held = self._held
-                    held.append(out)
-                    held.append(before)
-                    held.append(after)
-                    held.append(entry)
-                    if len(held) > 4000:
-                        self.flush()
-                else:
-                    self._now(out, before, after, entry)
-            elif type(out) is tuple:
-                for t in out:
-                    if type(t) is _Tensor:
-                        self._now(t, before, after, entry)
-        return out
+            else:
+                self._now(out, before, after, entry)
+        elif type(out) is tuple:
+            for t in out:
+                if type(t) is _Tensor:
+                    self._now(t, before, after, entry)
 
     def _intern(self, made: Entry) -> Entry:
         if len(self._entries) > 500_000:
@@ -287,7 +296,7 @@ class Eye(TorchFunctionMode):
                 torch._C._set_grad_enabled(was)
 
     def _inputs(self, args: Any, kwargs: Any) -> tuple[TensorStat, ...]:
-        names = self.names_in(_frame(3))
+        names = self.names_in(_frame(4))
         inputs = []
         for value in [*args, *(kwargs or {}).values()]:
             for t in value if isinstance(value, (tuple, list)) else (value,):
@@ -300,7 +309,7 @@ class Eye(TorchFunctionMode):
         names: dict[int, str] = {}
         while frame is not None:
             if self._frames.is_user(frame.f_code):
-                for name, value in list(frame.f_locals.items()):
+                for name, value in variables(frame).items():
                     if isinstance(value, _Tensor):
                         names.setdefault(id(value), name)
                     elif isinstance(value, torch.nn.Module):

@@ -5,7 +5,9 @@ from __future__ import annotations
 import linecache
 import os
 import site as site_packages
+import sys
 import sysconfig
+from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType
 from typing import Any
 
@@ -24,6 +26,20 @@ def _library_folders() -> tuple[str, ...]:
         module = __import__(name)
         found.add(os.path.dirname(os.path.abspath(str(module.__file__))))
     return tuple(os.path.realpath(p) + os.sep for p in found)
+
+
+def variables(frame: Any) -> dict[str, Any]:
+    """The local variables of `frame`, by name.
+
+    N15. Up to Python 3.12 reading ``f_locals`` of a function's frame leaves a copy of its variables on the frame, which
+         keeps tensors and graphs alive after the function has let go of them. The copy is emptied, unless somebody
+         else holds it: the function called ``locals()``.
+    """
+    local = frame.f_locals
+    found = dict(local)
+    if type(local) is dict and frame.f_code.co_flags & CO_OPTIMIZED and sys.getrefcount(local) <= 3:
+        local.clear()
+    return found
 
 
 class Frames:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..records import Finding, Step
 from ..store.writer import Writer
-from ..trace import Trace
+from ..traced import Trace
 from .raw import LiveLayout, Recorded
 from .session import Session
 

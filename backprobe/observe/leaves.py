@@ -15,7 +15,7 @@ from torch import nn
 
 from ..records import Parameter
 from .defined import Owner, defined_at
-from .frames import Frames
+from .frames import Frames, variables
 from .modules import ModuleWatch, Root, clean_path, modules_in_sight
 
 
@@ -156,7 +156,7 @@ def _owners(root: nn.Module, path: str) -> list[Owner]:
 def _label_of(tensor: Any, frame: Any, frames: Frames) -> str:
     while frame is not None:
         if frames.is_user(frame.f_code):
-            for name, value in list(frame.f_locals.items()):
+            for name, value in variables(frame).items():
                 if value is tensor:
                     return str(name)
         frame = frame.f_back

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ..records import ModuleCall
-from .frames import Frames
+from .frames import Frames, variables
 
 #: Wrappers whose own level is left out of paths: (class name, attribute that holds the wrapped module).
 _WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
@@ -88,8 +88,8 @@ def modules_in_sight(frame: Any, frames: Frames) -> Iterator[tuple[str, nn.Modul
     """Modules that the user's frames hold: variables, and attributes of a local ``self``."""
     while frame is not None:
         if frames.is_user(frame.f_code):
-            local = frame.f_locals
-            for name, value in list(local.items()):
+            local = variables(frame)
+            for name, value in local.items():
                 if isinstance(value, nn.Module):
                     yield name, value
             owner = local.get("self")
@@ -123,6 +123,7 @@ class ModuleWatch:
         self.keep_trail = True
         #: Called when an outermost module is about to run.
         self.on_outermost: Any = None
+        self.on_error: Any = None
         self.other_threads = 0
         self.dropped = 0
 
@@ -145,6 +146,12 @@ class ModuleWatch:
         self.open = []
 
     def _enter(self, module: nn.Module, args: Any) -> None:
+        try:
+            self._entered(module)
+        except Exception as error:
+            self.on_error(error)
+
+    def _entered(self, module: nn.Module) -> None:
         if _ident() != self.thread:
             self.other_threads += 1
             return
@@ -169,7 +176,7 @@ class ModuleWatch:
             trail = self.trail
             if self.careful:
                 self.open.append(len(trail))
-                self.details[len(trail)] = [self._frames.spot(sys._getframe(1)), (), _grad_on()]
+                self.details[len(trail)] = [self._frames.spot(sys._getframe(2)), (), _grad_on()]
             if len(trail) < self._limit:
                 trail.append(where)
             else:
@@ -186,7 +193,10 @@ class ModuleWatch:
             if self.careful and self.open:
                 at = self.open.pop()
                 if at in self.details:
-                    self.details[at][1] = output_shapes(output)
+                    try:
+                        self.details[at][1] = output_shapes(output)
+                    except Exception as error:
+                        self.on_error(error)
 
     def _meet(self, module: nn.Module) -> _Seen:
         root = None
@@ -209,7 +219,7 @@ class ModuleWatch:
             if root.ref() is not None and root.path_of(module) is not None:
                 return root
         label, holder, size = "", module, 0
-        for name, candidate in modules_in_sight(sys._getframe(3), self._frames):
+        for name, candidate in modules_in_sight(sys._getframe(4), self._frames):
             members = list(candidate.modules())
             if len(members) > size and any(m is module for m in members):
                 label, holder, size = name, candidate, len(members)

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ from ..records import ACCUMULATE_SEQ, Cut, Parameter, Raised, Step, Unseen
 from . import private
 from .backward import Hooks, Program, Watch, as_list, describe, node_of, root_record
 from .eye import Eye
-from .frames import Frames
+from .frames import Frames, variables
 from .graphs import Keeper, Plans, walk
 from .leaves import Leaf, Leaves
 from .measure import dtype_name
@@ -55,6 +55,30 @@ class Settings:
         if self.level == "watch" or step < self.first or (self.last is not None and step >= self.last):
             return False
         return (step - self.first) % self.every == 0
+
+
+@dataclass
+class _Running:
+    """A backward call that is going on."""
+
+    kind: str
+    arguments: dict[str, Any]
+    roots: Sequence[Any]
+    starts: list[Any]
+    number: dict[Any, int]
+    seqs: list[int]
+    live: LiveLayout
+    watch: Watch
+    index: int
+    step: int
+    inside: int | None = None
+    spot: Any = None
+    depth: int = 0
+    pushed: int = 0
+    began: float = 0.0
+    ended: float = 0.0
+    watching: float = 0.0
+    error: BaseException | None = None
 
 
 class Sink(Protocol):
@@ -105,7 +129,10 @@ class Session:
         self._leaf_slots: dict[int, tuple[Signature, list[tuple[Leaf, int | None]]]] = {}
         self._pid, self._thread = os.getpid(), threading.get_ident()
         self._troubled = 0
-        self._attached = False
+        #: What failed in our own code, if anything did.
+        self.error: BaseException | None = None
+        self.eye.on_error = self.modules.on_error = self.steps.on_error = self.broke
+        self._entered = self._attached = False
         self.begin = _clock()
 
     def start(self) -> None:
@@ -115,19 +142,19 @@ class Session:
 
     def resume(self) -> None:
         """Attach. Does nothing where it is attached already."""
-        if self._attached:
+        if self._entered or self.error is not None:
             return
         self.modules.start()
         self.steps.start()
         self._set_detail()
         self.eye.__enter__()
-        self._attached = True
+        self._entered = self._attached = True
 
     def pause(self) -> None:
         """Detach, and keep what is known for ``resume``."""
-        if not self._attached:
+        if not self._entered:
             return
-        self._attached = False
+        self._entered = self._attached = False
         self.eye.__exit__(None, None, None)
         self.eye.flush()
         self.steps.pause()
@@ -187,18 +214,41 @@ class Session:
         return func(*args, **kwargs)
 
     def _backward(self, func: Any, args: Any, kwargs: Any, kind: str, signature: inspect.Signature) -> Any:
+        running = None
+        try:
+            running = self._begin_call(args, kwargs, kind, signature)
+        except Exception as error:
+            self.broke(error)
+        if running is None:
+            return func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except BaseException as error:
+            running.error = error
+            raise
+        finally:
+            running.ended = _clock()
+            try:
+                self._end_call(running)
+            except Exception as error:
+                self.broke(error)
+        return result
+
+    def _begin_call(self, args: Any, kwargs: Any, kind: str, signature: inspect.Signature) -> _Running | None:
+        """Walk the graph and hook it. ``None``: there is nothing to watch."""
         begin = _clock()
         self.keeper.release()
         try:
             arguments = dict(signature.bind(*args, **kwargs).arguments)
         except TypeError:  # wrong use: torch says so
-            return func(*args, **kwargs)
+            return None
         nested = bool(self._inside)
         if self.steps.stepped and not nested:
             self.steps.finish()
-        if not self.eye.noting:
-            return self._watch_only(func, args, kwargs, kind, arguments, nested)
         roots = as_list(arguments.pop(_ROOTS[kind]))
+        if not self.eye.noting:
+            self._note_call(roots, nested)
+            return None
         starts = [_safe_node(root) for root in roots]
         nodes, seqs, plan = walk(starts, self._plans)
         leaves = [(i, nodes[i].variable) for i in plan.leaves]
@@ -206,7 +256,8 @@ class Session:
             self.steps.finish()
         self.eye.flush()
         needed = self._needed(kind, arguments, nodes, plan)
-        before = {nodes.index(n, 0, len(starts)) for n in starts if n is not None}
+        number = {n: i for i, n in enumerate(nodes[: len(starts)])}
+        before = {number[n] for n in starts if n is not None}
         before.update(i for i, v in leaves if v._backward_hooks or getattr(v, "_post_accumulate_grad_hooks", None))
         if self._changed:
             before.update(i for i, seq in enumerate(seqs) if seq in self._changed)
@@ -224,56 +275,81 @@ class Session:
             self._push if here else None,
             self._pop if here else None,
         )
-        index, step = self.calls, self.steps.index
+        watch.on_error = self.broke
+        frame = sys._getframe(4)
+        running = _Running(kind, arguments, roots, starts, number, seqs, live, watch, self.calls, self.steps.index)
+        running.inside = self._inside[-1] if nested else None
+        running.spot = self.frames.spot(frame)
+        running.depth, running.pushed = private.mode_depth(), self._pushed
         self.calls += 1
-        site = self.frames.site(self.frames.spot(sys._getframe(3)))
-        self._inside.append(index)
-        depth, pushed = private.mode_depth(), self._pushed
+        self._inside.append(running.index)
         watch.start()
-        start = _clock()
-        raised = None
-        try:
-            result = func(*args, **kwargs)
-        except BaseException as error:
-            node, certain = running_node(plan, seqs, watch.order, needed)
-            raised = Raised(type(error).__name__, str(error), node, certain)
-            raise
-        finally:
-            end = _clock()
-            self._pushed = pushed  # the engine gives each node the modes back that were on when it was called,
-            while private.mode_depth() > depth:  # but not where a hook of ours was the last thing that it ran
-                self.eye.__exit__(None, None, None)
-            watch.stop()
-            self._inside.pop()
-            number = {n: i for i, n in enumerate(nodes[: len(starts)])}
-            recorded = self._recorded(watch, live, seqs)
-            recorded.index, recorded.step, recorded.kind, recorded.site = index, step, kind, site
-            recorded.arguments = {name: describe(value) for name, value in arguments.items()}
-            recorded.roots = tuple(
-                root_record(r, None if n is None else number.get(n)) for r, n in zip(roots, starts, strict=True)
-            )
-            recorded.seconds, recorded.raised = end - start - watch.watching, raised
-            recorded.inside = self._inside[-1] if nested else None
-            self.keeper.keep(nodes, [r for r in roots if isinstance(r, torch.Tensor)])
-            self._account(recorded, nested)
-            spent = (start - begin) + watch.watching + (_clock() - end)
-            self.watching += spent
-            self.steps.watching += spent
-            self.sink.backward(recorded)
-            self.eye.last = private.next_sequence_nr()
-        return result
+        running.began = _clock()
+        running.watching = running.began - begin
+        return running
 
-    def _watch_only(self, func: Any, args: Any, kwargs: Any, kind: str, arguments: Any, nested: bool) -> Any:
-        """At the level ``watch``: the call's root and time, no nodes."""
+    def _end_call(self, running: _Running) -> None:
+        """Unhook the graph, and hand on what was seen."""
+        watch, live = running.watch, running.live
+        # The engine gives each node the modes back that were on when it was called; not so where it raised in a hook.
+        self._pushed = running.pushed
+        while private.mode_depth() > running.depth:
+            self.eye.__exit__(None, None, None)
+        self._inside.pop()
+        watch.stop()
+        raised = None
+        if running.error is not None:
+            node, certain = running_node(live.plan, running.seqs, watch.order, live.needed)
+            raised = Raised(type(running.error).__name__, str(running.error), node, certain)
+            running.error = None
+        recorded = self._recorded(watch, live, running.seqs)
+        recorded.index, recorded.step, recorded.kind = running.index, running.step, running.kind
+        recorded.site, recorded.raised = self.frames.site(running.spot), raised
+        recorded.arguments = {name: describe(value) for name, value in running.arguments.items()}
+        recorded.roots = tuple(
+            root_record(r, None if n is None else running.number.get(n))
+            for r, n in zip(running.roots, running.starts, strict=True)
+        )
+        recorded.seconds, recorded.inside = running.ended - running.began - watch.watching, running.inside
+        self.keeper.keep(watch.nodes, [r for r in running.roots if isinstance(r, torch.Tensor)])
+        if recorded.trouble and (scale := self._loss_scale()) is not None:
+            recorded.arguments["loss_scale"] = f"{scale:g}"
+        self._account(recorded, running.inside is not None)
+        spent = running.watching + watch.watching + (_clock() - running.ended)
+        self.watching += spent
+        self.steps.watching += spent
+        self.sink.backward(recorded)
+        self.eye.last = private.next_sequence_nr()
+
+    def _loss_scale(self) -> float | None:
+        """The scale of a ``GradScaler`` that the user's code holds here."""
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            if self.frames.is_user(frame.f_code):
+                for value in variables(frame).values():
+                    if isinstance(value, torch.amp.GradScaler) and value.is_enabled():
+                        return float(value.get_scale())
+            frame = frame.f_back
+        return None
+
+    def broke(self, error: BaseException) -> None:
+        """Something of ours failed. The script goes on as it would alone; we stop watching, and say so."""
+        if self.error is None:
+            self.error = error
+        self._attached = False
+        self.eye.noting = False
+        self.modules.stop()
+        self.steps.pause()
+
+    def _note_call(self, roots: Sequence[Any], nested: bool) -> None:
+        """Where nodes are not recorded: the call and its loss."""
         self.unobserved += 1
-        result = func(*args, **kwargs)
         if not nested:
             self.steps.backwards.append(self.calls)
-            for root in as_list(arguments[_ROOTS[kind]]):
+            for root in roots:
                 if isinstance(root, torch.Tensor) and root.numel() == 1 and root.is_cpu:
                     self.steps.loss = root_record(root, None).value
         self.calls += 1
-        return result
 
     def _push(self, *_: Any) -> None:
         self.eye.__enter__()
@@ -428,6 +504,9 @@ class Session:
     def unseen(self) -> tuple[Unseen, ...]:
         """What was not observed, counted."""
         found = []
+        if self.error is not None:
+            text = f"{type(self.error).__name__}: {self.error}"
+            found.append(Unseen("internal error", 1, f"backprobe stopped watching there, the script went on: {text}"))
         if self.compiled:
             found.append(Unseen("compiled regions", self.compiled, "each shows as one node; its inside was not seen"))
         if self.modules.other_threads:

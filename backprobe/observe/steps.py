@@ -35,6 +35,7 @@ class StepWatch:
     def __init__(self, name_of: Callable[[Any], str], on_step: Callable[[Step], None], first: int = 3) -> None:
         self._name_of, self._on_step, self._first = name_of, on_step, first
         self._handles: list[Any] = []
+        self.on_error: Any = None
         self.index = 0
         self.stepped = False
         self.ever_stepped = False
@@ -87,8 +88,13 @@ class StepWatch:
         return os.getpid() == self._pid and threading.get_ident() == self._thread
 
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not self._mine():
-            return
+        if self._mine():
+            try:
+                self._measure(optimizer)
+            except Exception as error:
+                self.on_error(error)
+
+    def _measure(self, optimizer: Any) -> None:
         begin = _clock()
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         if self._sizes.get(id(optimizer)) != len(parameters):
@@ -126,14 +132,20 @@ class StepWatch:
             return
         self.stepped = self.ever_stepped = True
         if self._copies:
-            begin = _clock()
-            with torch.no_grad():
-                differences = [old.neg_().add_(p.detach()) for _, p, old in self._copies]
-                for (name, _, _), value in zip(self._copies, norms(differences), strict=True):
-                    self._stats[name][2] = value
-            self._copies.clear()
-            self.spent += _clock() - begin
-            self.watching += _clock() - begin
+            try:
+                self._compare()
+            except Exception as error:
+                self.on_error(error)
+
+    def _compare(self) -> None:
+        begin = _clock()
+        with torch.no_grad():
+            differences = [old.neg_().add_(p.detach()) for _, p, old in self._copies]
+            for (name, _, _), value in zip(self._copies, norms(differences), strict=True):
+                self._stats[name][2] = value
+        self._copies.clear()
+        self.spent += _clock() - begin
+        self.watching += _clock() - begin
 
     def accumulates(self, leaves: list[Any]) -> bool:
         """Whether a backward call into `leaves` belongs to the running step (N10)."""

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..errors import BackprobeError
-from ..trace import Trace
+from ..errors import BackprobeError, add_note
+from ..traced import Trace
 from .collect import Collector
 from .session import Session, Settings
 
@@ -75,9 +75,7 @@ class LiveTrace(Trace):
         self.steps, self.parameters, self.cuts = made.steps, made.parameters, made.cuts
         self.unseen, self.info = made.unseen, made.info
         if error is not None and self.findings:
-            from ..commands.run import add_note, one_line
-
-            add_note(error, f"backprobe: {one_line(self.findings[0])}")
+            add_note(error, f"backprobe: {self.findings[0]}")
 
     def save(self, path: str | Path) -> Path:
         if self._session is None:

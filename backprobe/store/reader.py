@@ -29,7 +29,7 @@ from ..records import (
     Step,
     Unseen,
 )
-from ..trace import Trace, TracedStep
+from ..traced import Trace, TracedStep
 from . import FILE, FORMAT
 from .codec import from_plain, layout_from, signature_from, unsqueeze
 

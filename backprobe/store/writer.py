@@ -22,7 +22,7 @@ from . import FILE, FORMAT
 from .codec import dumps, layout_bytes, signature_bytes, squeeze, to_plain
 
 if TYPE_CHECKING:
-    from ..trace import Trace
+    from ..traced import Trace
 
 _TABLES = """
 create table info (key text primary key, value text);
@@ -51,6 +51,7 @@ class Writer:
         self.limit = limit
         self.thinned = 0
         self._stride = 1
+        self._thin_at = 0
         self._bytes = 0
         self._layouts: dict[int, tuple[Any, int]] = {}
         self._signatures: dict[int, tuple[Signature, int]] = {}
@@ -151,7 +152,7 @@ class Writer:
             "insert or replace into steps values (?, ?, ?, ?)", (step.index, head, values.tobytes(), trail)
         )
         self.commit()
-        if self._bytes > self.limit:
+        if self._bytes > max(self.limit, self._thin_at):
             self._thin(step.index)
 
     def commit(self) -> None:
@@ -159,7 +160,7 @@ class Writer:
         self._db.execute("begin")
 
     def _thin(self, now: int) -> None:
-        self._stride *= 2
+        self._stride = min(2 * self._stride, 1 << 30)
         before = self._db.total_changes
         self._db.execute(
             "delete from backwards where trouble = 0 and step > 3 and step < ? and step % ? != 0",
@@ -185,6 +186,7 @@ class Writer:
             self._db.execute(f"pragma {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size")
         )
         self._bytes = (pages - free) * size
+        self._thin_at = self._bytes + self._bytes // 8  # not again at every step
 
     def close(self, final: Mapping[str, Any], findings: Sequence[Finding]) -> None:
         """Write what is known at the end, and the findings."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..explain.words import few, number
 from ..records import Finding, Site
-from ..trace import Trace
+from ..traced import Trace
 
 
 @dataclass(frozen=True)
