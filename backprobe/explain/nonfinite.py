@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..traced import Trace
 
 #: Steps in a row that a loss scaler may skip before it is no longer its search for a scale.
-SCALER_STEPS = 8
+SCALER_STEPS = 20
 
 
 def nonfinites(trace: Trace) -> list[Finding]:
@@ -31,7 +31,8 @@ def nonfinites(trace: Trace) -> list[Finding]:
             bad = any(r.bad for r in call.roots) or call.bad_nodes
             poisoned, scaled = poisoned and bool(bad), 0
             continue
-        if new[0].kind == "nonfinite-backward" and "loss_scale" in call.arguments:
+        own = new[0].kind == "nonfinite-backward" or new[0].evidence.get("op_is_root")
+        if own and "loss_scale" in call.arguments and not new[0].evidence["nan"]:
             scaled += 1
             if scaled < SCALER_STEPS:
                 continue
@@ -131,9 +132,11 @@ def _forward(call: BackwardCall, op: BadOp, begins: bool, reached: str, victim: 
     evidence = {
         "op": op.op,
         "values": str(op.output),
+        "nan": op.output.nan,
         "first_elements": [list(i) for i in op.output.first],
         "nonfinite_inputs": [t.name for t in outside],
         "call": op.call,
+        "op_is_root": any(r.node is not None and op.first <= call.nodes[r.node].node.seq <= op.seq for r in call.roots),
     }
     if victim is not None:
         evidence["first_bad_gradient"] = victim.name
@@ -196,6 +199,7 @@ def _backward(call: BackwardCall, first: BadNode, run: NodeRun, origin: BadOp | 
         sites=_sites(("cause", run.site), ("failed", call.site)),
         evidence={
             "values": str(first.values),
+            "nan": first.values.nan,
             "first_elements": [list(i) for i in first.values.first],
             "incoming_zeros": first.zero_incoming,
             "saved": {t.name: (str(t.bad) if t.bad else f"{t.zeros} zeros") for t in first.saved if t.bad or t.zeros},

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..graph.plan import VIEW_NODES
 from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
 from .words import few
 
 if TYPE_CHECKING:
     from ..traced import Trace
 
+_Key = tuple[str, "Site | None", "str | None"]
 #: Ops whose derivative is zero wherever it exists.
 _FLAT = ("Sign", "Round", "Floor", "Ceil", "Trunc", "Heaviside", "Fix", "Frac")
 
@@ -24,7 +26,7 @@ def zero_grads(trace: Trace) -> list[Finding]:
     if not dead:
         return []
     young = sum(1 for _ in trace.backwards) < 3
-    groups: dict[tuple[str, Site | None, str | None], tuple[NodeRun, set[str], BackwardCall]] = {}
+    groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]] = {}
     for call in trace.backwards:
         for name, run, passing in _killers(call, dead):
             if passing and young:
@@ -35,6 +37,7 @@ def zero_grads(trace: Trace) -> list[Finding]:
             groups[key][1].add(name)
         if groups:
             break  # the first call that shows it; the others repeat it
+    _merge_starved(groups)
     # One op may stand before another: what the first explains need not be explained twice.
     found = []
     explained: set[str] = set()
@@ -44,6 +47,20 @@ def zero_grads(trace: Trace) -> list[Finding]:
         explained |= names
         found.append(_finding(run, [p.name for p in trace.parameters if p.name in names], call))
     return found
+
+
+def _merge_starved(groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]]) -> None:
+    """A layer that gets nothing but zeros in the forward gives its weight none in the backward: what made them, made
+    these too."""
+    makers = {run.node.index: key for key, (run, _, _) in groups.items()}
+    for key, (run, names, call) in list(groups.items()):
+        for edge in run.node.edges:
+            while edge is not None and call.nodes[edge[0]].name in VIEW_NODES:
+                edge = call.nodes[edge[0]].node.edges[0]
+            maker = makers.get(edge[0]) if edge is not None else None
+            if maker is not None and maker != key and key in groups:
+                groups[maker][1].update(names)
+                del groups[key]
 
 
 def _killers(call: BackwardCall, dead: set[str]) -> list[tuple[str, NodeRun, bool]]:

@@ -26,22 +26,26 @@ def defined_at(owners: list[Owner], name: str) -> Site | None:
 
 @lru_cache(4096)
 def _assigned(cls: type, name: str) -> Site | None:
+    """The line ``self.name = ...`` in a method of `cls`, read from the method's own code: its module may be gone."""
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] in ("torch", "builtins"):
             continue
-        try:
-            lines, first = inspect.getsourcelines(base)
-            file = inspect.getsourcefile(base) or ""
-            tree = ast.parse(textwrap.dedent("".join(lines)))
-        except (OSError, TypeError, SyntaxError):
-            continue
-        for node in ast.walk(tree):
-            if not isinstance(node, (ast.Assign, ast.AnnAssign)):
+        for method in base.__dict__.values():
+            if not inspect.isfunction(method):
                 continue
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for t in targets:
-                for one in t.elts if isinstance(t, ast.Tuple) else [t]:
-                    if isinstance(one, ast.Attribute) and one.attr == name:
-                        line = first + node.lineno - 1
-                        return Site(file, line, "__init__", lines[node.lineno - 1].strip())
+            try:
+                lines, first = inspect.getsourcelines(method)
+                tree = ast.parse(textwrap.dedent("".join(lines)))
+            except (OSError, TypeError, SyntaxError):
+                continue
+            for node in ast.walk(tree):
+                if isinstance(node, (ast.Assign, ast.AnnAssign)) and _names(node, name):
+                    file, at = method.__code__.co_filename, node.lineno - 1
+                    return Site(file, first + at, method.__name__, lines[at].strip())
     return None
+
+
+def _names(node: ast.Assign | ast.AnnAssign, name: str) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    flat = [one for t in targets for one in (t.elts if isinstance(t, ast.Tuple) else [t])]
+    return any(isinstance(one, ast.Attribute) and one.attr == name for one in flat)

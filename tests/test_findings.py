@@ -1,0 +1,498 @@
+"""Scripts and what is found in them: each with one mistake, or with none."""
+
+from __future__ import annotations
+
+import linecache
+import textwrap
+
+import pytest
+import torch
+from watching import watched
+
+import backprobe
+
+PREAMBLE = """
+import copy, math
+import torch
+from torch import nn
+from torch.nn import functional as F
+torch.manual_seed(0)
+"""
+
+
+def findings(tmp_path, text, name="train.py"):
+    """Findings of a script that is run in this process, as a person's would be."""
+    path = tmp_path / name
+    text = PREAMBLE + textwrap.dedent(text)
+    path.write_text(text)
+    session, collector = watched()
+    code = compile(text, str(path), "exec")
+    linecache.checkcache()
+    session.start()
+    try:
+        exec(code, {"__name__": "__main__"})
+    finally:
+        session.stop()
+    assert session.error is None, session.error
+    return text, list(collector.trace(session).findings)
+
+
+def line_of(text, part):
+    return next(n for n, line in enumerate(text.splitlines(), 1) if part in line)
+
+
+#: name -> (script, kind, part of the main line or None, module)
+BROKEN = {
+    "log of zero": (
+        """
+        net = nn.Linear(4, 3)
+        p = F.relu(net(torch.randn(5, 4)))
+        loss = -(p.log()).mean()  # HERE
+        loss.backward()
+        """,
+        *("nonfinite-forward", "HERE", ""),
+    ),
+    "sqrt at zero": (
+        """
+        class Distance(nn.Module):
+            def forward(self, a, b):
+                return (a - b).square().sum(1).sqrt()  # HERE
+        net = nn.Sequential(nn.Linear(4, 3))
+        distance = Distance()
+        x = torch.randn(5, 4)
+        distance(net(x), net(x)).mean().backward()
+        """,
+        *("nonfinite-backward", "HERE", None),
+    ),
+    "norm at zero": (
+        """
+        w = torch.zeros(3, requires_grad=True)
+        (w * torch.ones(3)).square().sum().pow(0.5).backward()  # HERE
+        """,
+        *("nonfinite-backward", "HERE", ""),
+    ),
+    "overflow in half precision": (
+        """
+        net = nn.Linear(4, 4).half()
+        h = net(torch.full((2, 4), 300.0, dtype=torch.half))
+        h = h * 60000 * 60000  # HERE
+        h.float().sum().backward()
+        """,
+        *("nonfinite-forward", "HERE", ""),
+    ),
+    "division inside a mask": (
+        """
+        a = torch.ones(4, requires_grad=True)
+        b = torch.tensor([1.0, 0.0, 2.0, 0.0])
+        q = (a * b) / (b * a)  # HERE
+        torch.where(b > 0, q, torch.zeros(4)).sum().backward()
+        """,
+        *("nonfinite-backward", "HERE", ""),
+    ),
+    "after many good steps": (
+        """
+        net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for step in range(30):
+            x = torch.randn(6, 4)
+            scale = torch.tensor(0.0 if step == 25 else 1.0)
+            out = net(x)
+            loss = (out / scale).square().mean()  # HERE
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+        *("nonfinite-forward", "HERE", ""),
+    ),
+    "gradient after many good steps": (
+        """
+        net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for step in range(30):
+            out = net(torch.randn(6, 4))
+            if step == 25:
+                out = out * 0
+            loss = (out.square().sum() + 0.0).sqrt()  # HERE
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+        *("nonfinite-backward", "HERE", ""),
+    ),
+    "error in a custom function": (
+        """
+        class Bad(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.clone()
+            @staticmethod
+            def backward(ctx, g):
+                raise ValueError("not written yet")
+        class Layer(nn.Module):
+            def forward(self, x):
+                return Bad.apply(x)  # HERE
+        net = nn.Sequential(nn.Linear(3, 3), Layer(), nn.Linear(3, 1))
+        try:
+            net(torch.ones(2, 3)).sum().backward()
+        except ValueError:
+            pass
+        """,
+        *("backward-error", "HERE", "1"),
+    ),
+    "module never called": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 3)
+                self.extra = nn.Linear(3, 3)  # HERE
+            def forward(self, x):
+                return self.b(self.a(x))
+        net = Net()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(4):
+            opt.zero_grad(); net(torch.randn(2, 3)).sum().backward(); opt.step()
+        """,
+        *("none-grad", "HERE", "extra"),
+    ),
+    "output not used": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(3, 3)
+                self.aux = nn.Linear(3, 2)  # HERE
+            def forward(self, x):
+                h = self.a(x)
+                return h, self.aux(h)
+        net = Net()
+        out, aux = net(torch.randn(2, 3))
+        out.sum().backward()
+        """,
+        *("none-grad", "HERE", "aux"),
+    ),
+    "detached on the way": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.encoder, self.head = nn.Linear(3, 3), nn.Linear(3, 1)
+            def forward(self, x):
+                h = self.encoder(x).detach()  # HERE
+                return self.head(h)
+        net = Net()
+        opt = torch.optim.Adam(net.parameters())
+        for _ in range(5):
+            loss = net(torch.randn(2, 3)).mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+            print(loss.item())
+        """,
+        *("none-grad", "HERE", ""),
+    ),
+    "rounded": (
+        """
+        net = nn.Linear(3, 2)
+        y = torch.round(net(torch.randn(4, 3)))  # HERE
+        (y - 1).square().mean().backward()
+        """,
+        *("zero-grad", "HERE", ""),
+    ),
+    "every relu is dead": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 1)
+                nn.init.constant_(self.a.bias, -100.0)
+            def forward(self, x):
+                return self.b(F.relu(self.a(x)))  # HERE
+        net = Net()
+        for _ in range(4):
+            net.zero_grad(); net(torch.randn(4, 3)).sum().backward()
+        """,
+        *("zero-grad", "HERE", ""),
+    ),
+    "deep tanh with small weights": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(20))
+                for layer in self.layers:
+                    nn.init.normal_(layer.weight, std=0.05)
+            def forward(self, x):
+                for layer in self.layers:
+                    x = torch.tanh(layer(x))  # HERE
+                return x
+        net = Net()
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for _ in range(4):
+            opt.zero_grad(); net(torch.randn(8, 16)).square().mean().backward(); opt.step()
+        """,
+        *("vanishing-gradient", "HERE", "layers"),
+    ),
+    "deep linear with large weights": (
+        """
+        net = nn.Sequential(*(nn.Linear(16, 16) for _ in range(14)))
+        for layer in net:
+            nn.init.normal_(layer.weight, std=1.0)
+        net(torch.randn(8, 16)).mean().backward()  # HERE
+        """,
+        *("exploding-gradient", "HERE", ""),
+    ),
+    "recurrent weight too large": (
+        """
+        w = nn.Linear(8, 8, bias=False)
+        nn.init.normal_(w.weight, std=1.0)
+        h = torch.randn(2, 8)
+        for _ in range(40):
+            h = w(h)  # HERE
+        h.mean().backward()
+        """,
+        *("exploding-gradient", "HERE", ""),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_one_mistake_one_finding_at_its_line(name: str, tmp_path) -> None:
+    script, kind, part, module = BROKEN[name]
+    text, found = findings(tmp_path, script)
+    assert [f.kind for f in found] == [kind], [str(f) for f in found]
+    assert found[0].sites[0].site.line == line_of(text, part)
+    if module is not None:
+        assert found[0].module == module
+    assert found[0].advice
+    assert found[0].title
+
+
+HEALTHY = {
+    "frozen backbone": """
+        body, head = nn.Sequential(nn.Linear(3, 8), nn.ReLU()), nn.Linear(8, 1)
+        for p in body.parameters():
+            p.requires_grad_(False)
+        opt = torch.optim.SGD(head.parameters(), lr=0.1)
+        for _ in range(4):
+            opt.zero_grad(); head(body(torch.randn(4, 3))).square().mean().backward(); opt.step()
+        """,
+    "target network and moving average": """
+        net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+        target = copy.deepcopy(net)
+        opt = torch.optim.Adam(net.parameters())
+        for _ in range(6):
+            x = torch.randn(5, 3)
+            with torch.no_grad():
+                goal = x.sum(1) + 0.9 * target(x).max(1).values
+            loss = F.mse_loss(net(x).max(1).values, goal)
+            opt.zero_grad(); loss.backward(); opt.step()
+            with torch.no_grad():
+                for p, q in zip(net.parameters(), target.parameters()):
+                    q.lerp_(p, 0.1)
+        """,
+    "teacher whose output is detached": """
+        student, teacher = nn.Linear(3, 2), nn.Linear(3, 2)
+        opt = torch.optim.SGD(student.parameters(), lr=0.1)
+        for _ in range(5):
+            x = torch.randn(4, 3)
+            loss = F.mse_loss(student(x), teacher(x).detach())
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "gan": """
+        G, D = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3)), nn.Linear(3, 1)
+        og, od = torch.optim.Adam(G.parameters()), torch.optim.Adam(D.parameters())
+        for _ in range(5):
+            fake = G(torch.randn(6, 2))
+            d = F.softplus(-D(torch.randn(6, 3))).mean() + F.softplus(D(fake.detach())).mean()
+            od.zero_grad(); d.backward(); od.step()
+            g = F.softplus(-D(fake)).mean()
+            og.zero_grad(); g.backward(); og.step()
+        """,
+    "branches taken in turn": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.branches, self.head = nn.ModuleList(nn.Linear(3, 3) for _ in range(3)), nn.Linear(3, 1)
+            def forward(self, x, i):
+                return self.head(self.branches[i](x))
+        net = Net()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for i in range(30):
+            opt.zero_grad(); net(torch.randn(4, 3), i // 10).sum().backward(); opt.step()
+        """,
+    "low-rank adapter that begins at zero": """
+        class Lora(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.base = nn.Linear(4, 4).requires_grad_(False)
+                self.a, self.b = nn.Parameter(torch.randn(4, 2)), nn.Parameter(torch.zeros(2, 4))
+            def forward(self, x):
+                return self.base(x) + x @ self.a @ self.b
+        net = Lora()
+        net(torch.randn(3, 4)).square().sum().backward()
+        """,
+    "masked attention": """
+        q = nn.Linear(8, 8)
+        mask = torch.full((5, 5), float("-inf")).triu(1)
+        opt = torch.optim.SGD(q.parameters(), lr=0.1)
+        for _ in range(8):
+            x = torch.randn(2, 5, 8)
+            scores = q(x) @ x.transpose(1, 2) + mask
+            weights = scores.softmax(-1).masked_fill(mask.isinf(), 0.0)
+            loss = (weights @ x).square().mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "lstm and evaluation": """
+        net, head = nn.LSTM(4, 8, batch_first=True), nn.Linear(8, 2)
+        opt = torch.optim.Adam([*net.parameters(), *head.parameters()])
+        state = None
+        for i in range(6):
+            out, state = net(torch.randn(2, 20, 4), state)
+            state = tuple(s.detach() for s in state)
+            loss = F.cross_entropy(head(out[:, -1]), torch.randint(0, 2, (2,)))
+            opt.zero_grad(); loss.backward(); opt.step()
+            with torch.no_grad():
+                accuracy = (head(net(torch.randn(2, 20, 4))[0][:, -1]).argmax(1) == 1).float().mean().item()
+        """,
+    "penalty on gradients": """
+        net = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for _ in range(5):
+            x = torch.randn(4, 3, requires_grad=True)
+            (g,) = torch.autograd.grad(net(x).sum(), x, create_graph=True)
+            loss = net(x).square().mean() + (g.norm(dim=1) - 1).square().mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "deep residual network": """
+        class Block(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm, self.fc = nn.LayerNorm(16), nn.Linear(16, 16)
+            def forward(self, x):
+                return x + F.gelu(self.fc(self.norm(x)))
+        net = nn.Sequential(*(Block() for _ in range(24)))
+        opt = torch.optim.AdamW(net.parameters())
+        for _ in range(4):
+            opt.zero_grad(); net(torch.randn(4, 16)).square().mean().backward(); opt.step()
+        """,
+    "ten plain layers": """
+        net = nn.Sequential(*(m for _ in range(8) for m in (nn.Linear(32, 32), nn.ReLU())), nn.Linear(32, 4))
+        opt = torch.optim.Adam(net.parameters())
+        for _ in range(4):
+            loss = F.cross_entropy(net(torch.randn(16, 32)), torch.randint(0, 4, (16,)))
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "loss scaling that looks for its scale": """
+        net = nn.Linear(4, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, growth_interval=100)
+        for _ in range(12):
+            opt.zero_grad()
+            loss = net(torch.randn(8, 4) * 10).square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(opt)
+            scaler.update()
+        """,
+    "weight tying and manual update": """
+        e = nn.Embedding(7, 4)
+        for _ in range(5):
+            loss = F.cross_entropy(F.linear(e(torch.tensor([1, 2])), e.weight), torch.tensor([2, 3]))
+            loss.backward()
+            with torch.no_grad():
+                e.weight -= 0.1 * e.weight.grad
+                e.weight.grad = None
+        """,
+    "adversarial example": """
+        net = nn.Linear(4, 2)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(5):
+            x = torch.randn(3, 4, requires_grad=True)
+            y = torch.tensor([0, 1, 0])
+            (g,) = torch.autograd.grad(F.cross_entropy(net(x), y), x)
+            loss = F.cross_entropy(net((x + 0.1 * g.sign()).detach()), y)
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "straight-through estimator": """
+        net, head = nn.Linear(4, 4), nn.Linear(4, 1)
+        opt = torch.optim.SGD([*net.parameters(), *head.parameters()], lr=0.1)
+        for _ in range(5):
+            h = net(torch.randn(3, 4))
+            q = h + (torch.round(h) - h).detach()
+            opt.zero_grad(); head(q).square().mean().backward(); opt.step()
+        """,
+    "policy gradient": """
+        policy, value = nn.Linear(4, 2), nn.Linear(4, 1)
+        opt = torch.optim.Adam([*policy.parameters(), *value.parameters()])
+        for _ in range(5):
+            s = torch.randn(16, 4)
+            d = torch.distributions.Categorical(logits=policy(s))
+            a = d.sample()
+            r = (a == 0).float()
+            v = value(s).squeeze(1)
+            loss = -(d.log_prob(a) * (r - v.detach())).mean() + F.mse_loss(v, r)
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "no backward at all": """
+        net = nn.Linear(3, 2)
+        net(torch.randn(4, 3)).argmax(1)
+        """,
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_script_has_no_finding(name: str, tmp_path) -> None:
+    _, found = findings(tmp_path, HEALTHY[name])
+    assert [str(f) for f in found] == []
+
+
+def test_two_models_are_told_apart(tmp_path) -> None:
+    _, found = findings(
+        tmp_path,
+        """
+        G, D = nn.Linear(2, 3), nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1))
+        opt = torch.optim.SGD([*G.parameters(), *D.parameters()], lr=0.1)
+        for _ in range(4):
+            D(torch.randn(4, 3)).sum().backward()
+            opt.step()
+            opt.zero_grad()
+            D(torch.round(G(torch.randn(4, 2)))).sum().backward()  # HERE
+            opt.step()
+        """,
+    )
+    assert [f.kind for f in found] == ["zero-grad"]
+    assert found[0].parameters == ("G.weight", "G.bias")
+
+
+def test_values_that_become_bad_say_which_and_where(tmp_path) -> None:
+    _, (finding,) = findings(
+        tmp_path,
+        """
+        x = torch.ones(2, 3)
+        x[1, 2] = float("inf")
+        net = nn.Linear(3, 1)
+        net(x).sum().backward()
+        """,
+    )
+    assert finding.kind == "nonfinite-forward"
+    assert finding.tensor == "x"
+    assert "came from outside the graph" in finding.title
+
+
+def test_zero_times_infinity_is_told_apart(tmp_path) -> None:
+    _, (finding,) = findings(
+        tmp_path,
+        """
+        z = torch.tensor([1.0, 200.0], requires_grad=True)
+        torch.where(z > 100, z, torch.exp(z)).sum().backward()
+        """,
+    )
+    assert "0 times Inf is NaN" in finding.title
+    assert "torch.where" in finding.advice
+    assert finding.evidence["incoming_zeros"]
+
+
+def test_a_run_that_is_bad_throughout_is_one_finding() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with backprobe.trace(model) as trace:
+        for _ in range(20):
+            optimizer.zero_grad()
+            (model(torch.randn(2, 3)) / 0).sum().backward()
+            optimizer.step()
+    assert [f.kind for f in trace.findings] == ["nonfinite-forward"]
