@@ -7,11 +7,12 @@ import sys
 from collections.abc import Sequence
 
 from ..errors import BackprobeError
+from .bench import Bench
 from .demo import Demo
 from .run import Run
 from .show import Runs, Show
 
-_COMMANDS = (Run, Show, Runs, Demo)
+_COMMANDS = (Run, Show, Runs, Demo, Bench)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -29,6 +29,7 @@ _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-de
 _VIEWS = frozenset(getattr(torch.Tensor, name) for name in VIEW_OPS)
 _Tensor = torch.Tensor
 _next = private.next_sequence_nr
+_compiling = private.compiling
 _frame = sys._getframe
 #: An entry of the op log: code object and instruction of the place, the function, the module call.
 Entry = tuple[Any, int, Any, "Where | None"]
@@ -116,7 +117,7 @@ class Eye(TorchFunctionMode):
         self.gaps = 0
         #: Places that give Inf or NaN by design (a mask of -inf): how often, with a finite loss after it.
         self.tolerated: dict[Any, int] = {}
-        self._norms = Norms(on_bad=self._batch_bad)
+        self._norms = Norms(on_bad=self._batch_bad, sums=True)
         self._waiting: list[tuple[int, int, Entry]] = []
         self._in_place: dict[Any, bool] = {}
         self.on_error: Callable[[BaseException], None] = _raise
@@ -124,6 +125,8 @@ class Eye(TorchFunctionMode):
         self._entries: dict[Entry, Entry] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _compiling():
+            return func(*args, **(kwargs or {}))
         special = self._special.get(func)
         if special is not None:
             return special(func, args, kwargs or {})
@@ -287,7 +290,7 @@ class Eye(TorchFunctionMode):
             was = torch.is_grad_enabled()
             torch._C._set_grad_enabled(False)
             try:
-                norms = Norms()
+                norms = Norms(sums=True)
                 norms.now(t)
                 norms.flush()
                 if norms.bad and len(self.bad) < self.bad_limit:

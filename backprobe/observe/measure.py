@@ -11,6 +11,28 @@ import torch
 from ..records import BadValues, TensorStat
 
 _norm = torch.linalg.vector_norm
+_HALF = frozenset({torch.float16, torch.bfloat16})
+_FULL = frozenset({torch.float32, torch.float64})
+#: From this many elements on a dot product is worth its detour: it uses wider instructions, and all threads.
+_LARGE = 16_384
+
+
+def norm_of(tensor: Any) -> Any:
+    """2-norm as a tensor of no dimension, in one pass."""
+    dtype = tensor.dtype
+    if dtype in _HALF:
+        return _norm(tensor, dtype=torch.float32)
+    if tensor.numel() > _LARGE and dtype in _FULL and tensor.is_cpu and tensor.is_contiguous():
+        flat = tensor.view(-1)
+        return torch.dot(flat, flat).sqrt_()
+    return _norm(tensor)
+
+
+def sum_of(tensor: Any) -> Any:
+    """The sum, which is finite only if every element is: half a norm's time. In float16 it would overflow."""
+    return tensor.sum(dtype=torch.float32) if tensor.dtype is torch.float16 else tensor.sum()
+
+
 FLOATS = frozenset(
     {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.complex32}
 )
@@ -34,10 +56,14 @@ class Norms:
 
     :param on_bad: called with slot, tensor and what is wrong with it, when that is found (not for an accelerator's).
     :param brief: do not count the elements of a bad tensor.
+    :param sums: take sums in place of norms: enough to see what is not finite.
     """
 
-    def __init__(self, on_bad: Callable[[int, Any, BadValues], None] | None = None, brief: bool = False) -> None:
-        self._brief = brief
+    def __init__(
+        self, on_bad: Callable[[int, Any, BadValues], None] | None = None, brief: bool = False, sums: bool = False
+    ) -> None:
+        self._brief, self._sums = brief, sums
+        self._of = sum_of if sums else norm_of
         self._on_bad = on_bad
         self.values: list[float] = []
         self.unmeasured: set[int] = set()
@@ -76,7 +102,7 @@ class Norms:
     def into(self, slot: int, tensor: Any) -> None:
         """Measure `tensor` before this returns, for a slot that there is already."""
         try:
-            norm = _norm(tensor)
+            norm = self._of(tensor)
             if norm.is_cpu:
                 value = self.values[slot] = norm.item()
                 if value - value != 0.0:
@@ -100,7 +126,12 @@ class Norms:
         tensors, slots = batch
         values = self.values
         try:
-            norms = _norm(torch.stack(tensors).flatten(1), dim=1) if tensors[0].dim() else torch.stack(tensors).abs()
+            stacked = torch.stack(tensors)
+            half = torch.float32 if stacked.dtype in _HALF else None
+            if self._sums:
+                norms = stacked.flatten(1).sum(1, dtype=half) if stacked.dim() > 1 else stacked
+            else:
+                norms = _norm(stacked.flatten(1), dim=1, dtype=half) if stacked.dim() > 1 else stacked.abs()
             for at, value in enumerate(norms.tolist()):
                 values[slots[at]] = value
                 if value - value != 0.0:
@@ -130,7 +161,7 @@ class Norms:
             self.bad[slot] = found
             if self._on_bad is not None:
                 self._on_bad(slot, tensor, found)
-        else:
+        elif not self._sums:
             self.values[slot] = float(_norm(tensor.detach(), dtype=torch.float64 if not tensor.is_complex() else None))
 
     def flush(self) -> None:

@@ -17,10 +17,12 @@ import torch
 from torch import nn
 
 from ..records import ModuleCall
+from . import private
 from .frames import Frames, variables
 
 #: Wrappers whose own level is left out of paths: (class name, attribute that holds the wrapped module).
 _WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
+_compiling = private.compiling
 _ident = threading.get_ident
 _grad_on = torch.is_grad_enabled
 
@@ -146,6 +148,8 @@ class ModuleWatch:
         self.open = []
 
     def _enter(self, module: nn.Module, args: Any) -> None:
+        if _compiling():
+            return
         try:
             self._entered(module)
         except Exception as error:
@@ -183,6 +187,8 @@ class ModuleWatch:
                 self.dropped += 1
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        if _compiling():
+            return
         stack = self.stack
         if not stack or _ident() != self.thread:
             return

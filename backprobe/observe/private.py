@@ -9,6 +9,10 @@ from typing import Any
 
 import torch
 
+#: True where Dynamo is tracing, which reads it as a constant: what follows ``if compiling(): return`` is not compiled
+#: into the user's function.
+compiling = torch.compiler.is_dynamo_compiling
+
 #: Sequence number that the next node made on this thread will get.
 next_sequence_nr = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 

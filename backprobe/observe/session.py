@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -129,6 +130,7 @@ class Session:
         self._leaf_slots: dict[int, tuple[Signature, list[tuple[Leaf, int | None]]]] = {}
         self._pid, self._thread = os.getpid(), threading.get_ident()
         self._troubled = 0
+        self._filter: Any = None
         #: What failed in our own code, if anything did.
         self.error: BaseException | None = None
         self.eye.on_error = self.modules.on_error = self.steps.on_error = self.broke
@@ -147,6 +149,9 @@ class Session:
         self.modules.start()
         self.steps.start()
         self._set_detail()
+        # Said for hooks that do something with what they get; ours tell an OptimizedModule from the module inside it.
+        warnings.filterwarnings("ignore", message=r"Using `torch.compile\(module\)` when there are global hooks")
+        self._filter = warnings.filters[0]
         self.eye.__enter__()
         self._entered = self._attached = True
 
@@ -156,6 +161,8 @@ class Session:
             return
         self._entered = self._attached = False
         self.eye.__exit__(None, None, None)
+        if self._filter in warnings.filters:
+            warnings.filters.remove(self._filter)  # type: ignore[attr-defined]
         self.eye.flush()
         self.steps.pause()
         self.modules.stop()

@@ -35,6 +35,7 @@ class StepWatch:
     def __init__(self, name_of: Callable[[Any], str], on_step: Callable[[Step], None], first: int = 3) -> None:
         self._name_of, self._on_step, self._first = name_of, on_step, first
         self._handles: list[Any] = []
+        self.paused = True
         self.on_error: Any = None
         self.index = 0
         self.stepped = False
@@ -54,18 +55,21 @@ class StepWatch:
 
     def start(self) -> None:
         self._last = _clock()
-        self._handles = [
+        self.paused = False
+        self._handles = self._handles or [
             optim.register_optimizer_step_pre_hook(self._before),
             optim.register_optimizer_step_post_hook(self._after),
         ]
 
     def pause(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
+        """See nothing until ``start``. The hooks stay: this may be called from one of them."""
+        self.paused = True
         self._copies.clear()
 
     def stop(self) -> None:
         self.pause()
+        while self._handles:
+            self._handles.pop().remove()
         if os.getpid() == self._pid and (self.stepped or self.backwards):
             self.finish()
 
@@ -85,7 +89,7 @@ class StepWatch:
         self._on_step(step)
 
     def _mine(self) -> bool:
-        return os.getpid() == self._pid and threading.get_ident() == self._thread
+        return not self.paused and os.getpid() == self._pid and threading.get_ident() == self._thread
 
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._mine():

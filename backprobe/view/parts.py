@@ -62,7 +62,8 @@ def report(trace: Trace, folder: Path | None = None, details: bool = False) -> l
     for i, finding in enumerate(findings, 1):
         parts.append(problem(i, finding))
     if not findings:
-        parts.append(Line("Nothing wrong found.", "good"))
+        seen = trace.info.get("backwards", 1)
+        parts.append(Line("Nothing wrong found.", "good") if seen else Line("No backward call was seen."))
     parts += [Line(text) for text in figures(trace)]
     if details:
         parts += _details(trace)

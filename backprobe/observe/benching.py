@@ -1,0 +1,72 @@
+"""What watching costs on a script of the user's: the same run, each step under a tool chosen by lot."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import torch
+from torch.optim import optimizer as optim
+
+from .session import Session, Settings
+
+#: Steps at the start that are not counted: warming up, and the close look that backprobe takes at the first ones.
+WARM = 12
+
+
+class Alternate:
+    """Switches the tool at the end of each optimizer step, and takes the times between.
+
+    A step belongs to the optimizer that ends it: where several take turns, each has its own times.
+    """
+
+    def __init__(self, tools: list[str]) -> None:
+        self.tools = tools
+        #: Tool -> optimizer -> seconds.
+        self.times: dict[str, dict[int, list[float]]] = {t: {} for t in tools}
+        self.steps = 0
+        self._session: Session | None = None
+        self._tool = "plain"
+        self._state = 12345
+        self._last = 0.0
+        self._handle: Any = None
+
+    def begin(self, session: Session) -> None:
+        self._session = session
+        self._handle = optim.register_optimizer_step_post_hook(self._stepped)
+
+    def backward(self, recorded: object) -> None: ...
+
+    def step(self, step: object, session: object) -> None: ...
+
+    def end(self) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+        torch.autograd.set_detect_anomaly(False)
+
+    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        now = time.perf_counter()
+        if self.steps > WARM * len(self.tools):
+            self.times[self._tool].setdefault(id(optimizer), []).append(now - self._last)
+        self.steps += 1
+        # A generator of our own: the script's random numbers are not touched.
+        self._state = (1103515245 * self._state + 12345) % 2**31
+        self._switch(self.tools[(self._state >> 16) % len(self.tools)])
+        self._last = time.perf_counter()
+
+    def _switch(self, tool: str) -> None:
+        session = self._session
+        assert session is not None
+        if tool == self._tool:
+            return
+        session.pause()
+        torch.autograd.set_detect_anomaly(False)
+        self._tool = tool
+        if tool in ("trace", "watch"):
+            session.settings = Settings(tool)
+            session.resume()
+        elif tool == "detect_anomaly":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                torch.autograd.set_detect_anomaly(True)
