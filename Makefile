@@ -29,8 +29,9 @@ lint: setup  ## Style and types
 test: lint  ## Style, types and all tests but the slow ones
 	$(BIN)/python -m pytest -m "not slow and not gpu"
 
-bench: setup  ## Overhead against the plain step, interleaved
+bench: setup  ## Overhead against the plain step, interleaved; memory over 10,000 steps
 	$(BIN)/python bench/overhead.py
+	$(BIN)/python bench/memory.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache

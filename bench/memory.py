@@ -1,0 +1,71 @@
+"""Peak memory and kept objects over many watched steps: they must not grow.
+
+python bench/memory.py [--steps 10000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from backprobe.observe.collect import Collector
+from backprobe.observe.keep import Keep
+from backprobe.observe.session import Session
+from backprobe.store.writer import Writer
+
+
+class Both:
+    """What ``backprobe run`` has for sinks."""
+
+    def __init__(self, folder: Path) -> None:
+        self.collector, self.keep = Collector(), Keep(Writer(folder, {}, 32 << 20))
+
+    def backward(self, recorded) -> None:
+        self.collector.backward(recorded)
+        self.keep.backward(recorded)
+
+    def step(self, step, session) -> None:
+        self.collector.step(step, session)
+        self.keep.step(step, session)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=10_000)
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    layers = [m for _ in range(20) for m in (nn.Linear(64, 64), nn.ReLU())]
+    model, x = nn.Sequential(*layers, nn.Linear(64, 1)), torch.randn(16, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    with tempfile.TemporaryDirectory() as folder:
+        session = Session(sink := Both(Path(folder) / "run"))
+        session.start()
+        begin = time.perf_counter()
+        for step in range(1, options.steps + 1):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+            if step % (options.steps // 10) == 0:
+                gc.collect()
+                peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+                size = sum(f.stat().st_size for f in (Path(folder) / "run").iterdir()) / 2**20
+                rate = 1e3 * (time.perf_counter() - begin) / step
+                print(
+                    f"step {step:6d}: peak {peak:7.1f} MiB, {len(gc.get_objects()):7d} objects, disk {size:5.1f} MiB, "
+                    f"{rate:.2f} ms a step",
+                    flush=True,
+                )
+        session.stop()
+        sink.keep.writer.close({}, [])
+
+
+if __name__ == "__main__":
+    main()
