@@ -153,7 +153,7 @@ class _Watcher:
             return
         self._shown = now
         seconds = now - self._begin
-        share = 100 * session.cost / max(seconds - session.cost, 1e-9)
+        share = 100 * session.cost
         print(
             f"backprobe: {self.collector.steps:,} steps in {seconds:.0f} s, watching took about {share:.0f}%",
             file=sys.stderr,
@@ -168,7 +168,7 @@ class _Watcher:
             "steps": self.collector.steps,
             "backwards": self.collector.backwards,
             "seconds": seconds,
-            "cost": session.cost / max(seconds - session.cost, 1e-9),
+            "cost": session.cost,
             "error": None if error is None else f"{type(error).__name__}: {error}"[:2000],
         }
         trace = self.collector.trace(session, info)

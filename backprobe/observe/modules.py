@@ -257,6 +257,11 @@ class ModuleWatch:
         return where
 
     @property
+    def total(self) -> int:
+        """Module calls so far."""
+        return sum(seen.calls + seen.quiet for seen in self._seen.values())
+
+    @property
     def naming(self) -> int:
         """Changes when names may: the number of outermost modules that have parameters."""
         return sum(r.has_parameters for r in self.roots)

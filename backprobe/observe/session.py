@@ -32,8 +32,10 @@ _ROOTS = {"Tensor.backward": "self", "autograd.backward": "tensors", "autograd.g
 #: Backward calls in a row with bad values that are looked at closely.
 TROUBLE = 3
 _clock = time.perf_counter
-#: Microseconds that the eye spends on an op, measured once on a laptop: for the progress line only.
-_EYE_COST = 2.5e-6
+#: Seconds that cannot be measured from inside: of an op under the eye, of a module call, of handing a node's gradients
+#: to a hook. Measured with bench/overhead.py where a call of an empty function took ``_CALL``; for the report's
+#: "took about" only.
+_OP, _MODULE, _NODE, _CALL = 4e-6, 3.6e-6, 2.5e-6, 4.0e-8
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,10 @@ class Session:
         self.watching = 0.0
         self._plans = Plans()
         self._hooks = Hooks()
+        self._hooked = 0
+        #: Seconds of the first step, and what of it was watching.
+        self._first: tuple[float, float] | None = None
+        self._speed = _call_time() / _CALL
         self._layouts: list[LiveLayout] = []
         self._layout_count = 0
         self._changed: set[int] = set()
@@ -190,15 +196,27 @@ class Session:
             self.steps.finish()
 
     def _step_over(self, step: Step) -> None:
+        begin = _clock()
         self.sink.step(step, self)
+        self.watching += _clock() - begin
+        if self._first is None:
+            self._first = (self.steps.total, self.watching + self.steps.spent)
         self.eye.log.trim()
         self.modules.new_step(self.steps.index)
         self._set_detail()
 
     @property
     def cost(self) -> float:
-        """Seconds spent on watching so far, estimated: measured in hooks and walks, counted in the eye."""
-        return self.watching + (len(self.eye.log.ends) + self.eye.log.added) * _EYE_COST + self.steps.spent
+        """What watching has cost so far as a share of the steps' own time, estimated: measured in hooks and walks,
+        counted elsewhere."""
+        ops = len(self.eye.log.ends) + self.eye.log.added
+        counted = ops * _OP + self.modules.total * _MODULE + self._hooked * _NODE
+        spent = self.watching + self.steps.spent + counted * self._speed
+        if self._first is None:
+            return spent / max(_clock() - self.begin - spent, 1e-9)
+        # The first step holds the script's own preparations, and ours.
+        seconds, before = self.steps.total - self._first[0], self._first[1]
+        return (spent - before) / max(seconds - (spent - before), 1e-9) if seconds else 0.0
 
     # Backward calls
 
@@ -322,10 +340,10 @@ class Session:
         if recorded.trouble and (scale := self._loss_scale()) is not None:
             recorded.arguments["loss_scale"] = f"{scale:g}"
         self._account(recorded, running.inside is not None)
+        self.sink.backward(recorded)
         spent = running.watching + watch.watching + (_clock() - running.ended)
         self.watching += spent
         self.steps.watching += spent
-        self.sink.backward(recorded)
         self.eye.last = private.next_sequence_nr()
 
     def _loss_scale(self) -> float | None:
@@ -458,6 +476,7 @@ class Session:
             live.settled = len(reached) == len(live.named) and all(leaf.alive for leaf, _ in reached)
         if recorded.step < 3 or not recorded.index % 64:
             self.leaves.refresh()
+        self._hooked += len(recorded.signature.order)
         self.max_nodes = max(self.max_nodes, len(live.seqs))
 
     def _slots_of(self, recorded: Recorded) -> list[tuple[Leaf, int | None]]:
@@ -547,6 +566,17 @@ def lowest(seqs: list[int]) -> tuple[int, int]:
     """The lowest and the highest sequence number of the nodes that have one of their own."""
     own = [s for s in seqs if s != ACCUMULATE_SEQ]
     return (min(own), max(own)) if own else (0, 0)
+
+
+def _call_time() -> float:
+    """Seconds of a call of an empty function on this machine, now."""
+
+    def empty() -> None: ...
+
+    begin = _clock()
+    for _ in range(2000):
+        empty()
+    return (_clock() - begin) / 2000
 
 
 def _safe_node(root: Any) -> Any:

@@ -50,6 +50,8 @@ class StepWatch:
         self._rotate = 0
         self._begin = self._last = _clock()
         self.spent = 0.0
+        #: Seconds of all steps.
+        self.total = 0.0
         self.watching = 0.0
         self._pid, self._thread = os.getpid(), threading.get_ident()
 
@@ -86,6 +88,7 @@ class StepWatch:
         self.index += 1
         self._last = now
         self.stepped, self.loss, self.backwards, self._stats, self.watching = False, None, [], {}, 0.0
+        self.total += step.seconds
         self._on_step(step)
 
     def _mine(self) -> bool:

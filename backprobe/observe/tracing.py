@@ -68,7 +68,7 @@ class LiveTrace(Trace):
             "seconds": seconds,
             "steps": self._collector.steps,
             "backwards": self._collector.backwards,
-            "cost": session.cost / max(seconds - session.cost, 1e-9),
+            "cost": session.cost,
             "torch": torch.__version__,
         }
         made = self._collector.trace(session, info)
