@@ -190,6 +190,37 @@ class Raised:
     certain: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A saved tensor that was changed in place before its node ran.
+
+    ``tensor`` is its name or what made it; ``op``, ``site`` and ``module`` are those of the write, where it was seen.
+    """
+
+    tensor: str
+    shape: tuple[int, ...]
+    saved_version: int
+    found_version: int
+    op: str
+    site: Site | None
+    module: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """A backward call that met nodes which an earlier one had freed.
+
+    ``freed_by`` is that call, at ``freed_site`` in step ``freed_step``. ``node`` is the first node of the new graph
+    that leads into the old one, at ``old``; ``None`` where nothing was built since.
+    """
+
+    freed_by: int
+    freed_site: Site | None
+    freed_step: int
+    node: int | None
+    old: int
+
+
 @dataclass(frozen=True)
 class BackwardCall:
     """One ``Tensor.backward``, ``autograd.backward`` or ``autograd.grad`` call and the nodes it ran."""
@@ -207,6 +238,8 @@ class BackwardCall:
     bad_ops: tuple[BadOp, ...] = ()
     #: Index of the backward call that this one ran inside of (reentrant checkpointing), or ``None``.
     inside: int | None = None
+    mutation: Mutation | None = None
+    reuse: Reuse | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 torch.manual_seed(0)
+def raises(f):
+    try:
+        f()
+    except RuntimeError:
+        return True
+    return False
 """
 
 
@@ -134,6 +140,133 @@ BROKEN = {
             pass
         """,
         *("backward-error", "HERE", "1"),
+    ),
+    "added in place after exp": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(3, 3)
+            def forward(self, x):
+                y = self.fc(x).exp()
+                y += 1  # HERE
+                return y
+        raises(lambda: Net()(torch.ones(2, 3)).sum().backward())
+        """,
+        *("inplace", "HERE", ""),
+    ),
+    "written through a view": (
+        """
+        a = torch.randn(4, requires_grad=True)
+        h = torch.sigmoid(a)
+        part = h[1:3]
+        part.mul_(2)  # HERE
+        raises(lambda: h.sum().backward())
+        """,
+        *("inplace", "HERE", ""),
+    ),
+    "written by an out argument": (
+        """
+        a = torch.randn(4, requires_grad=True)
+        scratch = torch.zeros(4)
+        y = a * scratch
+        torch.add(torch.ones(4), 1, out=scratch)  # HERE
+        raises(lambda: y.sum().backward())
+        """,
+        *("inplace", "HERE", ""),
+    ),
+    "optimizer step between forward and backward": (
+        """
+        net = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
+        opt = torch.optim.Adam(net.parameters())
+        for step in range(6):
+            a, b = net(torch.randn(2, 3)).sum(), net(torch.randn(2, 3)).square().sum()
+            opt.zero_grad()
+            a.backward()
+            opt.step()  # HERE
+            if raises(b.backward):
+                break
+        """,
+        *("inplace", "HERE", "2"),
+    ),
+    "in-place module": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc, self.act = nn.Linear(3, 3), nn.ReLU(inplace=True)
+            def forward(self, x):
+                h = torch.tanh(self.fc(x))
+                return self.act(h)  # HERE
+        raises(lambda: Net()(torch.ones(2, 3)).sum().backward())
+        """,
+        *("inplace", "HERE", ""),
+    ),
+    "a buffer changed by a helper": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(3, 3)
+                self.register_buffer("scale", torch.ones(3))
+            def forward(self, x):
+                y = self.fc(x) * self.scale
+                update(self.scale)
+                return y
+        def update(t):
+            with torch.no_grad():
+                t.lerp_(torch.zeros(3), 0.1)  # HERE
+        net = Net()
+        raises(lambda: net(torch.ones(2, 3)).sum().backward())
+        """,
+        *("inplace", "HERE", ""),
+    ),
+    "state of the step before": (
+        """
+        cell, head = nn.GRUCell(3, 4), nn.Linear(4, 1)
+        h = torch.zeros(2, 4)
+        for step in range(5):
+            h = cell(torch.randn(2, 3), h)  # HERE
+            if raises(head(h).sum().backward):
+                break
+        """,
+        *("second-backward", "HERE", "cell"),
+    ),
+    "features computed once": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.head = nn.Linear(3, 4), nn.Linear(4, 1)
+        net = Net()
+        features = torch.tanh(net.body(torch.randn(5, 3)))
+        for step in range(3):
+            loss = net.head(features).sum()  # HERE
+            if raises(loss.backward):
+                break
+        """,
+        *("second-backward", "HERE", "head"),
+    ),
+    "the same loss twice": (
+        """
+        a = torch.randn(3, requires_grad=True)
+        loss = a.exp().sum()
+        loss.backward()
+        raises(lambda: loss.backward())  # HERE
+        """,
+        *("second-backward", "HERE", ""),
+    ),
+    "losses of several steps summed": (
+        """
+        net = nn.Linear(3, 1)
+        total = 0
+        for step in range(4):
+            loss = net(torch.randn(2, 3)).exp().mean()
+            total = total + loss  # HERE
+            if raises(total.backward):
+                break
+        """,
+        *("second-backward", "HERE", ""),
     ),
     "module never called": (
         """

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from ..records import Finding
 from .backward_error import backward_errors
 from .growth import growth
+from .inplace import inplace
 from .none_grad import none_grads
 from .nonfinite import nonfinites
+from .second_backward import second_backward
 from .zero_grad import zero_grads
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ _SEVERITY = {"error": 0, "warning": 1, "info": 2}
 _ORDER = (
     "nonfinite-forward",
     "nonfinite-backward",
+    "inplace",
+    "second-backward",
     "backward-error",
     "exploding-gradient",
     "zero-grad",
@@ -30,7 +34,7 @@ def explain(trace: Trace) -> list[Finding]:
     """Every finding of a run, the most important first, one for each cause."""
     found: list[Finding] = nonfinites(trace)
     for call in trace.backwards:
-        found += backward_errors(call)
+        found += [*inplace(call), *second_backward(call)] or backward_errors(call)
     bad = any(f.severity == "error" for f in found)
     zero = zero_grads(trace) if not bad else []
     found += zero

@@ -24,6 +24,7 @@ from . import private
 from .frames import Frames, Spot, variables
 from .measure import FLOATS, SMALL, Norms, is_float, stat_of
 from .modules import ModuleWatch, Where
+from .writes import WriteLog, kind_of, targets
 
 _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 _VIEWS = frozenset(getattr(torch.Tensor, name) for name in VIEW_OPS)
@@ -119,7 +120,11 @@ class Eye(TorchFunctionMode):
         self.tolerated: dict[Any, int] = {}
         self._norms = Norms(on_bad=self._batch_bad, sums=True)
         self._waiting: list[tuple[int, int, Entry]] = []
-        self._in_place: dict[Any, bool] = {}
+        #: How each function writes in place, if it does.
+        self._kinds: dict[Any, Any] = {}
+        self.writes = WriteLog()
+        #: Inside an optimizer's step: its writes are noted once for each parameter, when it is over.
+        self.optimizing = False
         self.on_error: Callable[[BaseException], None] = _raise
         self._held: list[Any] = []
         self._entries: dict[Entry, Entry] = {}
@@ -135,9 +140,17 @@ class Eye(TorchFunctionMode):
         before = _next()
         if before != self.last:
             self._gap(before)
+        kind = self._kinds.get(func, self)
+        if kind is self:
+            kind = self._kinds[func] = kind_of(func)
+        writes = kind is not None or (kwargs and "out" in kwargs)
+        if writes and self._held:
+            self.flush()  # while what waits has the values that it was made with
         out = func(*args, **kwargs) if kwargs else func(*args)
         try:
             after = _next()
+            if writes:
+                self._wrote(kind, func, args, kwargs, after)
             if after != before:
                 self._note(func, out, args, kwargs, before, after)
             elif self.careful:
@@ -173,11 +186,6 @@ class Eye(TorchFunctionMode):
         if self.careful:
             self._check(entry, out, args, kwargs, before, after)
         elif type(out) is _Tensor:
-            in_place = self._in_place.get(func)
-            if in_place is None:
-                in_place = self._in_place[func] = op_name(func).endswith("_")
-            if in_place:
-                self.flush()
             if out.numel() <= SMALL:
                 held = self._held
                 held.append(out)
@@ -192,6 +200,22 @@ class Eye(TorchFunctionMode):
             for t in out:
                 if type(t) is _Tensor:
                     self._now(t, before, after, entry)
+
+    def _wrote(self, kind: Any, func: Any, args: Any, kwargs: Any, seq: int) -> None:
+        """The op may have written in place: note the storages. What waits to be looked at is looked at before."""
+        if self.optimizing:
+            return
+        written = targets(kind, args, kwargs) if kind is not None else []
+        if kwargs and "out" in kwargs:
+            out = kwargs["out"]
+            written += out if isinstance(out, (list, tuple)) else [out]
+        if not written:
+            return
+        spot = self._frames.spot(_frame(2))
+        stack = self._stack
+        for t in written:
+            if isinstance(t, _Tensor):
+                self.writes.add(t, seq, func, spot, stack[-1] if stack else None)
 
     def _intern(self, made: Entry) -> Entry:
         if len(self._entries) > 500_000:

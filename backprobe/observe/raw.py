@@ -13,12 +13,13 @@ from typing import Any
 
 from ..graph.plan import Plan
 from ..packed import Layout, Packed, PackedNodes, Signature
-from ..records import ACCUMULATE_SEQ, BackwardCall, BadNode, BadOp, Node, Raised, Root, Site
+from ..records import ACCUMULATE_SEQ, BackwardCall, BadNode, BadOp, Mutation, Node, Raised, Reuse, Root, Site
 from .backward import Program
 from .eye import Entry, SeenBad, op_name, spot_of
 from .frames import Frames
 from .leaves import Leaf, Leaves
 from .modules import ModuleWatch
+from .writes import SeenMutation, names_of_storage
 
 
 class LiveLayout:
@@ -39,6 +40,7 @@ class LiveLayout:
         self.plan, self.base, self.needed, self.index = plan, base, needed, index
         self.seqs, self.entries, self.leaves = seqs, entries, leaves
         self.ends = ends
+        self.seq_set = frozenset(seqs)
         #: Accumulator -> its leaf.
         self.named = named
         #: Whether every leaf has been seen to get a gradient that is not zero.
@@ -131,6 +133,30 @@ class Recorded:
     modules: ModuleWatch
     leaves: Leaves
     frames: Frames
+    mutated: SeenMutation | None = None
+    reuse: Reuse | None = None
+
+    def _mutation(self) -> Mutation | None:
+        seen = self.mutated
+        if seen is None:
+            return None
+        named = names_of_storage(seen.storage, self.modules)
+        if named is not None:
+            tensor = self.modules.full_name(*named)
+        elif seen.producer:
+            tensor = f"output of {seen.producer}"
+        else:
+            tensor = seen.saved_name
+        write = seen.write
+        return Mutation(
+            tensor,
+            seen.shape,
+            seen.saved_version,
+            seen.found_version,
+            write.op if write else "",
+            self.frames.site(write.spot) if write else None,
+            self.modules.name_of(write.where) if write else None,
+        )
 
     def packed(self) -> Packed:
         return Packed(
@@ -179,6 +205,8 @@ class Recorded:
             bad_nodes,
             ops,
             self.inside,
+            self._mutation(),
+            self.reuse,
         )
 
 

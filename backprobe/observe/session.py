@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ import torch
 
 from ..graph.plan import needed_for, running_node
 from ..packed import Packed, Signature, unpack
-from ..records import ACCUMULATE_SEQ, Cut, Parameter, Raised, Step, Unseen
+from ..records import ACCUMULATE_SEQ, Cut, Parameter, Raised, Reuse, Step, Unseen
 from . import private
 from .backward import Hooks, Program, Watch, as_list, describe, node_of, root_record
 from .eye import Eye
@@ -27,6 +28,7 @@ from .measure import dtype_name
 from .modules import ModuleWatch
 from .raw import LiveLayout, Recorded
 from .steps import StepWatch
+from .writes import mutation
 
 _ROOTS = {"Tensor.backward": "self", "autograd.backward": "tensors", "autograd.grad": "outputs"}
 #: Backward calls in a row with bad values that are looked at closely.
@@ -83,6 +85,11 @@ class _Running:
     watching: float = 0.0
     error: BaseException | None = None
 
+    def free(self) -> None:
+        """Let go of all but what a later call may ask about."""
+        self.roots, self.starts, self.number, self.seqs, self.arguments = (), [], {}, [], {}
+        self.watch = None  # type: ignore[assignment]
+
 
 class Sink(Protocol):
     """Who wants to know. Called in the thread that trains."""
@@ -113,7 +120,7 @@ class Session:
         special[torch.Tensor.register_hook] = self._register_hook
         self.eye = Eye(self.frames, self.modules, special)
         self.leaves = Leaves(self.modules, self.frames)
-        self.steps = StepWatch(lambda p: self.leaves.name(self.leaves.get(p)), self._step_over)
+        self.steps: StepWatch = StepWatch(lambda p: self.leaves.name(self.leaves.get(p)), self._step_over)
         self.modules.on_outermost = self._forward_begins
         self.keeper = Keeper()
         self.calls = 0
@@ -131,6 +138,8 @@ class Session:
         self._layout_count = 0
         self._changed: set[int] = set()
         self._inside: list[int] = []
+        #: The last calls: where, the lowest sequence number of their graph, the counter when they were over.
+        self._past: deque[tuple[_Running, int, int]] = deque(maxlen=64)
         self._pushed = 0
         self._careful_until = self.settings.careful
         self._leaf_slots: dict[int, tuple[Signature, list[tuple[Leaf, int | None]]]] = {}
@@ -139,6 +148,7 @@ class Session:
         self._filter: Any = None
         #: What failed in our own code, if anything did.
         self.error: BaseException | None = None
+        self.steps.on_optimizer = self._optimizing
         self.eye.on_error = self.modules.on_error = self.steps.on_error = self.broke
         self._entered = self._attached = False
         self.begin = _clock()
@@ -204,6 +214,16 @@ class Session:
         self.eye.log.trim()
         self.modules.new_step(self.steps.index)
         self._set_detail()
+
+    def _optimizing(self, optimizer: Any, begins: bool) -> None:
+        self.eye.optimizing = begins
+        if begins or not self.eye.noting:
+            return
+        spot, seq = self.frames.spot(sys._getframe(2)), private.next_sequence_nr()
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self.eye.writes.add(p, seq, f"{type(optimizer).__name__}.step", spot, None)
 
     @property
     def cost(self) -> float:
@@ -328,6 +348,10 @@ class Session:
             raised = Raised(type(running.error).__name__, str(running.error), node, certain)
             running.error = None
         recorded = self._recorded(watch, live, running.seqs)
+        if raised is not None and raised.node is not None:
+            self._look_into(raised, running, recorded)
+        else:
+            self._past.append((running, recorded.base, private.next_sequence_nr()))
         recorded.index, recorded.step, recorded.kind = running.index, running.step, running.kind
         recorded.site, recorded.raised = self.frames.site(running.spot), raised
         recorded.arguments = {name: describe(value) for name, value in running.arguments.items()}
@@ -345,6 +369,48 @@ class Session:
         self.watching += spent
         self.steps.watching += spent
         self.eye.last = private.next_sequence_nr()
+        running.free()
+
+    def _look_into(self, raised: Raised, running: _Running, recorded: Recorded) -> None:
+        """What the two errors that other lines cause are about."""
+        assert raised.node is not None
+        seq = running.seqs[raised.node]
+        if "modified by an inplace operation" in raised.text:
+            recorded.mutated = mutation(raised.text, running.watch.nodes[raised.node], seq, self.eye.writes)
+        elif "backward through the graph a second time" in raised.text:
+            recorded.reuse = self._reuse(raised.node, running)
+
+    def _reuse(self, node: int, running: _Running) -> Reuse | None:
+        """The earlier call that ran `node`, and where the new graph enters the old one on the way to it."""
+        seqs, plan = running.seqs, running.live.plan
+        seq = seqs[node]
+        for past, base, counter in reversed(self._past):
+            shift = past.live.base - base
+            if seq >= counter or seq + shift not in past.live.seq_set:
+                continue
+            into: dict[int, list[int]] = {}
+            for i in range(len(seqs)):
+                for edge in plan.edges(i):
+                    if edge is not None:
+                        into.setdefault(edge[0], []).append(i)
+            entries: list[tuple[int, int, int]] = []
+            stack, seen = [node], {node}
+            while stack:
+                old = stack.pop()
+                for producer in into.get(old, ()):
+                    if producer in seen:
+                        continue
+                    if seqs[producer] >= counter:
+                        entries.append((seqs[producer], producer, old))
+                    else:
+                        seen.add(producer)
+                        stack.append(producer)
+            first = min(entries, default=None)
+            site = self.frames.site(past.spot)
+            if first is None:
+                return Reuse(past.index, site, past.step, None, node)
+            return Reuse(past.index, site, past.step, first[1], first[2])
+        return None
 
     def _loss_scale(self) -> float | None:
         """The scale of a ``GradScaler`` that the user's code holds here."""

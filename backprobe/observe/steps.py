@@ -37,6 +37,8 @@ class StepWatch:
         self._handles: list[Any] = []
         self.paused = True
         self.on_error: Any = None
+        #: Called with an optimizer when its step begins and when it is over.
+        self.on_optimizer: Any = None
         self.index = 0
         self.stepped = False
         self.ever_stepped = False
@@ -97,6 +99,8 @@ class StepWatch:
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._mine():
             try:
+                if self.on_optimizer is not None:
+                    self.on_optimizer(optimizer, True)
                 self._measure(optimizer)
             except Exception as error:
                 self.on_error(error)
@@ -138,6 +142,11 @@ class StepWatch:
         if not self._mine():
             return
         self.stepped = self.ever_stepped = True
+        if self.on_optimizer is not None:
+            try:
+                self.on_optimizer(optimizer, False)
+            except Exception as error:
+                self.on_error(error)
         if self._copies:
             try:
                 self._compare()

@@ -21,9 +21,11 @@ from ..records import (
     Cut,
     Finding,
     ModuleCall,
+    Mutation,
     Parameter,
     ParameterStat,
     Raised,
+    Reuse,
     Root,
     Site,
     Step,
@@ -143,6 +145,8 @@ class StoredSteps(Sequence[TracedStep]):
             tuple(from_plain(BadNode, b) for b in head["bad_nodes"]),
             tuple(from_plain(BadOp, b) for b in head["bad_ops"]),
             head["inside"],
+            from_plain(Mutation, head["mutation"]),
+            from_plain(Reuse, head["reuse"]),
         )
 
 

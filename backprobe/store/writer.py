@@ -122,6 +122,8 @@ class Writer:
                 "bad_nodes": call.bad_nodes,
                 "bad_ops": call.bad_ops,
                 "inside": call.inside,
+                "mutation": call.mutation,
+                "reuse": call.reuse,
                 "unmeasured": sorted(packed.unmeasured),
                 "bad": packed.bad,
             }

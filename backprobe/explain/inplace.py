@@ -1,0 +1,66 @@
+"""A saved tensor was changed in place before the backward needed it."""
+
+from __future__ import annotations
+
+from ..records import BackwardCall, Finding, FindingSite
+
+
+def inplace(call: BackwardCall) -> list[Finding]:
+    change, raised = call.mutation, call.raised
+    if change is None or raised is None or raised.node is None:
+        return []
+    run = call.nodes[raised.node]
+    what = change.tensor or "a tensor"
+    saver = run.node.op or run.name
+    sites = [
+        FindingSite(role, site)
+        for role, site in (("mutated", change.site), ("saved", run.site), ("failed", call.site))
+        if site is not None
+    ]
+    by = _by(change.op, change.site.text if change.site else "")
+    return [
+        Finding(
+            kind="inplace",
+            severity="error",
+            title=f"{by} changed {what} that {saver} had saved for backward",
+            confidence="certain" if change.site is not None and raised.certain else "likely",
+            module=run.module,
+            node=run.name,
+            tensor=change.tensor,
+            step=call.step,
+            sites=tuple(sites),
+            evidence={
+                "saved_version": change.saved_version,
+                "found_version": change.found_version,
+                "shape": list(change.shape),
+                "op": change.op,
+                "mutating_module": change.module,
+                "call": run.node.call,
+            },
+            advice=_advice(change.op),
+        )
+    ]
+
+
+def _by(op: str, text: str) -> str:
+    if not op:
+        return "something that backprobe did not see (code outside Python, or in another thread)"
+    return f"{text!r} ({op})" if text else op
+
+
+def _advice(op: str) -> str:
+    if op.endswith(".step"):
+        return (
+            "The optimizer changed a weight between the forward that used it and the backward that needs it: call "
+            "backward before the step, or run the forward again after it."
+        )
+    if op in ("embedding", "embedding_bag"):
+        return (
+            "max_norm renormalises the embedding's weight in place at every lookup: use a clone of the weight "
+            "elsewhere (embed.weight.clone()), or do all lookups before it."
+        )
+    if op == "__setitem__":
+        return "Collect the parts in a list and use torch.stack or torch.cat, or write into a clone of the tensor."
+    return (
+        "Write the result to a new tensor (x = x + y for x += y, relu(x) for relu_(x)), or clone it before the change."
+    )

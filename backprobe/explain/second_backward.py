@@ -1,0 +1,56 @@
+"""Backward met a graph that an earlier backward had freed."""
+
+from __future__ import annotations
+
+from ..records import BackwardCall, Finding, FindingSite
+
+
+def second_backward(call: BackwardCall) -> list[Finding]:
+    reuse, raised = call.reuse, call.raised
+    if reuse is None or raised is None or raised.node is None:
+        return []
+    run = call.nodes[raised.node]
+    old = call.nodes[reuse.old]
+    new = call.nodes[reuse.node] if reuse.node is not None else None
+    entry = new.site if new is not None else call.site
+    sites = [
+        FindingSite(role, site)
+        for role, site in (("reused", entry), ("freed", reuse.freed_site), ("failed", call.site))
+        if site is not None
+    ]
+    earlier = "the same step" if reuse.freed_step == call.step else f"step {reuse.freed_step}"
+    if new is None:
+        title = f"this graph was run and freed already, by the backward of {earlier}"
+        advice = (
+            "Add the losses up and call backward once; or, where both calls are meant, give the first one "
+            "retain_graph=True."
+        )
+    else:
+        title = (
+            f"{new.node.op or new.name} took a tensor of {earlier} (made by {old.node.op or old.name}), whose graph "
+            "the backward there had freed"
+        )
+        advice = (
+            "Detach what is carried from one step to the next (hidden = hidden.detach()), or compute it anew. "
+            "retain_graph=True would keep every step's graph and train through all of them."
+        )
+    return [
+        Finding(
+            kind="second-backward",
+            severity="error",
+            title=title,
+            confidence="certain",
+            module=new.module if new is not None else run.module,
+            node=run.name,
+            tensor=f"output of {old.node.op or old.name}",
+            step=call.step,
+            sites=tuple(sites),
+            evidence={
+                "freed_in_step": reuse.freed_step,
+                "freed_by_call": reuse.freed_by,
+                "old_node": old.name,
+                "old_line": str(old.site) if old.site else None,
+            },
+            advice=advice,
+        )
+    ]
