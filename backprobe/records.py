@@ -287,6 +287,8 @@ class Parameter:
     quiet_calls: int
     root: str
     defined: Site | None = None
+    #: Where it took the place of another parameter of that name, if it did.
+    replaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,12 +303,65 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
+class Stray:
+    """Trainable tensors that ``parameters()`` of the outermost module does not list, and no optimizer holds.
+
+    ``owner`` is the module whose ``attribute`` holds them, ``how`` says in what; ``site`` is where it was assigned.
+    ``optimized`` tells whether any optimizer stepped.
+    """
+
+    parameters: tuple[str, ...]
+    owner: str
+    attribute: str
+    how: str
+    site: Site | None
+    optimized: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerSeen:
+    """An optimizer: its class, where it was made, how many tensors it holds, and how many of them belong to no module
+    any longer and never got a gradient."""
+
+    name: str
+    site: Site | None
+    tensors: int
+    orphans: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoGradient:
+    """A place where a gradient could not be had: ``kind`` is ``grad-mode`` (a backward call met a root without a graph
+    that was built while gradient mode was off, turned off at ``site``) or ``nonleaf`` (``.grad`` was read from a tensor
+    that is not a leaf)."""
+
+    kind: str
+    site: Site | None
+    failed: Site | None
+    module: str | None
+    tensor: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Unseen:
     """Work that was not observed: ``what``, how often, and what that means for the reader."""
 
     what: str
     count: int
     note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a run as a whole, apart from its steps."""
+
+    parameters: tuple[Parameter, ...] = ()
+    cuts: tuple[Cut, ...] = ()
+    unseen: tuple[Unseen, ...] = ()
+    strays: tuple[Stray, ...] = ()
+    optimizers: tuple[OptimizerSeen, ...] = ()
+    no_gradients: tuple[NoGradient, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .records import BackwardCall, Cut, Finding, ModuleCall, NodeRun, Parameter, ParameterStat, Step, Unseen
+from .records import BackwardCall, Facts, Finding, ModuleCall, NodeRun, Parameter, ParameterStat, Step, Unseen
 
 
 @dataclass(frozen=True)
@@ -78,18 +78,24 @@ class Trace:
     def __init__(
         self,
         steps: Sequence[TracedStep] = (),
-        parameters: Sequence[Parameter] = (),
-        cuts: Sequence[Cut] = (),
-        unseen: Sequence[Unseen] = (),
+        facts: Facts | None = None,
         info: Mapping[str, Any] | None = None,
         findings: Sequence[Finding] | None = None,
     ) -> None:
         self.steps = steps
-        self.parameters = parameters
-        self.cuts = cuts
-        self.unseen = unseen
+        self.facts = facts or Facts()
         self.info: Mapping[str, Any] = info or {}
         self._findings = findings
+
+    @property
+    def parameters(self) -> Sequence[Parameter]:
+        """What became of every parameter."""
+        return self.facts.parameters
+
+    @property
+    def unseen(self) -> Sequence[Unseen]:
+        """What was not observed, counted."""
+        return self.facts.unseen
 
     @property
     def backwards(self) -> Iterator[BackwardCall]:

@@ -64,7 +64,7 @@ def main() -> None:
                     flush=True,
                 )
         session.stop()
-        sink.keep.writer.close({}, [])
+        sink.keep.writer.close(session.facts(), [])
 
 
 if __name__ == "__main__":

@@ -268,6 +268,91 @@ BROKEN = {
         """,
         *("second-backward", "HERE", ""),
     ),
+    "modules in a dict": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.heads = {"a": nn.Linear(3, 2), "b": nn.Linear(3, 2)}  # HERE
+                self.body = nn.Linear(3, 3)
+            def forward(self, x):
+                h = self.body(x)
+                return sum(head(h) for head in self.heads.values())
+        net = Net()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(4):
+            opt.zero_grad(); net(torch.randn(2, 3)).sum().backward(); opt.step()
+        """,
+        *("unregistered-parameter", "HERE", ""),
+    ),
+    "a tensor that is not a parameter": (
+        """
+        class Scale(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale = torch.ones(3, requires_grad=True)  # HERE
+            def forward(self, x):
+                return x * self.scale
+        net = nn.Sequential(nn.Linear(3, 3), Scale())
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(4):
+            opt.zero_grad(); net(torch.randn(2, 3)).sum().backward(); opt.step()
+        """,
+        *("unregistered-parameter", "HERE", "1"),
+    ),
+    "a layer made in the forward": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body = nn.Linear(3, 3)
+            def forward(self, x):
+                h = self.body(x)
+                return nn.Linear(3, 1)(h)  # HERE
+        net = Net()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(4):
+            opt.zero_grad(); net(torch.randn(2, 3)).sum().backward(); opt.step()
+        """,
+        *("unregistered-parameter", "HERE", ""),
+    ),
+    "head replaced after a few steps": (
+        """
+        net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)  # HERE
+        for step in range(6):
+            if step == 3:
+                net[1] = nn.Linear(3, 4)
+            opt.zero_grad(); net(torch.randn(2, 3)).sum().backward(); opt.step()
+        """,
+        *("parameter-not-in-optimizer", "HERE", None),
+    ),
+    "gradient mode left off": (
+        """
+        net = nn.Linear(3, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        def evaluate():
+            torch.set_grad_enabled(False)  # HERE
+            return net(torch.randn(2, 3)).mean().item()
+        for _ in range(3):
+            opt.zero_grad()
+            if raises(lambda: net(torch.randn(2, 3)).sum().backward()):
+                break
+            opt.step()
+            evaluate()
+        torch.set_grad_enabled(True)
+        """,
+        *("grad-mode-disabled", "HERE", ""),
+    ),
+    "gradient of a tensor that is no leaf": (
+        """
+        w = torch.randn(3, requires_grad=True)
+        w = w * 2
+        w.sum().backward()
+        print(w.grad)  # HERE
+        """,
+        *("nonleaf-grad", "HERE", ""),
+    ),
     "module never called": (
         """
         class Net(nn.Module):

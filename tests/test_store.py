@@ -179,7 +179,7 @@ def test_disk_use_is_bounded_and_findings_stay(tmp_path: Path) -> None:
         if i != 200:
             optimizer.step()
     session.stop()
-    keep.writer.close({"parameters": session.parameters()}, [])
+    keep.writer.close(session.facts(), [])
     size = sum(f.stat().st_size for f in (tmp_path / "run").iterdir())
     assert size < 1_500_000
     trace = open_run(tmp_path / "run")

@@ -8,9 +8,11 @@ from ..records import Finding
 from .backward_error import backward_errors
 from .growth import growth
 from .inplace import inplace
+from .no_gradient import grad_mode_disabled, nonleaf_grads
 from .none_grad import none_grads
 from .nonfinite import nonfinites
 from .second_backward import second_backward
+from .unregistered import not_in_optimizer, unregistered
 from .zero_grad import zero_grads
 
 if TYPE_CHECKING:
@@ -23,9 +25,13 @@ _ORDER = (
     "inplace",
     "second-backward",
     "backward-error",
+    "grad-mode-disabled",
+    "unregistered-parameter",
+    "parameter-not-in-optimizer",
     "exploding-gradient",
     "zero-grad",
     "none-grad",
+    "nonleaf-grad",
     "vanishing-gradient",
 )
 
@@ -38,6 +44,10 @@ def explain(trace: Trace) -> list[Finding]:
     bad = any(f.severity == "error" for f in found)
     zero = zero_grads(trace) if not bad else []
     found += zero
+    found += grad_mode_disabled(trace)
+    found += nonleaf_grads(trace)
+    found += unregistered(trace)
+    found += not_in_optimizer(trace)
     found += none_grads(trace)
     if not bad:
         found += growth(trace)

@@ -27,7 +27,7 @@ def none_grads(trace: Trace) -> list[Finding]:
         if p.requires_grad and not p.reached and p.trained is not False and (p.calls or not p.quiet_calls)
     ]
     found = []
-    for cut in trace.cuts:
+    for cut in trace.facts.cuts:
         cutoff = [p for p in lost if p.name in cut.parameters and p.calls]
         if not cutoff or not any(_expected(p, used_roots, cut) for p in cutoff):
             continue

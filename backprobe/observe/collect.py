@@ -78,7 +78,7 @@ class Collector:
         for one in kept:
             assert one.step is not None
             steps.append(TracedStep(one.step, _Calls(one.backwards), _module_calls(session, one)))
-        return Trace(steps, session.parameters(), session.cuts(), session.unseen(), info)
+        return Trace(steps, session.facts(), info)
 
 
 def _module_calls(session: Session, kept: _Kept) -> Any:

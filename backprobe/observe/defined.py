@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import linecache
 import textwrap
 from functools import lru_cache
 
 from ..records import Site
+from .frames import Frames
 
 #: A class, and the name of its instance in the module around it.
 Owner = tuple[type, str]
@@ -17,7 +19,7 @@ def defined_at(owners: list[Owner], name: str) -> Site | None:
     """The line that made a parameter `name` of the last of `owners`: in the innermost one whose class is the user's."""
     target = name
     for cls, own_name in reversed(owners):
-        site = _assigned(cls, target)
+        site = assigned(cls, target)
         if site is not None:
             return site
         target = own_name
@@ -25,7 +27,7 @@ def defined_at(owners: list[Owner], name: str) -> Site | None:
 
 
 @lru_cache(4096)
-def _assigned(cls: type, name: str) -> Site | None:
+def assigned(cls: type, name: str) -> Site | None:
     """The line ``self.name = ...`` in a method of `cls`, read from the method's own code: its module may be gone."""
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] in ("torch", "builtins"):
@@ -49,3 +51,36 @@ def _names(node: ast.Assign | ast.AnnAssign, name: str) -> bool:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     flat = [one for t in targets for one in (t.elts if isinstance(t, ast.Tuple) else [t])]
     return any(isinstance(one, ast.Attribute) and one.attr == name for one in flat)
+
+
+def replaced_at(frames: Frames, attribute: str) -> Site | None:
+    """The line of the user's code that assigns to an attribute of this name from outside: ``model.fc = ...``."""
+    for file in sorted({code.co_filename for code, mine in frames.known.items() if mine}):
+        for line, owner, name, function in _assignments(file):
+            if name == attribute and owner != "self":
+                return Site(file, line, function, linecache.getline(file, line).strip())
+    return None
+
+
+@lru_cache(256)
+def _assignments(file: str) -> tuple[tuple[int, str, str, str], ...]:
+    """(line, variable, attribute, function) of every ``variable.attribute = ...`` in `file`."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return ()
+    found = []
+    stack: list[tuple[ast.AST, str]] = [(tree, "<module>")]
+    while stack:
+        node, function = stack.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            function = node.name
+        if isinstance(node, ast.Assign):
+            for t in node.targets:
+                if isinstance(t, ast.Attribute):
+                    base = t.value
+                    while isinstance(base, (ast.Attribute, ast.Subscript)):
+                        base = base.value
+                    found.append((node.lineno, base.id if isinstance(base, ast.Name) else "", t.attr, function))
+        stack += [(child, function) for child in ast.iter_child_nodes(node)]
+    return tuple(sorted(found))

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from ..records import Finding, Step
+from ..store.codec import to_plain
 from ..store.writer import Writer
 from ..traced import Trace
 from .raw import LiveLayout, Recorded
@@ -52,7 +53,7 @@ class Keep:
         now = time.monotonic()
         if step.index in (0, 2, 9) or now - self._written > 30:  # for a run that is killed
             self._written = now
-            self.writer.put(_final(session.parameters(), session.cuts(), session.unseen()))
+            self.writer.put({"facts": to_plain(session.facts())})
 
     def close(self, session: Session, trace: Trace, findings: list[Finding]) -> None:
         naming = session.modules.naming
@@ -63,10 +64,4 @@ class Keep:
         }
         self.writer.rename(late)
         self.writer.put({"skipped": self.skipped})
-        self.writer.close({"parameters": trace.parameters, "cuts": trace.cuts, "unseen": trace.unseen}, findings)
-
-
-def _final(parameters: Any, cuts: Any, unseen: Any) -> dict[str, Any]:
-    from ..store.codec import to_plain
-
-    return {"parameters": to_plain(parameters), "cuts": to_plain(cuts), "unseen": to_plain(unseen)}
+        self.writer.close(trace.facts, findings)

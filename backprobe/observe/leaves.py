@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..records import Parameter
-from .defined import Owner, defined_at
+from ..records import Parameter, Site
+from .defined import Owner, defined_at, replaced_at
 from .frames import Frames, variables
 from .modules import ModuleWatch, Root, clean_path, modules_in_sight
 
@@ -44,6 +44,8 @@ class Leaves:
         self._modules, self._frames = modules, frames
         self._by_id: dict[int, Leaf] = {}
         self._all: list[Leaf] = []
+        #: Called with a leaf that belongs to no outermost module.
+        self.on_stray: Any = None
         #: Leaves that belong to no module, by what the user's code calls them.
         self._plain: dict[str, Leaf] = {}
 
@@ -63,6 +65,8 @@ class Leaves:
                     self._modules.add_root(module, name)
                     self.scan()
                     return self._by_id[id(tensor)]
+        if self.on_stray is not None:
+            self.on_stray(tensor)
         label = _label_of(tensor, frame, self._frames)
         plain = self._plain.get(label)
         if plain is None or tensor.__class__ is not torch.Tensor:
@@ -102,12 +106,32 @@ class Leaves:
                     full = f"{path}.{name}" if path else name
                     self._add(Leaf(p, root, clean_path(module, full), owner, _owners(module, path)), p)
 
+    def orphans(self, refs: dict[int, weakref.ref[Any]]) -> int:
+        """How many of `refs` never got a gradient, and have given their name to another parameter."""
+        by_ref = {id(leaf.ref): leaf for leaf in self._all}
+        last = {(id(leaf.root), leaf.path): leaf for leaf in self._all if leaf.root is not None}
+        count = 0
+        for ref in refs.values():
+            leaf = by_ref.get(id(ref))
+            if leaf is None:  # never part of a module that was called
+                count += ref() is None or not any(ref() is t.ref() for t in self._all)
+            elif leaf.root is None:
+                count += not leaf.reached
+            elif last[(id(leaf.root), leaf.path)] is not leaf:
+                count += 1
+        return count
+
     def refresh(self) -> None:
         """Look again at what may have changed."""
         for leaf in self._all:
             tensor = leaf.ref()
             if tensor is not None:
                 leaf.requires_grad = bool(tensor.requires_grad)
+
+    def _replaced_at(self, leaf: Leaf) -> Site | None:
+        """The user's line that put this parameter, or a module around it, in another's place."""
+        sites = (replaced_at(self._frames, attribute) for attribute in reversed(leaf.path.split(".")))
+        return next((site for site in sites if site is not None), None)
 
     def name(self, leaf: Leaf) -> str:
         if leaf.root is not None:
@@ -119,9 +143,20 @@ class Leaves:
         self.refresh()
         trained = None if held is None else {id(ref) for ref in held.values()}
         found = []
+        first: dict[tuple[int, str], Leaf] = {}
+        last: dict[tuple[int, str], Leaf] = {}
+        for leaf in self._all:
+            if leaf.root is not None:
+                first.setdefault((id(leaf.root), leaf.path), leaf)
+                last[(id(leaf.root), leaf.path)] = leaf
         for leaf in self._all:
             if leaf.root is None:
                 continue
+            held_too = trained is None or id(leaf.ref) in trained
+            place = None if held_too or not leaf.reached else self._replaced_at(leaf)
+            replaced = first[(id(leaf.root), leaf.path)] is not leaf or place is not None
+            if leaf is not last[(id(leaf.root), leaf.path)]:
+                continue  # another parameter has this name now
             calls, quiet = self._modules.counts(leaf.owner)
             name = leaf.path.rpartition(".")[2]
             found.append(
@@ -131,11 +166,12 @@ class Leaves:
                     leaf.requires_grad,
                     leaf.reached,
                     leaf.alive,
-                    None if trained is None else id(leaf.ref) in trained,
+                    None if trained is None else held_too,
                     calls,
                     quiet,
                     leaf.root.label or leaf.root.class_name,
-                    None if leaf.reached else defined_at(leaf.owners, name),
+                    place if place is not None or leaf.reached else defined_at(leaf.owners, name),
+                    replaced,
                 )
             )
         return tuple(found)

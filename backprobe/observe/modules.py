@@ -65,7 +65,7 @@ class Where:
 class _Seen:
     """What is known of one module."""
 
-    __slots__ = ("calls", "count", "quiet", "ref", "root", "step", "wheres")
+    __slots__ = ("calls", "count", "quiet", "quiet_now", "ref", "root", "step", "wheres")
 
     def __init__(self, module: nn.Module, root: Root) -> None:
         self.ref = weakref.ref(module)
@@ -73,7 +73,7 @@ class _Seen:
         self.wheres: list[Where] = []
         self.step, self.count = -1, 0
         #: Calls with gradient mode on, and off.
-        self.calls, self.quiet = 0, 0
+        self.calls, self.quiet, self.quiet_now = 0, 0, 0
 
 
 def clean_path(root: nn.Module, path: str) -> str:
@@ -126,6 +126,8 @@ class ModuleWatch:
         #: Called when an outermost module is about to run.
         self.on_outermost: Any = None
         self.on_error: Any = None
+        #: Called with a module, the call it was called in and the place, where no outermost module holds it.
+        self.on_stray: Any = None
         self.other_threads = 0
         self.dropped = 0
 
@@ -166,13 +168,14 @@ class ModuleWatch:
         if seen is None or seen.ref() is not module:
             seen = self._meet(module)
         if seen.step != self.step:
-            seen.step, seen.count = self.step, 0
+            seen.step, seen.count, seen.quiet_now = self.step, 0, 0
         n = seen.count
         seen.count = n + 1
         if _grad_on():
             seen.calls += 1
         else:
             seen.quiet += 1
+            seen.quiet_now += 1
         wheres = seen.wheres
         where = wheres[n] if n < len(wheres) else self._where(module, seen, n)
         stack.append(where)
@@ -211,7 +214,10 @@ class ModuleWatch:
             if root.path_of(module) is None:
                 root.scan()
             if root.path_of(module) is None:
-                root = next((r for r in self.roots if r.path_of(module) is not None), root)
+                other = next((r for r in self.roots if r.path_of(module) is not None), None)
+                if other is None and self.on_stray is not None:
+                    self.on_stray(module, self.stack[-1], self._frames.spot(sys._getframe(3)))
+                root = other or root
         else:
             root = self._find_root(module)
         seen = self._seen[id(module)] = _Seen(module, root)
@@ -255,6 +261,10 @@ class ModuleWatch:
         where = Where(seen.root, seen.root.path_of(module), type(module).__name__, n + 1)
         seen.wheres.append(where)
         return where
+
+    def quiet_calls(self) -> int:
+        """Module calls of the current step that ran with gradient mode off."""
+        return sum(seen.quiet_now for seen in self._seen.values() if seen.step == self.step)
 
     @property
     def total(self) -> int:

@@ -13,6 +13,9 @@ import torch
 #: into the user's function.
 compiling = torch.compiler.is_dynamo_compiling
 
+#: What ``no_grad`` and ``set_grad_enabled`` call; a torch function mode sees it.
+set_grad_enabled = torch._C._set_grad_enabled
+
 #: Sequence number that the next node made on this thread will get.
 next_sequence_nr = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 

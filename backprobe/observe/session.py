@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import os
 import sys
@@ -17,7 +18,19 @@ import torch
 
 from ..graph.plan import needed_for, running_node
 from ..packed import Packed, Signature, unpack
-from ..records import ACCUMULATE_SEQ, Cut, Parameter, Raised, Reuse, Step, Unseen
+from ..records import (
+    ACCUMULATE_SEQ,
+    Cut,
+    Facts,
+    NoGradient,
+    OptimizerSeen,
+    Parameter,
+    Raised,
+    Reuse,
+    Step,
+    Stray,
+    Unseen,
+)
 from . import private
 from .backward import Hooks, Program, Watch, as_list, describe, node_of, root_record
 from .eye import Eye
@@ -28,8 +41,10 @@ from .measure import dtype_name
 from .modules import ModuleWatch
 from .raw import LiveLayout, Recorded
 from .steps import StepWatch
+from .strays import Strays
 from .writes import mutation
 
+_ADD_GROUP = inspect.unwrap(torch.optim.Optimizer.add_param_group).__code__
 _ROOTS = {"Tensor.backward": "self", "autograd.backward": "tensors", "autograd.grad": "outputs"}
 #: Backward calls in a row with bad values that are looked at closely.
 TROUBLE = 3
@@ -118,8 +133,14 @@ class Session:
             )
         }
         special[torch.Tensor.register_hook] = self._register_hook
+        special[torch.Tensor.grad.__get__] = self._read_grad  # type: ignore[attr-defined]
+        special[torch.Tensor.is_leaf.__get__] = self._read_is_leaf  # type: ignore[attr-defined]
+        special[private.set_grad_enabled] = self._set_grad_mode
         self.eye = Eye(self.frames, self.modules, special)
         self.leaves = Leaves(self.modules, self.frames)
+        self.strays = Strays(self.modules, self.frames)
+        self.modules.on_stray = self.strays.module
+        self.leaves.on_stray = self.strays.leaf
         self.steps: StepWatch = StepWatch(lambda p: self.leaves.name(self.leaves.get(p)), self._step_over)
         self.modules.on_outermost = self._forward_begins
         self.keeper = Keeper()
@@ -144,6 +165,9 @@ class Session:
         self._careful_until = self.settings.careful
         self._leaf_slots: dict[int, tuple[Signature, list[tuple[Leaf, int | None]]]] = {}
         self._pid, self._thread = os.getpid(), threading.get_ident()
+        self._no_gradients: dict[Any, NoGradient] = {}
+        #: Where gradient mode was turned off last.
+        self.grad_off: Any = None
         self._troubled = 0
         self._filter: Any = None
         #: What failed in our own code, if anything did.
@@ -258,6 +282,49 @@ class Session:
                 self._changed.clear()
         return func(*args, **kwargs)
 
+    def _read_grad(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """``.grad`` of a tensor that is not a leaf is ``None`` for ever: note who reads it."""
+        value = func(*args, **kwargs)
+        if value is None and self._attached:
+            tensor = args[0]
+            frame = sys._getframe(2)
+            if tensor.grad_fn is not None and not tensor.retains_grad and self.frames.is_user(frame.f_code):
+                site = self.frames.site((frame.f_code, frame.f_lasti))
+                key = ("nonleaf", site)
+                known = self._no_gradients.get(key)
+                if known is not None:
+                    self._no_gradients[key] = dataclasses.replace(known, count=known.count + 1)
+                elif len(self._no_gradients) < 100:
+                    name = self.eye.names_in(frame).get(id(tensor), "")
+                    where = self.modules.name_of(self.modules.stack[-1] if self.modules.stack else None)
+                    self._no_gradients[key] = NoGradient("nonleaf", site, None, where, name)
+        return value
+
+    def _read_is_leaf(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """An optimizer asks this of every parameter it is given: that is how we see where one is made."""
+        frame = sys._getframe(2)
+        if frame.f_code is _ADD_GROUP and self._attached:
+            self.steps.made(frame.f_locals["self"], self.frames.spot(frame))
+        return func(*args, **kwargs)
+
+    def _set_grad_mode(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Note where gradient mode was turned off last, and how deep we are in such places."""
+        if self._attached and threading.get_ident() == self.eye.thread:
+            on = bool(args[0] if args else kwargs.get("mode", kwargs.get("enabled", True)))
+            if not on and torch.is_grad_enabled():
+                self.grad_off = self.frames.spot(sys._getframe(2))
+        return func(*args, **kwargs)
+
+    def _note_no_graph(self, text: str, running: _Running) -> None:
+        """A backward call met a root without a graph: was it built while gradient mode was off?"""
+        if "does not require grad" not in text or self.grad_off is None or len(self._no_gradients) > 100:
+            return
+        calls = self.modules.quiet_calls()
+        if torch.is_grad_enabled() and not calls:
+            return
+        site, failed = self.frames.site(self.grad_off), self.frames.site(running.spot)
+        self._no_gradients[("grad-mode", site)] = NoGradient("grad-mode", site, failed, "", "")
+
     def _backward(self, func: Any, args: Any, kwargs: Any, kind: str, signature: inspect.Signature) -> Any:
         running = None
         try:
@@ -348,6 +415,8 @@ class Session:
             raised = Raised(type(running.error).__name__, str(running.error), node, certain)
             running.error = None
         recorded = self._recorded(watch, live, running.seqs)
+        if raised is not None and raised.node is None:
+            self._note_no_graph(raised.text, running)
         if raised is not None and raised.node is not None:
             self._look_into(raised, running, recorded)
         else:
@@ -577,6 +646,12 @@ class Session:
 
     # What is known at the end
 
+    def facts(self) -> Facts:
+        """What is known of the run as a whole, so far."""
+        return Facts(
+            self.parameters(), self.cuts(), self.unseen(), self.found_strays(), self.optimizers(), self.no_gradients()
+        )
+
     def parameters(self) -> tuple[Parameter, ...]:
         """What became of every parameter of every outermost module."""
         return self.leaves.parameters(self.steps.held if self.steps.ever_stepped else None)
@@ -592,6 +667,21 @@ class Session:
                 )
             )
         return tuple(found)
+
+    def found_strays(self) -> tuple[Stray, ...]:
+        """Trainable tensors that ``parameters()`` does not list."""
+        return self.strays.records(self.steps.held if self.steps.ever_stepped else None)
+
+    def optimizers(self) -> tuple[OptimizerSeen, ...]:
+        """The optimizers that stepped."""
+        return tuple(
+            OptimizerSeen(o.name, self.frames.site(o.spot), len(o.refs), self.leaves.orphans(o.refs))
+            for o in self.steps.optimizers.values()
+        )
+
+    def no_gradients(self) -> tuple[NoGradient, ...]:
+        """Places where a gradient could not be had."""
+        return tuple(self._no_gradients.values())
 
     def unseen(self) -> tuple[Unseen, ...]:
         """What was not observed, counted."""

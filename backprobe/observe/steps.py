@@ -13,16 +13,28 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.optim import optimizer as optim
 
 from ..records import ParameterStat, Step
+from .frames import Spot
 
 #: Bytes of weights copied at once to see an update.
 COPY_LIMIT = 64 << 20
 _clock = time.perf_counter
+
+
+@dataclass
+class SeenOptimizer:
+    """An optimizer: its class, where it was made, references to what it holds."""
+
+    name: str
+    spot: Spot | None
+    refs: dict[int, weakref.ref[Any]]
+    ref: weakref.ref[Any]
 
 
 class StepWatch:
@@ -46,6 +58,8 @@ class StepWatch:
         self.backwards: list[int] = []
         #: Parameters that an optimizer held when it stepped.
         self.held: dict[int, weakref.ref[Any]] = {}
+        #: By id: those that were seen being made, or stepping.
+        self.optimizers: dict[int, SeenOptimizer] = {}
         self._sizes: dict[int, int] = {}
         self._stats: dict[str, list[float | None]] = {}
         self._copies: list[tuple[str, Any, Any]] = []
@@ -110,8 +124,9 @@ class StepWatch:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         if self._sizes.get(id(optimizer)) != len(parameters):
             self._sizes[id(optimizer)] = len(parameters)
+            known = self._known(optimizer, None)
             for p in parameters:
-                self.held[id(p)] = weakref.ref(p)
+                self.held[id(p)] = known.refs[id(p)] = weakref.ref(p)
         if self.sampled:
             named = [(self._name_of(p), p) for p in parameters if isinstance(p, torch.Tensor)]
             with torch.no_grad():
@@ -162,6 +177,19 @@ class StepWatch:
         self._copies.clear()
         self.spent += _clock() - begin
         self.watching += _clock() - begin
+
+    def made(self, optimizer: Any, spot: Any) -> None:
+        """An optimizer is being made, or given more parameters, at `spot`."""
+        if len(self.optimizers) < 1000:
+            self._known(optimizer, spot)
+
+    def _known(self, optimizer: Any, spot: Spot | None) -> SeenOptimizer:
+        known = self.optimizers.get(id(optimizer))
+        if known is None or known.ref() is not optimizer:
+            known = SeenOptimizer(type(optimizer).__name__, spot, {}, weakref.ref(optimizer))
+            self.optimizers[id(optimizer)] = known
+            self._sizes.pop(id(optimizer), None)
+        return known
 
     def accumulates(self, leaves: list[Any]) -> bool:
         """Whether a backward call into `leaves` belongs to the running step (N10)."""

@@ -72,8 +72,7 @@ class LiveTrace(Trace):
             "torch": torch.__version__,
         }
         made = self._collector.trace(session, info)
-        self.steps, self.parameters, self.cuts = made.steps, made.parameters, made.cuts
-        self.unseen, self.info = made.unseen, made.info
+        self.steps, self.facts, self.info = made.steps, made.facts, made.info
         if error is not None and self.findings:
             add_note(error, f"backprobe: {self.findings[0]}")
 

@@ -18,18 +18,16 @@ from ..records import (
     BadNode,
     BadOp,
     BadValues,
-    Cut,
+    Facts,
     Finding,
     ModuleCall,
     Mutation,
-    Parameter,
     ParameterStat,
     Raised,
     Reuse,
     Root,
     Site,
     Step,
-    Unseen,
 )
 from ..traced import Trace, TracedStep
 from . import FILE, FORMAT
@@ -55,9 +53,7 @@ def open_run(folder: str | Path) -> Trace:
         steps = StoredSteps(db)
         return Trace(
             steps,
-            [from_plain(Parameter, p) for p in info.pop("parameters", ())],
-            [from_plain(Cut, c) for c in info.pop("cuts", ())],
-            [from_plain(Unseen, u) for u in info.pop("unseen", ())],
+            from_plain(Facts, info.pop("facts", None)),
             info,
             [_finding(f) for f in info.pop("findings")] if "findings" in info else None,
         )

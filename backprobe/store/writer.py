@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BackprobeError
 from ..packed import Layout, Packed, PackedNodes, Signature, pack
-from ..records import BackwardCall, Finding, ModuleCall, Step
+from ..records import BackwardCall, Facts, Finding, ModuleCall, Step
 from . import FILE, FORMAT
 from .codec import dumps, layout_bytes, signature_bytes, squeeze, to_plain
 
@@ -190,9 +190,9 @@ class Writer:
         self._bytes = (pages - free) * size
         self._thin_at = self._bytes + self._bytes // 8  # not again at every step
 
-    def close(self, final: Mapping[str, Any], findings: Sequence[Finding]) -> None:
+    def close(self, facts: Facts, findings: Sequence[Finding]) -> None:
         """Write what is known at the end, and the findings."""
-        self.put({**{k: to_plain(v) for k, v in final.items()}, "findings": to_plain(findings), "ended": time.time()})
+        self.put({"facts": to_plain(facts), "findings": to_plain(findings), "ended": time.time()})
         self.put({"thinned": self.thinned})
         self._db.execute("commit")
         self._db.execute("pragma wal_checkpoint(truncate)")
@@ -212,5 +212,5 @@ def save(trace: Trace, folder: Path, limit: int = 1 << 30) -> Path:
             writer.backward(call, packed, packed.layout, bool(call.bad_nodes or call.raised or call.bad_ops))
         calls: tuple[ModuleCall, ...] = tuple(traced.module_calls)
         writer.step(traced.record, calls, lambda calls=calls: calls)
-    writer.close({"parameters": trace.parameters, "cuts": trace.cuts, "unseen": trace.unseen}, trace.findings)
+    writer.close(trace.facts, trace.findings)
     return folder

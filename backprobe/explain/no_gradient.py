@@ -1,0 +1,56 @@
+"""Gradient mode left off, and ``.grad`` of tensors that are not leaves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..records import Finding, FindingSite
+
+if TYPE_CHECKING:
+    from ..traced import Trace
+
+
+def grad_mode_disabled(trace: Trace) -> list[Finding]:
+    found = []
+    for seen in trace.facts.no_gradients:
+        if seen.kind != "grad-mode":
+            continue
+        pairs = (("cut", seen.site), ("failed", seen.failed))
+        found.append(
+            Finding(
+                kind="grad-mode-disabled",
+                severity="error",
+                title="gradient mode was off while the loss was computed, so it has no graph",
+                confidence="certain",
+                module=seen.module,
+                sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
+                advice="Turn it off with `with torch.no_grad():` around the evaluation only; set_grad_enabled(False) "
+                "stays in force until it is set back, also when the function that called it has returned.",
+            )
+        )
+    return found
+
+
+def nonleaf_grads(trace: Trace) -> list[Finding]:
+    found = []
+    for seen in trace.facts.no_gradients:
+        if seen.kind != "nonleaf":
+            continue
+        name = seen.tensor or "a tensor"
+        found.append(
+            Finding(
+                kind="nonleaf-grad",
+                severity="warning",
+                title=f".grad was read from {name}, which an operation made: backward fills .grad of leaves only, so "
+                "it is None",
+                confidence="certain",
+                module=seen.module,
+                tensor=seen.tensor or None,
+                sites=(FindingSite("cut", seen.site),) if seen.site else (),
+                evidence={"times": seen.count},
+                advice=f"Call {name}.retain_grad() before backward, or ask for it: torch.autograd.grad(loss, {name}). "
+                f"If {name} was meant to be a leaf, make it in its last form first (on its device, of its dtype and "
+                "shape), and set requires_grad after that.",
+            )
+        )
+    return found
