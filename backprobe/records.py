@@ -188,6 +188,8 @@ class Raised:
     text: str
     node: int | None
     certain: bool
+    #: The user's line inside the backward that raised, or of the custom function's backward that ran.
+    backward: Site | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +289,10 @@ class Parameter:
     quiet_calls: int
     root: str
     defined: Site | None = None
-    #: Where it took the place of another parameter of that name, if it did.
+    #: Whether it took the place of another parameter of that name.
     replaced: bool = False
+    #: Where gradient mode was turned off for its module's calls without it.
+    turned_off: Site | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,6 +348,31 @@ class NoGradient:
 
 
 @dataclass(frozen=True, slots=True)
+class HookSeen:
+    """A user's backward hook on modules that cannot do its work.
+
+    ``reason``: ``output`` (what the module returns is no tensor or tuple; its type is the detail), ``forward`` (the
+    module was not called as a module), ``inplace`` (its output was changed in place, at ``bypass``), ``legacy``
+    (``register_backward_hook`` sees the last node only; how many there are is the detail).
+    """
+
+    reason: str
+    modules: tuple[str, ...]
+    details: tuple[str, ...]
+    site: Site | None
+    bypass: Site | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """Modules whose buffers changed again while a checkpoint, called at ``region``, was recomputed."""
+
+    modules: tuple[str, ...]
+    buffers: tuple[str, ...]
+    region: Site | None
+
+
+@dataclass(frozen=True, slots=True)
 class Unseen:
     """Work that was not observed: ``what``, how often, and what that means for the reader."""
 
@@ -362,6 +391,8 @@ class Facts:
     strays: tuple[Stray, ...] = ()
     optimizers: tuple[OptimizerSeen, ...] = ()
     no_gradients: tuple[NoGradient, ...] = ()
+    hooks: tuple[HookSeen, ...] = ()
+    recomputed: tuple[Recomputed, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -403,6 +403,157 @@ BROKEN = {
         """,
         *("none-grad", "HERE", ""),
     ),
+    "sampled without a path": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.e, self.d = nn.Linear(4, 4), nn.Linear(4, 1)
+            def forward(self, x):
+                dist = torch.distributions.Normal(self.e(x), 1.0)
+                z = dist.sample()  # HERE
+                return self.d(z)
+        net = Net()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(4):
+            loss = net(torch.randn(2, 4)).square().mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+        *("none-grad", "HERE", ""),
+    ),
+    "an encoder that runs without gradients": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.e, self.d = nn.Linear(4, 4), nn.Linear(4, 1)
+            @torch.no_grad()  # HERE
+            def encode(self, x):
+                return torch.tanh(self.e(x))
+            def forward(self, x):
+                return self.d(self.encode(x))
+        net = Net()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(4):
+            loss = net(torch.randn(2, 4)).square().mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+        *("none-grad", "HERE", "e"),
+    ),
+    "made anew from its values": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.e, self.d = nn.Linear(4, 4), nn.Linear(4, 1)
+            def forward(self, x):
+                h = torch.relu(self.e(x))
+                self.active = (h > 0).float().mean().item()
+                h = torch.tensor(h.tolist())  # HERE
+                return self.d(h)
+        net = Net()
+        for _ in range(4):
+            net.zero_grad(); net(torch.randn(2, 4)).square().mean().backward()
+        """,
+        *("none-grad", "HERE", ""),
+    ),
+    "monitored, then cut": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.e, self.d = nn.Linear(4, 4), nn.Linear(4, 1)
+            def forward(self, x):
+                h = self.e(x)
+                self.active = (h > 0).float().mean()
+                h = torch.from_numpy(h.detach().numpy())  # HERE
+                return self.d(h)
+        net = Net()
+        for _ in range(4):
+            net.zero_grad(); net(torch.randn(2, 4)).square().mean().backward()
+        """,
+        *("none-grad", "HERE", ""),
+    ),
+    "a full hook before an in-place relu": (
+        """
+        net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True), nn.Linear(3, 1))
+        net[0].register_full_backward_hook(lambda m, gi, go: None)  # HERE
+        raises(lambda: net(torch.randn(2, 3)))
+        """,
+        *("hook-inplace-conflict", "HERE", "0"),
+    ),
+    "a hook on a module that returns a dict": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(3, 3)
+            def forward(self, x):
+                return {"y": self.fc(x)}
+        def show(m, gi, go):
+            print(go)
+        net = Net()
+        other = nn.Linear(3, 3)
+        other.register_full_backward_hook(print)
+        net.register_full_backward_hook(show)  # HERE
+        net(torch.randn(2, 3, requires_grad=True))["y"].sum().backward()
+        """,
+        *("hook-never-fires", "HERE", ""),
+    ),
+    "a hook on a module whose forward is called": (
+        """
+        net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+        net[1].register_full_backward_hook(lambda m, gi, go: None)  # HERE
+        for _ in range(2):
+            net[1].forward(net[0](torch.randn(2, 3))).sum().backward()
+        """,
+        *("hook-never-fires", "HERE", "1"),
+    ),
+    "the legacy hook": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(3, 3)
+            def forward(self, x):
+                return torch.tanh(self.fc(x)) * 2
+        net = Net()
+        net.register_backward_hook(lambda m, gi, go: None)  # HERE
+        net(torch.randn(2, 3)).sum().backward()
+        """,
+        *("legacy-hook-partial", "HERE", ""),
+    ),
+    "batch norm inside a checkpoint": (
+        """
+        from torch.utils.checkpoint import checkpoint
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.block, self.fc = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), nn.Linear(3, 1)
+            def forward(self, x):
+                return self.fc(checkpoint(self.block, x, use_reentrant=False))  # HERE
+        net = Net()
+        net(torch.randn(4, 3)).sum().backward()
+        """,
+        *("checkpoint-side-effect", "HERE", "block.1"),
+    ),
+    "a gradient of the wrong shape": (
+        """
+        class Scale(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, w):
+                ctx.save_for_backward(x, w)
+                return x * w
+            @staticmethod
+            def backward(ctx, g):
+                x, w = ctx.saved_tensors
+                return g * w, (g * x).sum(1)
+        w = torch.ones(3, requires_grad=True)
+        y = Scale.apply(torch.randn(4, 3), w)  # HERE
+        raises(lambda: y.sum().backward())
+        """,
+        *("wrong-backward-shape", "HERE", ""),
+    ),
     "rounded": (
         """
         net = nn.Linear(3, 2)
@@ -532,6 +683,21 @@ HEALTHY = {
         opt = torch.optim.SGD(net.parameters(), lr=0.1)
         for i in range(30):
             opt.zero_grad(); net(torch.randn(4, 3), i // 10).sum().backward(); opt.step()
+        """,
+    "batch norm, dropout and a checkpoint without state": """
+        from torch.utils.checkpoint import checkpoint
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm, self.block = nn.BatchNorm1d(3), nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.1), nn.ReLU())
+                self.fc = nn.Linear(3, 1)
+            def forward(self, x):
+                return self.fc(checkpoint(self.block, self.norm(x), use_reentrant=False))
+        net = Net()
+        net.block.register_full_backward_hook(lambda m, gi, go: None)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(4):
+            opt.zero_grad(); net(torch.randn(4, 3)).square().mean().backward(); opt.step()
         """,
     "low-rank adapter that begins at zero": """
         class Lora(nn.Module):

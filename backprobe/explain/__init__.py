@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING
 
 from ..records import Finding
 from .backward_error import backward_errors
+from .checkpoints import checkpoint_side_effects
+from .ddp import ready_twice
 from .growth import growth
+from .hooks import hooks
 from .inplace import inplace
 from .no_gradient import grad_mode_disabled, nonleaf_grads
 from .none_grad import none_grads
 from .nonfinite import nonfinites
 from .second_backward import second_backward
 from .unregistered import not_in_optimizer, unregistered
+from .wrong_shape import wrong_shape
 from .zero_grad import zero_grads
 
 if TYPE_CHECKING:
@@ -24,6 +28,9 @@ _ORDER = (
     "nonfinite-backward",
     "inplace",
     "second-backward",
+    "wrong-backward-shape",
+    "ddp-ready-twice",
+    "hook-inplace-conflict",
     "backward-error",
     "grad-mode-disabled",
     "unregistered-parameter",
@@ -32,6 +39,9 @@ _ORDER = (
     "zero-grad",
     "none-grad",
     "nonleaf-grad",
+    "hook-never-fires",
+    "legacy-hook-partial",
+    "checkpoint-side-effect",
     "vanishing-gradient",
 )
 
@@ -40,12 +50,15 @@ def explain(trace: Trace) -> list[Finding]:
     """Every finding of a run, the most important first, one for each cause."""
     found: list[Finding] = nonfinites(trace)
     for call in trace.backwards:
-        found += [*inplace(call), *second_backward(call)] or backward_errors(call)
+        found += [*inplace(call), *second_backward(call), *wrong_shape(call)] or backward_errors(call)
+    found += ready_twice(trace)
     bad = any(f.severity == "error" for f in found)
     zero = zero_grads(trace) if not bad else []
     found += zero
     found += grad_mode_disabled(trace)
     found += nonleaf_grads(trace)
+    found += hooks(trace)
+    found += checkpoint_side_effects(trace)
     found += unregistered(trace)
     found += not_in_optimizer(trace)
     found += none_grads(trace)

@@ -7,11 +7,13 @@ from ..records import BackwardCall, Finding, FindingSite
 
 def backward_errors(call: BackwardCall) -> list[Finding]:
     raised = call.raised
-    if raised is None or raised.node is None:
+    if raised is None or raised.node is None or "mark a variable ready only once" in raised.text:
         return []
     run = call.nodes[raised.node]
     place = f" made by {run.node.op}" if run.node.op else ""
     sites = [FindingSite("cause", run.site)] if run.site else []
+    if raised.backward:
+        sites.append(FindingSite("backward", raised.backward))
     if call.site:
         sites.append(FindingSite("failed", call.site))
     return [

@@ -123,7 +123,7 @@ def _finding(kind: str, call: BackwardCall, layers: list[_Layer]) -> Finding:
         f"{number(factor if not vanishing else 1 / factor)} at each of {over}, "
         f"from {number(last)} near the loss to {number(first)}; {op} multiplies most",
         confidence="certain",
-        module=_common([la.run.module or "" for la in hit]),
+        module=common_module([la.run.module or "" for la in hit]),
         node=culprit.name,
         parameters=tuple(names),
         step=call.step,
@@ -171,7 +171,7 @@ def _multiplier(call: BackwardCall, layers: Sequence[_Layer], vanishing: bool) -
     return runs[key], math.exp(sum(sums[key]) / len(sums[key]))
 
 
-def _common(paths: Sequence[str]) -> str:
+def common_module(paths: Sequence[str]) -> str:
     """The deepest module that all of `paths` lie in."""
     parts = [p.split(".") for p in paths]
     common = []

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..records import Cut, Finding, FindingSite, Parameter
+from ..records import Cut, Finding, FindingSite, Parameter, Site
+from .growth import common_module
 from .words import few, plural
 
 if TYPE_CHECKING:
@@ -16,17 +17,16 @@ def none_grads(trace: Trace) -> list[Finding]:
     """One finding for each reason.
 
     Left out, because it is meant: frozen parameters, those that no optimizer holds where there is one, and modules
-    that were only called with gradient mode off (evaluation, teachers, moving averages).
+    that were only called with gradient mode off (evaluation, teachers, moving averages), unless they are part of a
+    model that trains otherwise.
     """
     if not any(call.raised is None and len(call.nodes) for call in trace.backwards):
         return []
     used_roots = {p.root for p in trace.parameters if p.reached}
-    lost = [
-        p
-        for p in trace.parameters
-        if p.requires_grad and not p.reached and p.trained is not False and (p.calls or not p.quiet_calls)
-    ]
-    found = []
+    lost = [p for p in trace.parameters if p.requires_grad and not p.reached and p.trained is not False]
+    quiet = [p for p in lost if p.quiet_calls and not p.calls]
+    lost = [p for p in lost if p not in quiet]
+    found = _turned_off(quiet, used_roots)
     for cut in trace.facts.cuts:
         cutoff = [p for p in lost if p.name in cut.parameters and p.calls]
         if not cutoff or not any(_expected(p, used_roots, cut) for p in cutoff):
@@ -49,6 +49,29 @@ def none_grads(trace: Trace) -> list[Finding]:
         merged = _merge(mine)
         found += [_unused(reason, owner, ps) for owner, ps in merged.items()]
     return found
+
+
+def _turned_off(quiet: list[Parameter], used_roots: set[str]) -> list[Finding]:
+    """Modules of a model that trains, called with gradient mode off only, whose parameters somebody wants trained."""
+    places: dict[Site, list[Parameter]] = {}
+    for p in quiet:
+        if p.turned_off is not None and p.root in used_roots and p.trained is not False:
+            places.setdefault(p.turned_off, []).append(p)
+    return [
+        Finding(
+            kind="none-grad",
+            severity="warning",
+            title=f"gradient mode was off wherever {few(_names(ps))} took part, so the loss does not reach them",
+            confidence="likely",
+            module=common_module([p.name.rpartition(".")[0] for p in ps]),
+            parameters=_names(ps),
+            sites=(FindingSite("cut", site),),
+            evidence={"calls_without_gradient": max(p.quiet_calls for p in ps)},
+            advice="Let the part that is to be trained run outside torch.no_grad(). If it is meant to stay as it is, "
+            "call requires_grad_(False) on its parameters.",
+        )
+        for site, ps in places.items()
+    ]
 
 
 def _expected(p: Parameter, used_roots: set[str], cut: Cut | None) -> bool:

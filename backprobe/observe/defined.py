@@ -7,6 +7,7 @@ import inspect
 import linecache
 import textwrap
 from functools import lru_cache
+from typing import Any
 
 from ..records import Site
 from .frames import Frames
@@ -84,3 +85,52 @@ def _assignments(file: str) -> tuple[tuple[int, str, str, str], ...]:
                     found.append((node.lineno, base.id if isinstance(base, ast.Name) else "", t.attr, function))
         stack += [(child, function) for child in ast.iter_child_nodes(node)]
     return tuple(sorted(found))
+
+
+def calls_of_method(frames: Frames, method: str) -> list[tuple[Site, int, int, str]]:
+    """(line, first and last line, name of the first argument) of calls ``x.method(...)`` in the user's code."""
+    found = []
+    for file in sorted({code.co_filename for code, mine in frames.known.items() if mine}):
+        for line, last, name, argument, function in _calls(file):
+            if name == method:
+                site = Site(file, line, function, linecache.getline(file, line).strip())
+                found.append((site, line, last, argument))
+    return found
+
+
+@lru_cache(256)
+def _calls(file: str) -> tuple[tuple[int, int, str, str, str], ...]:
+    """(line, last line, method, name of the first argument, function around it) of every method call in `file`."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return ()
+    found = []
+    stack: list[tuple[ast.AST, str]] = [(tree, "<module>")]
+    while stack:
+        node, function = stack.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            function = node.name
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            first = node.args[0] if node.args else None
+            argument = (
+                first.id if isinstance(first, ast.Name) else first.attr if isinstance(first, ast.Attribute) else ""
+            )
+            found.append((node.lineno, node.end_lineno or node.lineno, node.func.attr, argument, function))
+        stack += [(child, function) for child in ast.iter_child_nodes(node)]
+    return tuple(sorted(found))
+
+
+def returns_at(function: Any) -> Site | None:
+    """The line of the first ``return`` of a custom function's backward."""
+    code = getattr(getattr(function, "backward", None), "__code__", None)
+    if code is None:
+        return None
+    try:
+        lines, first = inspect.getsourcelines(code)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, SyntaxError):
+        return Site(code.co_filename, code.co_firstlineno, code.co_name)
+    found = next((n for n in ast.walk(tree) if isinstance(n, ast.Return)), None)
+    at = found.lineno - 1 if found is not None else 0
+    return Site(code.co_filename, first + at, code.co_name, lines[at].strip())

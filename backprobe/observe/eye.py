@@ -24,6 +24,7 @@ from . import private
 from .frames import Frames, Spot, variables
 from .measure import FLOATS, SMALL, Norms, is_float, stat_of
 from .modules import ModuleWatch, Where
+from .traces import Traces
 from .writes import WriteLog, kind_of, targets
 
 _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
@@ -93,7 +94,7 @@ class SeenCut:
     spot: Spot | None
     where: Where | None
     leaves: frozenset[int]
-    tensor_out: bool
+    rank: int
     count: int = 1
 
 
@@ -114,6 +115,7 @@ class Eye(TorchFunctionMode):
         self.bad: list[SeenBad] = []
         self.bad_limit = 1000
         self.cuts: dict[Any, SeenCut] = {}
+        self._traces = Traces()
         self.unchecked = 0
         self.gaps = 0
         #: Places that give Inf or NaN by design (a mask of -inf): how often, with a finite loss after it.
@@ -123,8 +125,12 @@ class Eye(TorchFunctionMode):
         #: How each function writes in place, if it does.
         self._kinds: dict[Any, Any] = {}
         self.writes = WriteLog()
+        #: Gradient mode was turned off by a library last: what it does then may cut a path too.
+        self.library_off = False
         #: Inside an optimizer's step: its writes are noted once for each parameter, when it is over.
         self.optimizing = False
+        #: Called with the text of an error that an op raised, and the frame that called it.
+        self.on_raise: Callable[[str, Any], None] | None = None
         self.on_error: Callable[[BaseException], None] = _raise
         self._held: list[Any] = []
         self._entries: dict[Entry, Entry] = {}
@@ -146,15 +152,23 @@ class Eye(TorchFunctionMode):
         writes = kind is not None or (kwargs and "out" in kwargs)
         if writes and self._held:
             self.flush()  # while what waits has the values that it was made with
-        out = func(*args, **kwargs) if kwargs else func(*args)
+        try:
+            out = func(*args, **kwargs) if kwargs else func(*args)
+        except RuntimeError as error:
+            if self.on_raise is not None:
+                self.on_raise(str(error), _frame(1))
+            raise
         try:
             after = _next()
             if writes:
                 self._wrote(kind, func, args, kwargs, after)
+            if self.careful:
+                if self._traces.active:
+                    self._traces.flow(func, args, kwargs, out, self._stack)
+                if after == before:
+                    self._lost(func, out, args)
             if after != before:
                 self._note(func, out, args, kwargs, before, after)
-            elif self.careful:
-                self._lost(func, out, args)
         except Exception as error:
             self.on_error(error)
         return out
@@ -345,9 +359,14 @@ class Eye(TorchFunctionMode):
             frame = frame.f_back
         return names
 
+    @property
+    def arrived(self) -> set[Any]:
+        """Keys of the cuts whose values came back into a graph."""
+        return self._traces.arrived
+
     def _lost(self, func: Any, out: Any, args: Any) -> None:
         """Note an op that took a tensor with a graph and gave something without one."""
-        if not torch.is_grad_enabled() or func in _NO_FLOW:
+        if self.optimizing or func in _NO_FLOW or not (self.library_off or torch.is_grad_enabled()):
             return
         tensor_out = isinstance(out, _Tensor)
         if not tensor_out and func not in _READS:
@@ -357,6 +376,7 @@ class Eye(TorchFunctionMode):
             return
         spot = self._frames.spot(_frame(2))
         key = (spot, func)
+        self._traces.begin(key, out, self._stack)
         known = self.cuts.get(key)
         if known is not None:
             known.count += 1
@@ -365,12 +385,21 @@ class Eye(TorchFunctionMode):
             return
         stack = self._stack
         self.cuts[key] = SeenCut(
-            op_name(func) if func is not _DATA else "data",
+            op_name(func) if func != _DATA else "data",
             spot,
             stack[-1] if stack else None,
             leaves_of(sources),
-            tensor_out,
+            _rank(func, out, spot is not None and self._frames.is_user(_frame(2).f_code)),
         )
+
+
+def _rank(func: Any, out: Any, direct: bool) -> int:
+    """How likely a cut is where the loss lost its path, lowest first: values, then indices, then what is only read. A
+    library's own checks come after what the user's code calls."""
+    if not isinstance(out, _Tensor):
+        return 6 if func in (torch.Tensor.numpy,) else 8
+    kind = 0 if out.is_floating_point() or out.is_complex() else 4 if out.dtype is torch.bool else 2
+    return kind + (not direct)
 
 
 _DATA = torch.Tensor.data.__get__
@@ -401,6 +430,8 @@ def _tensors(args: Any) -> list[Any]:
 
 def leaves_of(tensors: list[Any], limit: int = 20_000) -> frozenset[int]:
     """Ids of the leaves that the graphs of `tensors` reach, looking at no more than `limit` nodes."""
+    # A view made while gradient mode was off has no node of its own: its base has.
+    tensors = [t._base if t.grad_fn is None and t._base is not None else t for t in tensors]
     leaves = {id(t) for t in tensors if t.grad_fn is None}
     nodes = [t.grad_fn for t in tensors if t.grad_fn is not None]
     seen = set(nodes)

@@ -172,6 +172,7 @@ class Leaves:
                     leaf.root.label or leaf.root.class_name,
                     place if place is not None or leaf.reached else defined_at(leaf.owners, name),
                     replaced,
+                    self._modules.turned_off(leaf.owner),
                 )
             )
         return tuple(found)

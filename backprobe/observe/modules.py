@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..records import ModuleCall
+from ..records import ModuleCall, Site
 from . import private
 from .frames import Frames, variables
 
@@ -65,7 +65,7 @@ class Where:
 class _Seen:
     """What is known of one module."""
 
-    __slots__ = ("calls", "count", "quiet", "quiet_now", "ref", "root", "step", "wheres")
+    __slots__ = ("calls", "count", "off", "quiet", "quiet_now", "ref", "root", "step", "wheres")
 
     def __init__(self, module: nn.Module, root: Root) -> None:
         self.ref = weakref.ref(module)
@@ -74,6 +74,8 @@ class _Seen:
         self.step, self.count = -1, 0
         #: Calls with gradient mode on, and off.
         self.calls, self.quiet, self.quiet_now = 0, 0, 0
+        #: Where gradient mode had been turned off at the last call without it.
+        self.off: Site | None = None
 
 
 def clean_path(root: nn.Module, path: str) -> str:
@@ -113,6 +115,7 @@ class ModuleWatch:
         #: The same by weak reference: a module is told apart by it after it is gone.
         self._counts: dict[int, _Seen] = {}
         self.thread = _ident()
+        self._most = 0
         self.stack: list[Where] = []
         self.roots: list[Root] = []
         #: The step's calls in order: a ``Where`` on entering, ``None`` on leaving.
@@ -126,8 +129,16 @@ class ModuleWatch:
         #: Called when an outermost module is about to run.
         self.on_outermost: Any = None
         self.on_error: Any = None
+        #: Who looks at modules with backward hooks, and at those with buffers.
+        self.hooked: Any = None
+        self.recompute: Any = None
+        self.hooked_at: list[tuple[nn.Module, int]] = []
+        #: Whether a backward call is going on: what is called now is recomputed.
+        self.in_backward = False
         #: Called with a module, the call it was called in and the place, where no outermost module holds it.
         self.on_stray: Any = None
+        #: The user's line that turned gradient mode off last.
+        self.grad_off: Site | None = None
         self.other_threads = 0
         self.dropped = 0
 
@@ -142,6 +153,7 @@ class ModuleWatch:
         while self._handles:
             self._handles.pop().remove()
         self.stack.clear()
+        self.hooked_at.clear()
 
     def new_step(self, step: int) -> None:
         self.step = step
@@ -176,9 +188,17 @@ class ModuleWatch:
         else:
             seen.quiet += 1
             seen.quiet_now += 1
+            seen.off = self.grad_off
         wheres = seen.wheres
         where = wheres[n] if n < len(wheres) else self._where(module, seen, n)
         stack.append(where)
+        if module._buffers and self.recompute is not None:
+            if self.in_backward:
+                self.recompute.enter(module)
+            elif self.careful and module.training:
+                self.recompute.forward(module)
+        if self.careful and (module._backward_hooks or module._backward_pre_hooks):
+            self.hooked_at.append((module, private.next_sequence_nr()))
         if self.keep_trail:
             trail = self.trail
             if self.careful:
@@ -195,7 +215,16 @@ class ModuleWatch:
         stack = self.stack
         if not stack or _ident() != self.thread:
             return
-        stack.pop()
+        where = stack.pop()
+        if self.in_backward and module._buffers and self.recompute is not None:
+            self.recompute.leave(module, where)
+        if self.hooked_at and self.hooked_at[-1][0] is module:
+            begin = self.hooked_at.pop()[1]
+            try:
+                if output is not None and not self.in_backward:  # None: it raised, as a recomputation ends
+                    self.hooked.left(module, where, output, private.next_sequence_nr() - begin)
+            except Exception as error:
+                self.on_error(error)
         if self.keep_trail:
             if len(self.trail) < self._limit:
                 self.trail.append(None)
@@ -246,6 +275,7 @@ class ModuleWatch:
         # A module that holds an earlier root takes its place (``model.encoder(x)`` before ``model(x)``).
         self.roots = [r for r in self.roots if (m := r.ref()) is None or root.path_of(m) is None]
         self.roots.append(root)
+        self._most = max(self._most, sum(r.has_parameters and r.ref() is not None for r in self.roots))
         for seen in self._seen.values():
             m = seen.ref()
             path = root.path_of(m) if m is not None else None
@@ -262,9 +292,14 @@ class ModuleWatch:
         seen.wheres.append(where)
         return where
 
-    def quiet_calls(self) -> int:
-        """Module calls of the current step that ran with gradient mode off."""
-        return sum(seen.quiet_now for seen in self._seen.values() if seen.step == self.step)
+    def was_called(self, module: nn.Module) -> bool:
+        seen = self._seen.get(id(module))
+        return seen is not None and seen.ref() is module
+
+    def all_quiet(self) -> bool:
+        """Whether modules were called in this step, and all with gradient mode off."""
+        now = [seen for seen in self._seen.values() if seen.step == self.step]
+        return bool(now) and all(seen.quiet_now == seen.count for seen in now)
 
     @property
     def total(self) -> int:
@@ -273,8 +308,8 @@ class ModuleWatch:
 
     @property
     def naming(self) -> int:
-        """Changes when names may: the number of outermost modules that have parameters."""
-        return sum(r.has_parameters for r in self.roots)
+        """Changes when names may: the most outermost modules with parameters that lived at one time."""
+        return self._most
 
     def name_of(self, where: Where | None) -> str | None:
         """The path as findings spell it: bare with one root that has parameters, else after the root's label."""
@@ -293,6 +328,11 @@ class ModuleWatch:
         """Calls with gradient mode on, and off, of the module that `ref` refers to, or did."""
         seen = self._counts.get(id(ref)) if ref is not None else None
         return (seen.calls, seen.quiet) if seen is not None and seen.ref is ref else (0, 0)
+
+    def turned_off(self, ref: weakref.ref[nn.Module] | None) -> Site | None:
+        """Where gradient mode was turned off for the calls of a module without it."""
+        seen = self._counts.get(id(ref)) if ref is not None else None
+        return seen.off if seen is not None and seen.ref is ref else None
 
     def calls_of(self, trail: list[Where | None], details: dict[int, list[Any]]) -> tuple[ModuleCall, ...]:
         """Records of a trail. Lines and shapes are those of the last careful step with the same trail."""

@@ -27,23 +27,28 @@ from ..records import (
     Parameter,
     Raised,
     Reuse,
+    Site,
     Step,
     Stray,
     Unseen,
 )
 from . import private
 from .backward import Hooks, Program, Watch, as_list, describe, node_of, root_record
+from .defined import returns_at
 from .eye import Eye
 from .frames import Frames, variables
 from .graphs import Keeper, Plans, walk
+from .hooked import Hooked
 from .leaves import Leaf, Leaves
 from .measure import dtype_name
 from .modules import ModuleWatch
 from .raw import LiveLayout, Recorded
+from .recompute import Recompute
 from .steps import StepWatch
 from .strays import Strays
 from .writes import mutation
 
+_GRAD_MODE = torch.autograd.grad_mode.__file__
 _ADD_GROUP = inspect.unwrap(torch.optim.Optimizer.add_param_group).__code__
 _ROOTS = {"Tensor.backward": "self", "autograd.backward": "tensors", "autograd.grad": "outputs"}
 #: Backward calls in a row with bad values that are looked at closely.
@@ -138,6 +143,8 @@ class Session:
         special[private.set_grad_enabled] = self._set_grad_mode
         self.eye = Eye(self.frames, self.modules, special)
         self.leaves = Leaves(self.modules, self.frames)
+        self.hooked = self.modules.hooked = Hooked(self.modules, self.frames)
+        self.recompute = self.modules.recompute = Recompute(self.modules, self.frames)
         self.strays = Strays(self.modules, self.frames)
         self.modules.on_stray = self.strays.module
         self.leaves.on_stray = self.strays.leaf
@@ -166,13 +173,12 @@ class Session:
         self._leaf_slots: dict[int, tuple[Signature, list[tuple[Leaf, int | None]]]] = {}
         self._pid, self._thread = os.getpid(), threading.get_ident()
         self._no_gradients: dict[Any, NoGradient] = {}
-        #: Where gradient mode was turned off last.
-        self.grad_off: Any = None
         self._troubled = 0
         self._filter: Any = None
         #: What failed in our own code, if anything did.
         self.error: BaseException | None = None
         self.steps.on_optimizer = self._optimizing
+        self.eye.on_raise = self.hooked.conflict
         self.eye.on_error = self.modules.on_error = self.steps.on_error = self.broke
         self._entered = self._attached = False
         self.begin = _clock()
@@ -312,17 +318,31 @@ class Session:
         if self._attached and threading.get_ident() == self.eye.thread:
             on = bool(args[0] if args else kwargs.get("mode", kwargs.get("enabled", True)))
             if not on and torch.is_grad_enabled():
-                self.grad_off = self.frames.spot(sys._getframe(2))
+                self._grad_turned_off(sys._getframe(2))
         return func(*args, **kwargs)
+
+    def _grad_turned_off(self, frame: Any) -> None:
+        while frame is not None and frame.f_code.co_filename == _GRAD_MODE:
+            frame = frame.f_back
+        if frame is None:
+            return
+        self.eye.library_off = not self.frames.is_user(frame.f_code)
+        if frame.f_code.co_name == "decorate_context":  # @torch.no_grad(): the function's first line is the decorator's
+            code = getattr(variables(frame).get("func"), "__code__", None)
+            if code is not None and self.frames.is_user(code):
+                self.eye.library_off = False
+                self.modules.grad_off = Frames.site_of(code.co_filename, code.co_firstlineno, code.co_name)
+                return
+        if not self.eye.library_off:
+            self.modules.grad_off = self.frames.site(self.frames.spot(frame))
 
     def _note_no_graph(self, text: str, running: _Running) -> None:
         """A backward call met a root without a graph: was it built while gradient mode was off?"""
-        if "does not require grad" not in text or self.grad_off is None or len(self._no_gradients) > 100:
+        site, failed = self.modules.grad_off, self.frames.site(running.spot)
+        if "does not require grad" not in text or site is None or len(self._no_gradients) > 100:
             return
-        calls = self.modules.quiet_calls()
-        if torch.is_grad_enabled() and not calls:
+        if torch.is_grad_enabled() and not self.modules.all_quiet():
             return
-        site, failed = self.frames.site(self.grad_off), self.frames.site(running.spot)
         self._no_gradients[("grad-mode", site)] = NoGradient("grad-mode", site, failed, "", "")
 
     def _backward(self, func: Any, args: Any, kwargs: Any, kind: str, signature: inspect.Signature) -> Any:
@@ -395,6 +415,7 @@ class Session:
         running.depth, running.pushed = private.mode_depth(), self._pushed
         self.calls += 1
         self._inside.append(running.index)
+        self.modules.in_backward = True
         watch.start()
         running.began = _clock()
         running.watching = running.began - begin
@@ -408,11 +429,17 @@ class Session:
         while private.mode_depth() > running.depth:
             self.eye.__exit__(None, None, None)
         self._inside.pop()
+        self.modules.in_backward = bool(self._inside)
+        if self.eye.careful:
+            self.hooked.bypassed()
         watch.stop()
         raised = None
         if running.error is not None:
             node, certain = running_node(live.plan, running.seqs, watch.order, live.needed)
-            raised = Raised(type(running.error).__name__, str(running.error), node, certain)
+            inner = self.frames.site_of_traceback(running.error.__traceback__)
+            if inner is not None and inner == self.frames.site(running.spot):
+                inner = _backward_of(watch.nodes, node, str(running.error))
+            raised = Raised(type(running.error).__name__, str(running.error), node, certain, inner)
             running.error = None
         recorded = self._recorded(watch, live, running.seqs)
         if raised is not None and raised.node is None:
@@ -486,7 +513,8 @@ class Session:
         frame: Any = sys._getframe(1)
         while frame is not None:
             if self.frames.is_user(frame.f_code):
-                for value in variables(frame).values():
+                local = variables(frame)
+                for value in (*local.values(), *getattr(local.get("self"), "__dict__", {}).values()):
                     if isinstance(value, torch.amp.GradScaler) and value.is_enabled():
                         return float(value.get_scale())
             frame = frame.f_back
@@ -649,7 +677,14 @@ class Session:
     def facts(self) -> Facts:
         """What is known of the run as a whole, so far."""
         return Facts(
-            self.parameters(), self.cuts(), self.unseen(), self.found_strays(), self.optimizers(), self.no_gradients()
+            self.parameters(),
+            self.cuts(),
+            self.unseen(),
+            self.found_strays(),
+            self.optimizers(),
+            self.no_gradients(),
+            self.hooked.records(),
+            self.recompute.records(),
         )
 
     def parameters(self) -> tuple[Parameter, ...]:
@@ -659,7 +694,8 @@ class Session:
     def cuts(self) -> tuple[Cut, ...]:
         """Ops that lost a gradient's path, those with a tensor for a result first."""
         found = []
-        for cut in sorted(self.eye.cuts.values(), key=lambda c: not c.tensor_out):
+        arrived = self.eye.arrived
+        for _, cut in sorted(self.eye.cuts.items(), key=lambda c: (c[0] not in arrived, c[1].rank)):
             names = [self.leaves.name(leaf) for n in cut.leaves if (leaf := self.leaves.of_id(n)) is not None]
             found.append(
                 Cut(
@@ -722,6 +758,16 @@ def lowest(seqs: list[int]) -> tuple[int, int]:
     """The lowest and the highest sequence number of the nodes that have one of their own."""
     own = [s for s in seqs if s != ACCUMULATE_SEQ]
     return (min(own), max(own)) if own else (0, 0)
+
+
+def _backward_of(nodes: list[Any], node: int | None, text: str) -> Site | None:
+    """Where the backward of the custom function that the error is about returns."""
+    for one in [nodes[node]] if node is not None else []:
+        found = returns_at(getattr(one, "_forward_cls", None))
+        if found is not None:
+            return found
+    named = next((n for n in nodes if hasattr(n, "_forward_cls") and n.name() in text), None)
+    return returns_at(named._forward_cls) if named is not None else None
 
 
 def _call_time() -> float:

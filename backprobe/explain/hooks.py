@@ -1,0 +1,54 @@
+"""Users' backward hooks on modules that never fire, see only part, or meet a change in place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..records import Finding, FindingSite, HookSeen
+from .words import few
+
+if TYPE_CHECKING:
+    from ..traced import Trace
+
+
+def hooks(trace: Trace) -> list[Finding]:
+    return [_finding(seen) for seen in trace.facts.hooks]
+
+
+def _finding(seen: HookSeen) -> Finding:
+    names = few(seen.modules)
+    if seen.reason == "inplace":
+        kind, severity = "hook-inplace-conflict", "error"
+        title = (
+            f"the full backward hook on {names} makes its output a view, and the next operation changes that in place"
+        )
+        advice = "Use the activation that comes next without inplace=True, or put the hook on that module instead."
+    elif seen.reason == "legacy":
+        kind, severity = "legacy-hook-partial", "warning"
+        title = f"register_backward_hook on {names} sees the last of its {seen.details[0]} nodes only"
+        advice = "Use register_full_backward_hook: it sees the gradients of the module's inputs and outputs."
+    elif seen.reason == "forward":
+        kind, severity = "hook-never-fires", "warning"
+        title = (
+            f"{names} was not called as a module (its forward was called, or its weights used), so its hook never fires"
+        )
+        advice = "Call the module itself, module(x), not module.forward(x)."
+    else:
+        kind, severity = "hook-never-fires", "warning"
+        what = few(list(dict.fromkeys(seen.details)))
+        title = f"the backward hook on {names} never fires: it returns a {what}, not a tensor or a tuple of tensors"
+        advice = (
+            "Put the hook on the modules inside that return tensors, or on the tensors themselves "
+            "(output['x'].register_hook)."
+        )
+    pairs = (("hook", seen.site), ("mutated" if seen.reason == "inplace" else "bypass", seen.bypass))
+    return Finding(
+        kind=kind,
+        severity=severity,
+        title=title,
+        confidence="certain" if seen.site else "likely",
+        module=seen.modules[0] if len(seen.modules) == 1 else None,
+        sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
+        evidence={"modules": list(seen.modules), "details": [d for d in seen.details if d]},
+        advice=advice,
+    )

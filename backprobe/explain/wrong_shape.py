@@ -1,0 +1,34 @@
+"""A custom ``Function`` whose backward returned gradients of the wrong shape or number."""
+
+from __future__ import annotations
+
+from ..records import BackwardCall, Finding, FindingSite
+
+_TEXTS = ("returned an invalid gradient at index", "returned an incorrect number of gradients")
+
+
+def wrong_shape(call: BackwardCall) -> list[Finding]:
+    raised = call.raised
+    if raised is None or not any(text in raised.text for text in _TEXTS):
+        return []
+    name = raised.text.split("unction ", 1)[-1].split(" ", 1)[0]
+    run = next((r for r in call.nodes if r.name == name), None)
+    if run is None or run.node.op not in ("Function.apply", ""):
+        return []
+    pairs = (("applied", run.site), ("backward", raised.backward), ("failed", call.site))
+    return [
+        Finding(
+            kind="wrong-backward-shape",
+            severity="error",
+            title=f"the backward of {run.name.removesuffix('Backward')} gave gradients that do not fit its inputs: "
+            f"{raised.text.splitlines()[0][:200]}",
+            confidence="certain",
+            module=run.module,
+            node=run.name,
+            step=call.step,
+            sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
+            evidence={"error": raised.text[:1000]},
+            advice="Return one gradient for each argument of forward, in its order, None for those that are no "
+            "tensors; each of the shape of its input (sum over what was broadcast).",
+        )
+    ]
