@@ -373,6 +373,18 @@ class Recomputed:
 
 
 @dataclass(frozen=True, slots=True)
+class Retained:
+    """What keeps the graphs of earlier steps alive: its name, what it is (``how``), the line that puts them there, the
+    module whose results it holds, and how many graphs there were."""
+
+    holder: str
+    how: str
+    site: Site | None
+    module: str | None
+    graphs: int
+
+
+@dataclass(frozen=True, slots=True)
 class Unseen:
     """Work that was not observed: ``what``, how often, and what that means for the reader."""
 
@@ -393,6 +405,7 @@ class Facts:
     no_gradients: tuple[NoGradient, ...] = ()
     hooks: tuple[HookSeen, ...] = ()
     recomputed: tuple[Recomputed, ...] = ()
+    retained: Retained | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -554,6 +554,45 @@ BROKEN = {
         """,
         *("wrong-backward-shape", "HERE", ""),
     ),
+    "a list of losses": (
+        """
+        net = nn.Linear(3, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        history = []
+        for _ in range(8):
+            loss = net(torch.randn(2, 3)).square().mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+            history.append(loss)  # HERE
+        """,
+        *("graph-retained", "HERE", ""),
+    ),
+    "a sum of losses on an object": (
+        """
+        class Trainer:
+            def __init__(self):
+                self.total = 0.0
+                self.net = nn.Linear(3, 1)
+                self.opt = torch.optim.SGD(self.net.parameters(), lr=0.1)
+            def step(self):
+                loss = self.net(torch.randn(2, 3)).square().mean()
+                self.opt.zero_grad(); loss.backward(); self.opt.step()
+                self.total = self.total + loss  # HERE
+        trainer = Trainer()
+        for _ in range(8):
+            trainer.step()
+        """,
+        *("graph-retained", "HERE", ""),
+    ),
+    "outputs kept in dicts": (
+        """
+        net = nn.Linear(3, 1)
+        log = []
+        for i in range(6):
+            y = net(torch.randn(2, 3))
+            log.append({"step": i, "y": y})  # HERE
+        """,
+        *("graph-retained", "HERE", ""),
+    ),
     "rounded": (
         """
         net = nn.Linear(3, 2)

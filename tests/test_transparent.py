@@ -241,7 +241,7 @@ def lbfgs():
         loss.backward()
         return loss
 
-    return lambda: [optimizer.step(closure), grads(model)]
+    return lambda: [optimizer.step(closure).detach(), grads(model)]
 
 
 MAKERS = {

@@ -14,6 +14,7 @@ from .inplace import inplace
 from .no_gradient import grad_mode_disabled, nonleaf_grads
 from .none_grad import none_grads
 from .nonfinite import nonfinites
+from .retained import retained
 from .second_backward import second_backward
 from .unregistered import not_in_optimizer, unregistered
 from .wrong_shape import wrong_shape
@@ -39,6 +40,7 @@ _ORDER = (
     "zero-grad",
     "none-grad",
     "nonleaf-grad",
+    "graph-retained",
     "hook-never-fires",
     "legacy-hook-partial",
     "checkpoint-side-effect",
@@ -58,6 +60,7 @@ def explain(trace: Trace) -> list[Finding]:
     found += grad_mode_disabled(trace)
     found += nonleaf_grads(trace)
     found += hooks(trace)
+    found += retained(trace)
     found += checkpoint_side_effects(trace)
     found += unregistered(trace)
     found += not_in_optimizer(trace)

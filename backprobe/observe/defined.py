@@ -134,3 +134,44 @@ def returns_at(function: Any) -> Site | None:
     found = next((n for n in ast.walk(tree) if isinstance(n, ast.Return)), None)
     at = found.lineno - 1 if found is not None else 0
     return Site(code.co_filename, first + at, code.co_name, lines[at].strip())
+
+
+_CHANGERS = frozenset({"append", "extend", "add", "appendleft", "insert", "update", "setdefault", "put", "push"})
+
+
+def changes_of(frames: Frames, name: str) -> Site | None:
+    """The first line of the user's code that puts something into what is called `name`, a variable or an attribute."""
+    for file in sorted({code.co_filename for code, mine in frames.known.items() if mine}):
+        for line, changed, function in _changes(file):
+            if changed == name:
+                return Site(file, line, function, linecache.getline(file, line).strip())
+    return None
+
+
+@lru_cache(256)
+def _changes(file: str) -> tuple[tuple[int, str, str], ...]:
+    """(line, name, function) of every ``name.append(...)``, ``name[...] = ...`` and ``name += ...`` in `file`."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return ()
+    found = []
+    stack: list[tuple[ast.AST, str]] = [(tree, "<module>")]
+    while stack:
+        node, function = stack.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            function = node.name
+        target: ast.AST | None = None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGERS:
+            target = node.func.value
+        elif isinstance(node, ast.AugAssign):
+            target = node.target
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            target = node.targets[0].value
+        while isinstance(target, ast.Subscript):
+            target = target.value
+        if target is not None:
+            name = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
+            found.append((getattr(node, "lineno", 0), name, function))
+        stack += [(child, function) for child in ast.iter_child_nodes(node)]
+    return tuple(sorted(found))

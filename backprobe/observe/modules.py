@@ -132,6 +132,9 @@ class ModuleWatch:
         #: Who looks at modules with backward hooks, and at those with buffers.
         self.hooked: Any = None
         self.recompute: Any = None
+        #: Who marks graphs, and whether the outermost call that is running has none yet.
+        self.retention: Any = None
+        self.unmarked = False
         self.hooked_at: list[tuple[nn.Module, int]] = []
         #: Whether a backward call is going on: what is called now is recomputed.
         self.in_backward = False
@@ -176,6 +179,7 @@ class ModuleWatch:
         stack = self.stack
         if not stack and self.on_outermost is not None:
             self.on_outermost()
+            self.unmarked = self.retention is not None
         seen = self._seen.get(id(module))
         if seen is None or seen.ref() is not module:
             seen = self._meet(module)
@@ -216,6 +220,13 @@ class ModuleWatch:
         if not stack or _ident() != self.thread:
             return
         where = stack.pop()
+        if self.unmarked and output is not None and not self.in_backward:
+            self.unmarked = False
+            if _grad_on():
+                try:
+                    self.retention.mark(output)
+                except Exception as error:
+                    self.on_error(error)
         if self.in_backward and module._buffers and self.recompute is not None:
             self.recompute.leave(module, where)
         if self.hooked_at and self.hooked_at[-1][0] is module:

@@ -44,6 +44,7 @@ from .measure import dtype_name
 from .modules import ModuleWatch
 from .raw import LiveLayout, Recorded
 from .recompute import Recompute
+from .retained import Retention
 from .steps import StepWatch
 from .strays import Strays
 from .writes import mutation
@@ -145,6 +146,7 @@ class Session:
         self.leaves = Leaves(self.modules, self.frames)
         self.hooked = self.modules.hooked = Hooked(self.modules, self.frames)
         self.recompute = self.modules.recompute = Recompute(self.modules, self.frames)
+        self.retention = self.modules.retention = Retention(self.modules, self.frames, self.eye.log)
         self.strays = Strays(self.modules, self.frames)
         self.modules.on_stray = self.strays.module
         self.leaves.on_stray = self.strays.leaf
@@ -234,6 +236,8 @@ class Session:
     def _forward_begins(self) -> None:
         if self.steps.stepped:
             self.steps.finish()
+        elif not self.calls and not self._inside:
+            self.retention.next_round(forward_only=True)
 
     def _step_over(self, step: Step) -> None:
         begin = _clock()
@@ -242,6 +246,7 @@ class Session:
         if self._first is None:
             self._first = (self.steps.total, self.watching + self.steps.spent)
         self.eye.log.trim()
+        self.retention.next_round(False, max(1, len(self.steps.stepped_by)))
         self.modules.new_step(self.steps.index)
         self._set_detail()
 
@@ -370,6 +375,7 @@ class Session:
         """Walk the graph and hook it. ``None``: there is nothing to watch."""
         begin = _clock()
         self.keeper.release()
+        self.retention.backward_came()
         try:
             arguments = dict(signature.bind(*args, **kwargs).arguments)
         except TypeError:  # wrong use: torch says so
@@ -685,6 +691,7 @@ class Session:
             self.no_gradients(),
             self.hooked.records(),
             self.recompute.records(),
+            self.retention.found,
         )
 
     def parameters(self) -> tuple[Parameter, ...]:

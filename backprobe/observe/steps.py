@@ -52,7 +52,7 @@ class StepWatch:
         #: Called with an optimizer when its step begins and when it is over.
         self.on_optimizer: Any = None
         self.index = 0
-        self.stepped = False
+        self.stepped = self.stepping = False
         self.ever_stepped = False
         self.loss: float | None = None
         self.backwards: list[int] = []
@@ -60,6 +60,7 @@ class StepWatch:
         self.held: dict[int, weakref.ref[Any]] = {}
         #: By id: those that were seen being made, or stepping.
         self.optimizers: dict[int, SeenOptimizer] = {}
+        self.stepped_by: set[int] = set()
         self._sizes: dict[int, int] = {}
         self._stats: dict[str, list[float | None]] = {}
         self._copies: list[tuple[str, Any, Any]] = []
@@ -112,6 +113,7 @@ class StepWatch:
 
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._mine():
+            self.stepping = True
             try:
                 if self.on_optimizer is not None:
                     self.on_optimizer(optimizer, True)
@@ -156,7 +158,8 @@ class StepWatch:
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if not self._mine():
             return
-        self.stepped = self.ever_stepped = True
+        self.stepped_by.add(id(optimizer))
+        self.stepping, self.stepped, self.ever_stepped = False, True, True
         if self.on_optimizer is not None:
             try:
                 self.on_optimizer(optimizer, False)
@@ -173,7 +176,8 @@ class StepWatch:
         with torch.no_grad():
             differences = [old.neg_().add_(p.detach()) for _, p, old in self._copies]
             for (name, _, _), value in zip(self._copies, norms(differences), strict=True):
-                self._stats[name][2] = value
+                if name in self._stats:
+                    self._stats[name][2] = value
         self._copies.clear()
         self.spent += _clock() - begin
         self.watching += _clock() - begin
@@ -193,6 +197,8 @@ class StepWatch:
 
     def accumulates(self, leaves: list[Any]) -> bool:
         """Whether a backward call into `leaves` belongs to the running step (N10)."""
+        if self.stepping:  # an optimizer that calls a closure
+            return True
         if self.stepped:
             return False
         if self.ever_stepped or not self.backwards:

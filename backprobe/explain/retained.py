@@ -1,0 +1,32 @@
+"""Graphs of earlier steps that stay alive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..records import Finding, FindingSite
+
+if TYPE_CHECKING:
+    from ..traced import Trace
+
+
+def retained(trace: Trace) -> list[Finding]:
+    seen = trace.facts.retained
+    if seen is None:
+        return []
+    name = seen.holder or seen.how
+    return [
+        Finding(
+            kind="graph-retained",
+            severity="warning",
+            title=f"{name} ({seen.how}) keeps the graphs of earlier steps alive: {seen.graphs} when we looked, "
+            "and one more with each step",
+            confidence="certain" if seen.site else "likely",
+            module=seen.module,
+            tensor=seen.holder or None,
+            sites=(FindingSite("held", seen.site),) if seen.site else (),
+            evidence={"holder": seen.holder, "held_in": seen.how, "graphs_alive": seen.graphs},
+            advice="Keep numbers, or tensors without their graph: loss.item(), tensor.detach(). Run evaluation under "
+            "torch.no_grad().",
+        )
+    ]
