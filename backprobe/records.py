@@ -49,13 +49,16 @@ class BadValues:
 
 @dataclass(frozen=True, slots=True)
 class TensorStat:
-    """A tensor seen from outside: its name where it has one, shape, dtype and what is unusual about its values."""
+    """A tensor seen from outside: its name where it has one, shape, dtype and what is unusual about its values.
+
+    ``made`` tells whether an operation of the graph made it, as far as that was known."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     bad: BadValues | None = None
     zeros: int | None = None
+    made: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,7 +166,7 @@ class _Watcher:
         seconds = time.time() - self._begin
         info: dict[str, Any] = {
             "steps": self.collector.steps,
-            "backwards": self.collector.backwards,
+            "backwards": session.calls,
             "seconds": seconds,
             "cost": session.cost,
             "error": None if error is None else f"{type(error).__name__}: {error}"[:2000],

@@ -10,7 +10,7 @@ def backward_errors(call: BackwardCall) -> list[Finding]:
     if raised is None or raised.node is None or "mark a variable ready only once" in raised.text:
         return []
     run = call.nodes[raised.node]
-    place = f" made by {run.node.op}" if run.node.op else ""
+    place = f" of {run.parameter}" if run.parameter else f" made by {run.node.op}" if run.node.op else ""
     sites = [FindingSite("cause", run.site)] if run.site else []
     if raised.backward:
         sites.append(FindingSite("backward", raised.backward))

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from ..graph.plan import VIEW_NODES, VIEW_OPS
-from ..records import BackwardCall, BadNode, BadOp, Finding, FindingSite, NodeRun
+from ..records import BackwardCall, BadNode, BadOp, Finding, FindingSite, NodeRun, Root
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -62,7 +62,7 @@ def nonfinite(call: BackwardCall) -> list[Finding]:
         origin = _origin(call, root.node, ops)
         if origin is not None:
             return [_forward(call, *origin, f"the loss became {_what(root.bad)}")]
-        return []
+        return [_unseen(call, call.nodes[root.node], root)]
     if not call.bad_nodes:
         return []
     first = call.bad_nodes[0]
@@ -105,10 +105,51 @@ def _origin(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[Bad
     if not chain:
         return None
     ordered = [chain[seq] for seq in sorted(chain)]
+    hidden = _hidden(call, ordered[0])
+    if hidden is not None:
+        return hidden, True
     for i, op in enumerate(ordered):
         if not _meant(op) or not any(later.output.nan for later in ordered[i + 1 :]):
             return op, i == 0
     return ordered[0], True
+
+
+def _hidden(call: BackwardCall, op: BadOp) -> BadOp | None:
+    """The custom function that gave `op` its bad input: nobody looked at what it gave."""
+    bad = next((t for t in op.inputs if t.bad is not None), None)
+    if bad is None or bad.bad is None:
+        return None
+    stack = [r for r in call.nodes if op.first <= r.node.seq <= op.seq]
+    for run in stack:  # grows as we go through views
+        for edge in run.node.edges:
+            child = call.nodes[edge[0]] if edge is not None else None
+            if child is None or op.first <= child.node.seq <= op.seq:
+                continue
+            if child.node.op == "Function.apply":
+                name, node = child.name.removesuffix("Backward"), child.node
+                return BadOp(node.seq, node.seq, name, node.site, node.module, node.call, bad.bad, ())
+            if child.name in VIEW_NODES and len(stack) < 100:
+                stack.append(child)
+    return None
+
+
+def _unseen(call: BackwardCall, run: NodeRun, root: Root) -> Finding:
+    """The loss is bad, and nothing that was looked at made it so."""
+    what = _what(root.bad)
+    return Finding(
+        kind="nonfinite-forward",
+        severity="error",
+        title=f"the loss is {what}; the operation that made it so was not seen",
+        confidence="possible",
+        module=run.module,
+        node=run.name,
+        tensor="loss",
+        step=call.step,
+        sites=_sites(("cause", run.site), ("failed", call.site)),
+        evidence={"nan": root.bad.nan if root.bad else 0, "seen": False, "op_is_root": True},
+        advice="Results inside compiled regions, of tensor subclasses and in other threads are not looked at: run the "
+        "script without torch.compile, or check the parts of the loss with torch.isfinite.",
+    )
 
 
 def _meant(op: BadOp) -> bool:
@@ -124,7 +165,7 @@ _UNSEEN = frozenset({*VIEW_OPS, "", "Function.apply"})
 
 
 def _forward(call: BackwardCall, op: BadOp, begins: bool, reached: str, victim: NodeRun | None = None) -> Finding:
-    outside = [t for t in op.inputs if t.bad] if begins else []
+    outside = [t for t in op.inputs if t.bad and not t.made] if begins else []
     source = "" if begins else f"; its input held {_held(op)} already, put there on purpose"
     if outside:
         named = ", ".join(t.name or f"an input of shape {list(t.shape)}" for t in outside)

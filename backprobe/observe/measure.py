@@ -237,7 +237,9 @@ def stat_of(name: str, tensor: torch.Tensor) -> TensorStat:
                 zeros = int((tensor.detach() == 0).sum())
             except (RuntimeError, NotImplementedError):
                 zeros = None
-    return TensorStat(name, tuple(tensor.shape), dtype_name(tensor.dtype), bad_values(tensor), zeros)
+    return TensorStat(
+        name, tuple(tensor.shape), dtype_name(tensor.dtype), bad_values(tensor), zeros, tensor.grad_fn is not None
+    )
 
 
 def dtype_name(dtype: Any) -> str:

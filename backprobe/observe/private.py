@@ -78,3 +78,7 @@ is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 def in_mode() -> bool:
     """Whether a dispatch mode of the user's is on."""
     return bool(torch._C._len_torch_dispatch_stack() > 0)
+
+
+#: ``with unseen():`` calls inside do not go through torch function modes.
+unseen = torch._C.DisableTorchFunction

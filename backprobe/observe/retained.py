@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ..records import Retained, Site
+from . import private
 from .defined import changes_of
 from .eye import OpLog, op_name, spot_of
 from .frames import Frames, variables
@@ -73,7 +74,7 @@ class Retention:
             return
         self._asked *= 4
         self.only_forward = forward_only
-        with torch._C.DisableTorchFunction():
+        with private.unseen():
             self.found = self._look(len(alive)) or self.found
 
     def backward_came(self) -> None:

@@ -445,6 +445,11 @@ class Session:
             inner = self.frames.site_of_traceback(running.error.__traceback__)
             if inner is not None and inner == self.frames.site(running.spot):
                 inner = _backward_of(watch.nodes, node, str(running.error))
+            elif inner is not None and node is not None and not hasattr(watch.nodes[node], "_forward_cls"):
+                # The user's code raised, and this node runs none: a hook did, perhaps on a leaf.
+                certain = False
+                hooked = [i for i in live.plan.leaves if watch.nodes[i].variable._backward_hooks]
+                node = hooked[0] if len(hooked) == 1 else node
             raised = Raised(type(running.error).__name__, str(running.error), node, certain, inner)
             running.error = None
         recorded = self._recorded(watch, live, running.seqs)

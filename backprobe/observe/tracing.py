@@ -67,7 +67,7 @@ class LiveTrace(Trace):
             "ended": time.time(),
             "seconds": seconds,
             "steps": self._collector.steps,
-            "backwards": self._collector.backwards,
+            "backwards": session.calls,
             "cost": session.cost,
             "torch": torch.__version__,
         }
