@@ -388,6 +388,38 @@ class Retained:
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionChecked:
+    """A custom ``Function`` whose backward disagrees with finite differences: for which input, by what values of a
+    directional derivative, and why, where that can be told. ``what`` is ``gradient`` or ``second derivative``."""
+
+    name: str
+    module: str | None
+    applied: Site | None
+    backward: Site | None
+    what: str
+    input: int
+    analytic: float
+    numeric: float
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first module whose results differ between two outermost modules of one structure.
+
+    ``difference`` is relative to the largest value; ``attributes`` are settings that differ; ``matching`` the modules
+    that returned before it.
+    """
+
+    module: str
+    class_name: str
+    difference: float
+    attributes: tuple[str, ...]
+    matching: tuple[str, ...]
+    site: Site | None
+
+
+@dataclass(frozen=True, slots=True)
 class Unseen:
     """Work that was not observed: ``what``, how often, and what that means for the reader."""
 
@@ -409,6 +441,8 @@ class Facts:
     hooks: tuple[HookSeen, ...] = ()
     recomputed: tuple[Recomputed, ...] = ()
     retained: Retained | None = None
+    functions: tuple[FunctionChecked, ...] = ()
+    divergences: tuple[Divergence, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

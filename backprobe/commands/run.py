@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ..observe.raw import Recorded
     from ..observe.session import Session
 
+#: ``checkpoints`` and ``memory`` are taken, and not answered yet.
+_TOPICS = ("functions", "divergence", "checkpoints", "memory")
 _LEVEL = {"error": 0, "warning": 1, "info": 2}
 
 
@@ -50,7 +52,15 @@ class Run:
         parser.add_argument("--keep-mb", type=_positive, default=256, metavar="MB", help="bound on disk use (256)")
         parser.add_argument("--fail-on", choices=("error", "warning"), help="exit with 3 on a finding this severe")
         parser.add_argument("--quiet", action="store_true", help="write nothing to standard error")
-        parser.add_argument("--ask", action="append", default=[], metavar="TOPIC", help=argparse.SUPPRESS)
+        parser.add_argument(
+            "--ask",
+            action="append",
+            default=[],
+            choices=_TOPICS,
+            metavar="TOPIC",
+            help="look for more: functions (custom Functions against finite differences), divergence (two models of "
+            "one structure in the script)",
+        )
         parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
         parser.add_argument("script", help="the script to run")
         parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
@@ -62,7 +72,7 @@ class Run:
         if not options.module and not os.path.isfile(options.script):
             raise BackprobeError(f"no such script: {options.script}")
         first, last = options.steps
-        settings = Settings(options.level, options.every, first, last)
+        settings = Settings(options.level, options.every, first, last, ask=frozenset(options.ask))
         watcher = _Watcher(options)
         code = launch(options.script, options.args, options.module, watcher, settings, watcher.begin, watcher.finish)
         worst = min((_LEVEL[f.severity] for f in watcher.findings), default=9)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..records import Finding
+from .asked import divergences, wrong_functions
 from .backward_error import backward_errors
 from .checkpoints import checkpoint_side_effects
 from .ddp import ready_twice
@@ -32,6 +33,9 @@ _ORDER = (
     "wrong-backward-shape",
     "ddp-ready-twice",
     "hook-inplace-conflict",
+    "wrong-backward",
+    "wrong-double-backward",
+    "first-divergence",
     "backward-error",
     "grad-mode-disabled",
     "unregistered-parameter",
@@ -59,6 +63,8 @@ def explain(trace: Trace) -> list[Finding]:
     found += zero
     found += grad_mode_disabled(trace)
     found += nonleaf_grads(trace)
+    found += wrong_functions(trace)
+    found += divergences(trace)
     found += hooks(trace)
     found += retained(trace)
     found += checkpoint_side_effects(trace)

@@ -104,7 +104,7 @@ class Leaves:
                             known.root, known.path = root, clean_path(module, f"{path}.{name}".strip("."))
                         continue
                     full = f"{path}.{name}" if path else name
-                    self._add(Leaf(p, root, clean_path(module, full), owner, _owners(module, path)), p)
+                    self._add(Leaf(p, root, clean_path(module, full), owner, owners_of(module, path)), p)
 
     def orphans(self, refs: dict[int, weakref.ref[Any]]) -> int:
         """How many of `refs` never got a gradient, and have given their name to another parameter."""
@@ -178,7 +178,7 @@ class Leaves:
         return tuple(found)
 
 
-def _owners(root: nn.Module, path: str) -> list[Owner]:
+def owners_of(root: nn.Module, path: str) -> list[Owner]:
     """The classes on the way to a module, outermost first, each with its name in the one before."""
     owners: list[Owner] = [(type(root), "")]
     module: Any = root

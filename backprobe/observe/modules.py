@@ -132,6 +132,7 @@ class ModuleWatch:
         #: Who looks at modules with backward hooks, and at those with buffers.
         self.hooked: Any = None
         self.recompute: Any = None
+        self.diverging: Any = None
         #: Who marks graphs, and whether the outermost call that is running has none yet.
         self.retention: Any = None
         self.unmarked = False
@@ -229,6 +230,11 @@ class ModuleWatch:
                     self.on_error(error)
         if self.in_backward and module._buffers and self.recompute is not None:
             self.recompute.leave(module, where)
+        if self.diverging is not None and output is not None and not self.in_backward:
+            try:
+                self.diverging.left(module, where, output)
+            except Exception as error:
+                self.on_error(error)
         if self.hooked_at and self.hooked_at[-1][0] is module:
             begin = self.hooked_at.pop()[1]
             try:

@@ -47,6 +47,7 @@ class Retention:
         self.found: Retained | None = None
         #: Found where no backward call has been yet: one may still come and use these graphs.
         self.only_forward = False
+        self._had_backward = False
 
     def mark(self, output: Any) -> None:
         """The first module of an outermost call returned `output`."""
@@ -79,8 +80,13 @@ class Retention:
 
     def backward_came(self) -> None:
         """What was found while only the forward had run may have been meant for this."""
-        if self.only_forward:
+        if not self._had_backward:
+            self._had_backward = True
             self.found, self.only_forward, self._asked = None, False, ENOUGH
+            for ref in self._marks:  # calls that were rounds of their own are part of one step
+                mark = ref()
+                if mark is not None:
+                    mark.round = self._round
 
     def _look(self, alive: int) -> Retained | None:
         reach: list[tuple[Any, set[int]]] = []

@@ -22,6 +22,7 @@ from ..records import (
     ACCUMULATE_SEQ,
     Cut,
     Facts,
+    FunctionChecked,
     NoGradient,
     OptimizerSeen,
     Parameter,
@@ -35,8 +36,10 @@ from ..records import (
 from . import private
 from .backward import Hooks, Program, Watch, as_list, describe, node_of, root_record
 from .defined import returns_at
+from .divergence import Diverging
 from .eye import Eye
 from .frames import Frames, variables
+from .functions import Functions
 from .graphs import Keeper, Plans, walk
 from .hooked import Hooked
 from .leaves import Leaf, Leaves
@@ -76,6 +79,8 @@ class Settings:
     first: int = 0
     last: int | None = None
     careful: int = 3
+    #: What to look for besides: ``functions``, ``divergence``.
+    ask: frozenset[str] = frozenset()
 
     def traced(self, step: int) -> bool:
         if self.level == "watch" or step < self.first or (self.last is not None and step >= self.last):
@@ -146,6 +151,11 @@ class Session:
         self.leaves = Leaves(self.modules, self.frames)
         self.hooked = self.modules.hooked = Hooked(self.modules, self.frames)
         self.recompute = self.modules.recompute = Recompute(self.modules, self.frames)
+        self.functions = Functions(self.modules, self.frames) if "functions" in self.settings.ask else None
+        self.diverging = Diverging(self.modules) if "divergence" in self.settings.ask else None
+        self.modules.diverging = self.diverging
+        self._checked: tuple[FunctionChecked, ...] = ()
+        self._second_order = False
         self.retention = self.modules.retention = Retention(self.modules, self.frames, self.eye.log)
         self.strays = Strays(self.modules, self.frames)
         self.modules.on_stray = self.strays.module
@@ -202,12 +212,16 @@ class Session:
         self._filter = warnings.filters[0]
         self.eye.__enter__()
         self._entered = self._attached = True
+        if self.functions is not None:
+            self.functions.start()
 
     def pause(self) -> None:
         """Detach, and keep what is known for ``resume``."""
         if not self._entered:
             return
         self._entered = self._attached = False
+        if self.functions is not None:
+            self.functions.stop()
         self.eye.__exit__(None, None, None)
         if self._filter in warnings.filters:
             warnings.filters.remove(self._filter)  # type: ignore[attr-defined]
@@ -217,7 +231,10 @@ class Session:
 
     def stop(self) -> None:
         """Detach for good: the last step is over, and nothing of the graph is held any longer."""
+        ended = self._entered
         self.pause()
+        if self.functions is not None and ended:
+            self._checked = self.functions.check(self._second_order)
         self.steps.stop()
         self.keeper.release(everything=True)
 
@@ -399,6 +416,7 @@ class Session:
         before.update(i for i, v in leaves if v._backward_hooks or getattr(v, "_post_accumulate_grad_hooks", None))
         if self._changed:
             before.update(i for i, seq in enumerate(seqs) if seq in self._changed)
+        self._second_order = self._second_order or bool(arguments.get("create_graph"))
         here = threading.get_ident() == self.eye.thread
         live = self._live(plan, seqs, leaves, needed)
         watch = Watch(
@@ -697,6 +715,8 @@ class Session:
             self.hooked.records(),
             self.recompute.records(),
             self.retention.found,
+            self._checked,
+            self.diverging.records() if self.diverging is not None else (),
         )
 
     def parameters(self) -> tuple[Parameter, ...]:
@@ -734,6 +754,8 @@ class Session:
     def unseen(self) -> tuple[Unseen, ...]:
         """What was not observed, counted."""
         found = []
+        for reason in self.functions.skipped if self.functions is not None else ():
+            found.append(Unseen("custom function", 1, f"not checked: {reason}"))
         if self.error is not None:
             text = f"{type(self.error).__name__}: {self.error}"
             found.append(Unseen("internal error", 1, f"backprobe stopped watching there, the script went on: {text}"))

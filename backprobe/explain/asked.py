@@ -1,0 +1,68 @@
+"""What is looked for only when it is asked for: custom functions, and differences between two models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..records import Finding, FindingSite, FunctionChecked
+from .words import few, number
+
+if TYPE_CHECKING:
+    from ..traced import Trace
+
+
+def wrong_functions(trace: Trace) -> list[Finding]:
+    """``--ask functions``."""
+    return [_function(seen) for seen in trace.facts.functions]
+
+
+def _function(seen: FunctionChecked) -> Finding:
+    meant = seen.why.startswith(("the forward is flat", "it is the true gradient with"))
+    why = f": {seen.why}" if seen.why else ""
+    pairs = (("applied", seen.applied), ("backward", seen.backward))
+    return Finding(
+        kind="wrong-double-backward" if seen.what == "second derivative" else "wrong-backward",
+        severity="info" if meant else "error",
+        title=f"the {seen.what} of {seen.name} disagrees with finite differences{why} "
+        f"({number(seen.analytic)} against {number(seen.numeric)})",
+        confidence="likely" if meant else "certain",
+        module=seen.module,
+        node=f"{seen.name}Backward",
+        tensor=f"input {seen.input}",
+        sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
+        evidence={
+            "function": seen.name,
+            "input_index": seen.input,
+            "analytic": seen.analytic,
+            "numeric": seen.numeric,
+            "why": seen.why,
+        },
+        advice="Check the formula for this input; every gradient that backward returns has grad_output as a factor. "
+        "torch.autograd.gradcheck in double precision tells when it is right.",
+    )
+
+
+def divergences(trace: Trace) -> list[Finding]:
+    """``--ask divergence``."""
+    found = []
+    for seen in trace.facts.divergences:
+        what = f" ({few(seen.attributes)})" if seen.attributes else ""
+        found.append(
+            Finding(
+                kind="first-divergence",
+                severity="warning",
+                title=f"two models of one structure first differ at {seen.module}, a {seen.class_name}{what}: by "
+                f"{number(seen.difference)} of its largest value",
+                confidence="certain",
+                module=seen.module,
+                sites=(FindingSite("cause", seen.site),) if seen.site else (),
+                evidence={
+                    "direction": "forward",
+                    "attributes": list(seen.attributes),
+                    "matching_modules": list(seen.matching[-50:]),
+                    "relative_difference": seen.difference,
+                },
+                advice="Everything that ran before it agrees. Compare this module's settings and weights in the two.",
+            )
+        )
+    return found
