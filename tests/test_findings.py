@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import sys
 import textwrap
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from watching import watched
 
 import backprobe
+from backprobe.observe.session import Settings
 
 PREAMBLE = """
 import copy, math
@@ -593,6 +595,66 @@ BROKEN = {
         """,
         *("graph-retained", "HERE", ""),
     ),
+    "a decorated forward": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(3, 1)
+            @torch.no_grad()  # HERE
+            def forward(self, x):
+                return self.fc(x)
+        net = Net()
+        raises(lambda: net(torch.randn(2, 3)).sum().backward())
+        """,
+        *("grad-mode-disabled", "HERE", ""),
+    ),
+    "inference mode": (
+        """
+        net = nn.Linear(3, 1)
+        with torch.inference_mode():  # HERE
+            loss = net(torch.randn(2, 3)).sum()
+        raises(lambda: loss.backward())
+        """,
+        *("grad-mode-disabled", "HERE", ""),
+    ),
+    "head replaced by a method": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.head = nn.Linear(3, 3), nn.Linear(3, 2)
+            def reset(self, classes):
+                self.head = nn.Linear(3, classes)
+            def forward(self, x):
+                return self.head(self.body(x))
+        net = Net()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)  # HERE
+        net.reset(4)
+        for step in range(4):
+            opt.zero_grad(); net(torch.randn(2, 3)).sum().backward(); opt.step()
+        """,
+        *("parameter-not-in-optimizer", "HERE", None),
+    ),
+    "the function applied twice": (
+        """
+        class Scale(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, w):
+                ctx.save_for_backward(x, w)
+                return x * w
+            @staticmethod
+            def backward(ctx, g):
+                x, w = ctx.saved_tensors
+                return g * w, (g * x).sum(1)
+        w = torch.ones(3, requires_grad=True)
+        v = torch.ones(2, 1, requires_grad=True)
+        y = Scale.apply(torch.randn(4, 3), w)  # HERE
+        z = Scale.apply(torch.randn(3, 3), torch.ones(3, 3, requires_grad=True)[0])
+        raises(lambda: (y.sum() + 0 * z.sum()).backward())
+        """,
+        *("wrong-backward-shape", None, ""),
+    ),
     "rounded": (
         """
         net = nn.Linear(3, 2)
@@ -663,7 +725,8 @@ def test_one_mistake_one_finding_at_its_line(name: str, tmp_path) -> None:
     script, kind, part, module = BROKEN[name]
     text, found = findings(tmp_path, script)
     assert [f.kind for f in found] == [kind], [str(f) for f in found]
-    assert found[0].sites[0].site.line == line_of(text, part)
+    if part is not None:
+        assert found[0].sites[0].site.line == line_of(text, part)
     if module is not None:
         assert found[0].module == module
     assert found[0].advice
@@ -861,6 +924,106 @@ HEALTHY = {
 def test_a_healthy_script_has_no_finding(name: str, tmp_path) -> None:
     _, found = findings(tmp_path, HEALTHY[name])
     assert [str(f) for f in found] == []
+
+
+def asked(tmp_path, topic, text):
+    """Findings of a script with ``--ask``."""
+    path = tmp_path / "train.py"
+    text = PREAMBLE + textwrap.dedent(text)
+    path.write_text(text)
+    linecache.checkcache()
+    session, collector = watched(Settings(ask=frozenset({topic})))
+    session.start()
+    try:
+        exec(compile(text, str(path), "exec"), {"__name__": "__main__"})
+    finally:
+        session.stop()
+    assert session.error is None, session.error
+    assert sys.getprofile() is None
+    return text, list(collector.trace(session).findings)
+
+
+FUNCTION = """
+        class F(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return {forward}
+            @staticmethod
+            def backward(ctx, g):
+                (x,) = ctx.saved_tensors
+                return {backward}  # BACKWARD
+        net = nn.Linear(3, 3)
+        F.apply(net(torch.randn(4, 3))).square().sum().backward()  # HERE
+"""
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "wrong"),
+    [
+        ("x.sin()", "g * x.cos()", None),
+        ("x.clamp(min=0)", "g * (x > 0)", None),
+        ("x.sin()", "x.cos()", "does not depend on grad_output"),
+        ("x.sin()", "g * x.sin()", ""),
+        ("x**3", "2 * g * x**2", ""),
+        ("x * torch.rand_like(x)", "g", None),  # random: two calls cannot be compared
+    ],
+)
+def test_custom_functions_are_checked_when_asked(tmp_path, forward, backward, wrong) -> None:
+    text, found = asked(tmp_path, "functions", FUNCTION.format(forward=forward, backward=backward))
+    if wrong is None:
+        assert found == []
+        return
+    (finding,) = found
+    assert finding.kind == "wrong-backward"
+    assert [s.site.line for s in finding.sites] == [line_of(text, "# HERE"), line_of(text, "# BACKWARD")]
+    assert wrong in finding.title
+
+
+def test_a_wrong_second_derivative_is_told_apart(tmp_path) -> None:
+    _, found = asked(
+        tmp_path,
+        "functions",
+        """
+        class Cube(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x**3
+            @staticmethod
+            def backward(ctx, g):
+                (x,) = ctx.saved_tensors
+                return g * 3 * x.detach() * x  # half of the second derivative is lost
+        x = torch.randn(4, requires_grad=True)
+        (g,) = torch.autograd.grad(Cube.apply(x * 1).sum(), x, create_graph=True)
+        g.square().sum().backward()
+        """,
+    )
+    assert [f.kind for f in found] == ["wrong-double-backward"]
+
+
+def test_two_models_of_one_structure_are_compared_when_asked(tmp_path) -> None:
+    script = """
+        class Net(nn.Module):
+            def __init__(self, slope):
+                super().__init__()
+                self.a = nn.Linear(3, 4)
+                self.act = nn.LeakyReLU(slope)  # HERE
+                self.b = nn.Linear(4, 1)
+            def forward(self, x):
+                return self.b(self.act(self.a(x)))
+        def build(slope):
+            torch.manual_seed(0)
+            return Net(slope)
+        x = torch.randn(5, 3)
+        one, two = build(0.1), build({slope})
+        print(one(x).sum(), two(x).sum())
+        """
+    text, (finding,) = asked(tmp_path, "divergence", script.replace("{slope}", "0.2"))
+    assert (finding.kind, finding.module) == ("first-divergence", "act")
+    assert finding.sites[0].site.line == line_of(text, "# HERE")
+    assert "negative_slope: 0.1 and 0.2" in finding.title
+    assert asked(tmp_path, "divergence", script.replace("{slope}", "0.1"))[1] == []
 
 
 def test_two_models_are_told_apart(tmp_path) -> None:

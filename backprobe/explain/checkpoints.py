@@ -22,7 +22,10 @@ def checkpoint_side_effects(trace: Trace) -> list[Finding]:
             sites=(FindingSite("region", seen.region),) if seen.region else (),
             evidence={"buffers": list(seen.buffers), "modules": list(seen.modules)},
             advice="Batch normalisation inside a checkpoint updates its running statistics in the forward and again in "
-            "the recomputation: leave it out of the region, halve its momentum, or freeze it while recomputing.",
+            "the recomputation: leave it out of the region, halve its momentum, or freeze it while recomputing."
+            if any(b.endswith("running_mean") for b in seen.buffers)
+            else "Leave what changes its own state out of the checkpointed region, or let it change in one of the two "
+            "runs only.",
         )
         for seen in trace.facts.recomputed
     ]

@@ -16,7 +16,7 @@ def hooks(trace: Trace) -> list[Finding]:
 
 
 def _finding(seen: HookSeen) -> Finding:
-    names = few(seen.modules)
+    names = few([name or "the model itself" for name in seen.modules])
     if seen.reason == "inplace":
         kind, severity = "hook-inplace-conflict", "error"
         title = (
@@ -36,7 +36,10 @@ def _finding(seen: HookSeen) -> Finding:
     else:
         kind, severity = "hook-never-fires", "warning"
         what = few(list(dict.fromkeys(seen.details)))
-        title = f"the backward hook on {names} never fires: it returns a {what}, not a tensor or a tuple of tensors"
+        title = (
+            f"the backward hook on {names} never fires: what it returns is of type {what}, not a tensor or a tuple of "
+            "tensors"
+        )
         advice = (
             "Put the hook on the modules inside that return tensors, or on the tensors themselves "
             "(output['x'].register_hook)."

@@ -20,7 +20,7 @@ def none_grads(trace: Trace) -> list[Finding]:
     that were only called with gradient mode off (evaluation, teachers, moving averages), unless they are part of a
     model that trains otherwise.
     """
-    if not any(call.raised is None and len(call.nodes) for call in trace.backwards):
+    if not any(c.raised is None and c.inside is None and len(c.nodes) for c in trace.backwards):
         return []
     used_roots = {p.root for p in trace.parameters if p.reached}
     lost = [p for p in trace.parameters if p.requires_grad and not p.reached and p.trained is not False]

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
 def unregistered(trace: Trace) -> list[Finding]:
     found = []
     for stray in trace.facts.strays:
-        made = not stray.attribute
-        where = f"self.{stray.attribute}" if stray.attribute else "a module made in the forward"
-        what = f"in {stray.how}" if not made else "made anew at every call"
+        if stray.attribute:
+            where, what = f"self.{stray.attribute}", f"in {stray.how}"
+        elif stray.how == "made in the forward":
+            where, what = "a module made in the forward", "made anew at every call"
+        else:
+            where, what = "a module called here", "held outside the model's own modules"
         learn = "no optimizer trains them" if stray.optimized else "optimizers, state_dict and to() do not see them"
         found.append(
             Finding(
@@ -24,7 +27,7 @@ def unregistered(trace: Trace) -> list[Finding]:
                 severity="warning",
                 title=f"{where} holds parameters that parameters() does not list, {what}: {learn} "
                 f"({few(stray.parameters)})",
-                confidence="certain" if stray.site else "likely",
+                confidence="certain" if stray.site and stray.how != "a place that was not found" else "likely",
                 module=stray.owner,
                 tensor=stray.attribute or None,
                 parameters=stray.parameters,

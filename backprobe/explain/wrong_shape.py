@@ -12,7 +12,9 @@ def wrong_shape(call: BackwardCall) -> list[Finding]:
     if raised is None or not any(text in raised.text for text in _TEXTS):
         return []
     name = raised.text.split("unction ", 1)[-1].split(" ", 1)[0]
-    run = next((r for r in call.nodes if r.name == name), None)
+    running = call.nodes[raised.node] if raised.node is not None else None
+    run = running if running is not None and running.name == name else None
+    run = run or next((r for r in call.nodes if r.name == name), None)
     if run is None or run.node.op not in ("Function.apply", ""):
         return []
     pairs = (("applied", run.site), ("backward", raised.backward), ("failed", call.site))

@@ -58,7 +58,7 @@ def replaced_at(frames: Frames, attribute: str) -> Site | None:
     """The line of the user's code that assigns to an attribute of this name from outside: ``model.fc = ...``."""
     for file in sorted({code.co_filename for code, mine in frames.known.items() if mine}):
         for line, owner, name, function in _assignments(file):
-            if name == attribute and owner != "self":
+            if name == attribute and (owner != "self" or function != "__init__"):
                 return Site(file, line, function, linecache.getline(file, line).strip())
     return None
 
@@ -76,6 +76,11 @@ def _assignments(file: str) -> tuple[tuple[int, str, str, str], ...]:
         node, function = stack.pop()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             function = node.name
+        called = node.func if isinstance(node, ast.Call) else None
+        if isinstance(called, ast.Name) and called.id == "setattr" and isinstance(node, ast.Call):
+            name = node.args[1] if len(node.args) == 3 else None
+            if isinstance(name, ast.Constant):
+                found.append((node.lineno, "setattr", str(name.value), function))
         if isinstance(node, ast.Assign):
             for t in node.targets:
                 if isinstance(t, ast.Attribute):
@@ -175,3 +180,13 @@ def _changes(file: str) -> tuple[tuple[int, str, str], ...]:
             found.append((getattr(node, "lineno", 0), name, function))
         stack += [(child, function) for child in ast.iter_child_nodes(node)]
     return tuple(sorted(found))
+
+
+def line_with(frames: Frames, text: str) -> Site | None:
+    """The first line of the user's code that has `text` in it, outside comments and imports."""
+    for file in sorted({code.co_filename for code, mine in frames.known.items() if mine}):
+        for at, line in enumerate(linecache.getlines(file), 1):
+            code = line.partition("#")[0]
+            if text in code and "import" not in code:
+                return Site(file, at, "", line.strip())
+    return None

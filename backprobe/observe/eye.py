@@ -130,7 +130,7 @@ class Eye(TorchFunctionMode):
         #: Inside an optimizer's step: its writes are noted once for each parameter, when it is over.
         self.optimizing = False
         #: Called with the text of an error that an op raised, and the frame that called it.
-        self.on_raise: Callable[[str, Any], None] | None = None
+        self.on_raise: Callable[[str, Any, Any], None] | None = None
         self.on_error: Callable[[BaseException], None] = _raise
         self._held: list[Any] = []
         self._entries: dict[Entry, Entry] = {}
@@ -156,7 +156,7 @@ class Eye(TorchFunctionMode):
             out = func(*args, **kwargs) if kwargs else func(*args)
         except RuntimeError as error:
             if self.on_raise is not None:
-                self.on_raise(str(error), _frame(1))
+                self.on_raise(str(error), _frame(1), args)
             raise
         try:
             after = _next()

@@ -24,11 +24,18 @@ class Hooked:
         self._found: dict[tuple[Any, str], HookSeen] = {}
         #: The last module with a backward hook that returned, and its output: what comes next may change that in place.
         self.last: tuple[Where, nn.Module] | None = None
+        #: The same for all of them, by the number of the node that made their output.
+        self._outputs: dict[int, tuple[Where, nn.Module]] = {}
         self._called: set[int] = set()
 
     def left(self, module: nn.Module, where: Where, output: Any, nodes: int) -> None:
         """A module with a backward hook returned `output`, having made `nodes` nodes."""
         self.last = (where, module)
+        first = output[0] if isinstance(output, tuple) and output else output
+        if isinstance(first, torch.Tensor) and first.grad_fn is not None:
+            self._outputs[first.grad_fn._sequence_nr()] = self.last
+            while len(self._outputs) > 1000:
+                del self._outputs[next(iter(self._outputs))]
         self._called.add(id(module))
         if not isinstance(output, (torch.Tensor, tuple)) or (
             isinstance(output, tuple) and not any(isinstance(o, torch.Tensor) for o in output)
@@ -51,11 +58,17 @@ class Hooked:
                 where = Where(root, root.path_of(module), type(module).__name__, 1)
                 self._note(module, where, "forward", "", None)
 
-    def conflict(self, text: str, frame: Any) -> None:
+    def conflict(self, text: str, frame: Any, args: Any) -> None:
         """An in-place op met the view that a full backward hook makes of a module's output."""
         if "BackwardHookFunction" not in text or "modified inplace" not in text or self.last is None:
             return
         where, module = self.last
+        for value in args:
+            # The view that a full hook makes stands between the op and the node that made the module's output.
+            node = value.grad_fn if isinstance(value, torch.Tensor) else None
+            for child, _ in node.next_functions if node is not None else ():
+                if child is not None and child._sequence_nr() in self._outputs:
+                    where, module = self._outputs[child._sequence_nr()]
         self._note(module, where, "inplace", "", self._frames.site(self._frames.spot(frame)))
 
     def _note(self, module: nn.Module, where: Where, reason: str, detail: str, bypass: Site | None) -> None:

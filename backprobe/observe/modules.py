@@ -141,6 +141,8 @@ class ModuleWatch:
         self.in_backward = False
         #: Called with a module, the call it was called in and the place, where no outermost module holds it.
         self.on_stray: Any = None
+        #: Whether the last outermost call gave a tensor without a graph.
+        self.lost_grad = False
         #: The user's line that turned gradient mode off last.
         self.grad_off: Site | None = None
         self.other_threads = 0
@@ -202,7 +204,7 @@ class ModuleWatch:
                 self.recompute.enter(module)
             elif self.careful and module.training:
                 self.recompute.forward(module)
-        if self.careful and (module._backward_hooks or module._backward_pre_hooks):
+        if module._backward_hooks or module._backward_pre_hooks:
             self.hooked_at.append((module, private.next_sequence_nr()))
         if self.keep_trail:
             trail = self.trail
@@ -221,6 +223,8 @@ class ModuleWatch:
         if not stack or _ident() != self.thread:
             return
         where = stack.pop()
+        if not stack and where.root.has_parameters and not self.in_backward:
+            self.lost_grad = isinstance(output, torch.Tensor) and not output.requires_grad
         if self.unmarked and output is not None and not self.in_backward:
             self.unmarked = False
             if _grad_on():

@@ -19,7 +19,7 @@ from .eye import Entry, SeenBad, op_name, spot_of
 from .frames import Frames
 from .leaves import Leaf, Leaves
 from .modules import ModuleWatch
-from .writes import SeenMutation, names_of_storage
+from .writes import SeenMutation
 
 
 class LiveLayout:
@@ -134,19 +134,23 @@ class Recorded:
     leaves: Leaves
     frames: Frames
     mutated: SeenMutation | None = None
+    #: What its tensor is called: (root, name) of a parameter or buffer, or a variable.
+    named: Any = None
     reuse: Reuse | None = None
 
     def _mutation(self) -> Mutation | None:
         seen = self.mutated
         if seen is None:
             return None
-        named = names_of_storage(seen.storage, self.modules)
-        if named is not None:
+        named = self.named
+        if isinstance(named, tuple):
             tensor = self.modules.full_name(*named)
-        elif seen.producer:
+        elif named:
+            tensor = named
+        elif seen.producer and seen.producer not in ("AsStrided", "CopySlices"):
             tensor = f"output of {seen.producer}"
         else:
-            tensor = seen.saved_name
+            tensor = "a tensor"
         write = seen.write
         return Mutation(
             tensor,

@@ -26,7 +26,7 @@ class Recompute:
         #: Module -> line of the checkpoint around its first call.
         self._regions: dict[int, Spot] = {}
         self._before: list[tuple[nn.Module, dict[str, int]]] = []
-        self._found: dict[Any, tuple[list[Where], list[str]]] = {}
+        self._found: dict[Any, tuple[list[Where], list[tuple[Where, str]]]] = {}
 
     def forward(self, module: nn.Module) -> None:
         """A module with buffers is called in the forward: is it inside a checkpoint?"""
@@ -54,10 +54,14 @@ class Recompute:
             wheres, names = self._found.setdefault(self._regions.get(id(module)), ([], []))
             if not any(w.root is where.root and w.path == where.path for w in wheres):
                 wheres.append(where)
-                names += [f"{where.path}.{n}".lstrip(".") for n in changed]
+                names += [(where, n) for n in changed]
 
     def records(self) -> tuple[Recomputed, ...]:
         return tuple(
-            Recomputed(tuple(self._modules.name_of(w) or "" for w in wheres), tuple(names), self._frames.site(spot))
+            Recomputed(
+                tuple(self._modules.name_of(w) or "" for w in wheres),
+                tuple(f"{self._modules.name_of(w)}.{n}".lstrip(".") for w, n in names),
+                self._frames.site(spot),
+            )
             for spot, (wheres, names) in self._found.items()
         )

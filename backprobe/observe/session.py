@@ -35,7 +35,7 @@ from ..records import (
 )
 from . import private
 from .backward import Hooks, Program, Watch, as_list, describe, node_of, root_record
-from .defined import returns_at
+from .defined import line_with, returns_at
 from .divergence import Diverging
 from .eye import Eye
 from .frames import Frames, variables
@@ -50,7 +50,7 @@ from .recompute import Recompute
 from .retained import Retention
 from .steps import StepWatch
 from .strays import Strays
-from .writes import mutation
+from .writes import mutation, names_of_storage, variable_of
 
 _GRAD_MODE = torch.autograd.grad_mode.__file__
 _ADD_GROUP = inspect.unwrap(torch.optim.Optimizer.add_param_group).__code__
@@ -179,7 +179,7 @@ class Session:
         self._changed: set[int] = set()
         self._inside: list[int] = []
         #: The last calls: where, the lowest sequence number of their graph, the counter when they were over.
-        self._past: deque[tuple[_Running, int, int]] = deque(maxlen=64)
+        self._past: deque[tuple[_Running, int, int]] = deque(maxlen=1024)
         self._pushed = 0
         self._careful_until = self.settings.careful
         self._leaf_slots: dict[int, tuple[Signature, list[tuple[Leaf, int | None]]]] = {}
@@ -361,9 +361,13 @@ class Session:
     def _note_no_graph(self, text: str, running: _Running) -> None:
         """A backward call met a root without a graph: was it built while gradient mode was off?"""
         site, failed = self.modules.grad_off, self.frames.site(running.spot)
-        if "does not require grad" not in text or site is None or len(self._no_gradients) > 100:
+        if "does not require grad" not in text or len(self._no_gradients) > 100:
             return
-        if torch.is_grad_enabled() and not self.modules.all_quiet():
+        if any(isinstance(r, torch.Tensor) and r.is_inference() for r in running.roots):
+            site = line_with(self.frames, "inference_mode") or site
+        elif torch.is_grad_enabled() and not self.modules.all_quiet() and not self.modules.lost_grad:
+            return
+        if site is None:
             return
         self._no_gradients[("grad-mode", site)] = NoGradient("grad-mode", site, failed, "", "")
 
@@ -461,7 +465,7 @@ class Session:
         if running.error is not None:
             node, certain = running_node(live.plan, running.seqs, watch.order, live.needed)
             inner = self.frames.site_of_traceback(running.error.__traceback__)
-            if inner is not None and inner == self.frames.site(running.spot):
+            if inner is None or inner == self.frames.site(running.spot):
                 inner = _backward_of(watch.nodes, node, str(running.error))
             elif inner is not None and node is not None and not hasattr(watch.nodes[node], "_forward_cls"):
                 # The user's code raised, and this node runs none: a hook did, perhaps on a leaf.
@@ -502,6 +506,10 @@ class Session:
         seq = running.seqs[raised.node]
         if "modified by an inplace operation" in raised.text:
             recorded.mutated = mutation(raised.text, running.watch.nodes[raised.node], seq, self.eye.writes)
+            if recorded.mutated is not None:
+                recorded.named = names_of_storage(recorded.mutated.storage, self.modules) or variable_of(
+                    recorded.mutated.storage, sys._getframe(1), self.frames
+                )
         elif "backward through the graph a second time" in raised.text:
             recorded.reuse = self._reuse(raised.node, running)
 

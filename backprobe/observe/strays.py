@@ -5,6 +5,8 @@ Looked for when a module is called, or a leaf met, that no outermost module hold
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -46,7 +48,9 @@ class Strays:
         place = self._place(parent.root, module)
         if place is None:
             site = self._frames.site(spot)
-            stray = self._at((site,), SeenStray(parent.root, parent.path or "", "", "made in the forward", site))
+            stray = self._at((site,), SeenStray(parent.root, parent.path or "", "", "a place that was not found", site))
+            if stray.leaves and not any(r() is p for r in stray.leaves for _, p in trainable):
+                stray.how = "made in the forward"  # another one than at the call before
             prefix = type(module).__name__
         else:
             owner, cls, attribute, how, key = place
@@ -135,6 +139,14 @@ def _items(value: Any, depth: int = 2) -> Iterator[tuple[str, str, Any]]:
     elif depth and isinstance(value, (set, frozenset)):
         for item in list(value)[:1000]:
             yield f"a plain {type(value).__name__}", "", item
+    elif depth and inspect.isfunction(value):
+        for cell in value.__closure__ or ():
+            with contextlib.suppress(ValueError):  # empty
+                yield "a function's closure", "", cell.cell_contents
+    elif depth and type(value).__module__.partition(".")[0] not in ("torch", "builtins", "numpy"):
+        for name, item in list(getattr(value, "__dict__", {}).items())[:1000]:
+            if not isinstance(value, nn.Module):
+                yield "a plain object", f".{name}", item
 
 
 def clean_path_of(root: Root, path: str) -> str:

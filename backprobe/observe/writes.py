@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from . import private
-from .frames import Spot
+from .frames import Frames, Spot, variables
 from .modules import Where
 
 _ACTIVATIONS = (
@@ -133,3 +133,18 @@ def names_of_storage(storage: int | None, modules: Any) -> tuple[Any, str] | Non
             if isinstance(t, torch.Tensor) and t.layout is torch.strided and t.untyped_storage().data_ptr() == storage:
                 return root, name
     return None
+
+
+def variable_of(storage: int | None, frame: Any, frames: Frames) -> str:
+    """What the user's code calls a tensor that lives in `storage`."""
+    while frame is not None and storage is not None:
+        if frames.is_user(frame.f_code):
+            for name, value in variables(frame).items():
+                if type(value) is torch.Tensor and value.layout is torch.strided:
+                    try:
+                        if value.untyped_storage().data_ptr() == storage:
+                            return name
+                    except (RuntimeError, NotImplementedError):
+                        continue
+        frame = frame.f_back
+    return ""
