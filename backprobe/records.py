@@ -420,6 +420,34 @@ class Divergence:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedBytes:
+    """Bytes kept for backward by one line and op: storages that nothing before it had saved, parameters apart."""
+
+    site: Site | None
+    op: str
+    module: str | None
+    bytes: int
+    tensors: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SilentWrite:
+    """A saved tensor that was changed where its version does not show it. ``saver`` is the op that had saved it, at
+    ``saved``; ``op`` the write, at ``site``."""
+
+    tensor: str
+    op: str
+    site: Site | None
+    saver: str
+    saved: Site | None
+    backward: Site | None
+    module: str | None
+    node: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Unseen:
     """Work that was not observed: ``what``, how often, and what that means for the reader."""
 
@@ -443,6 +471,10 @@ class Facts:
     retained: Retained | None = None
     functions: tuple[FunctionChecked, ...] = ()
     divergences: tuple[Divergence, ...] = ()
+    saved: tuple[SavedBytes, ...] = ()
+    silent: tuple[SilentWrite, ...] = ()
+    #: Backward calls that left gradients with a graph: where, and of which parameters.
+    cycles: tuple[tuple[Site | None, tuple[str, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

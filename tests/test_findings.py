@@ -655,6 +655,27 @@ BROKEN = {
         """,
         *("wrong-backward-shape", None, ""),
     ),
+    "written through data": (
+        """
+        net = nn.Sequential(nn.Linear(3, 3), nn.Sigmoid(), nn.Linear(3, 1))
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for step in range(6):
+            h = net[1](net[0](torch.randn(2, 3)))
+            loss = net[2](h).sum()
+            h.data.clamp_(max=0.5)  # HERE
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+        *("silent-mutation", "HERE", None),
+    ),
+    "gradients with a graph": (
+        """
+        net = nn.Linear(3, 1)
+        for step in range(2):
+            loss = net(torch.randn(2, 3)).square().sum()
+            loss.backward(create_graph=True)  # HERE
+        """,
+        *("reference-cycle", "HERE", None),
+    ),
     "rounded": (
         """
         net = nn.Linear(3, 2)
@@ -800,6 +821,24 @@ HEALTHY = {
         opt = torch.optim.SGD(net.parameters(), lr=0.1)
         for _ in range(4):
             opt.zero_grad(); net(torch.randn(4, 3)).square().mean().backward(); opt.step()
+        """,
+    "weights updated through data": """
+        net = nn.Linear(3, 1)
+        for step in range(6):
+            loss = net(torch.randn(2, 3)).square().sum()
+            loss.backward()
+            for p in net.parameters():
+                p.data -= 0.1 * p.grad
+                p.grad.data.zero_()
+        """,
+    "second order, tidied up": """
+        net = nn.Linear(3, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for step in range(4):
+            loss = net(torch.randn(2, 3)).square().sum()
+            loss.backward(create_graph=True)
+            opt.step()
+            opt.zero_grad()
         """,
     "low-rank adapter that begins at zero": """
         class Lora(nn.Module):
@@ -1000,6 +1039,25 @@ def test_a_wrong_second_derivative_is_told_apart(tmp_path) -> None:
         """,
     )
     assert [f.kind for f in found] == ["wrong-double-backward"]
+
+
+def test_what_is_kept_for_backward_when_asked(tmp_path) -> None:
+    """Against the sizes worked out by hand: each storage once, parameters apart."""
+    text, (finding,) = asked(
+        tmp_path,
+        "memory",
+        """
+        a = torch.ones(100, 10, requires_grad=True)
+        b = torch.exp(a)  # HERE
+        c = b.t().sin()  # the transposed view is b again: nothing new
+        d = c.sum() * torch.ones(5)  # 20 bytes: a factor
+        d.sum().backward()
+        """,
+    )
+    assert (finding.kind, finding.severity) == ("saved-memory", "info")
+    assert finding.sites[0].site.line == line_of(text, "# HERE")
+    assert [r["bytes"] for r in finding.evidence["rows"]] == [4000, 20]
+    assert finding.evidence["total_bytes"] == 4020
 
 
 def test_two_models_of_one_structure_are_compared_when_asked(tmp_path) -> None:

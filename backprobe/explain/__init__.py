@@ -16,6 +16,7 @@ from .no_gradient import grad_mode_disabled, nonleaf_grads
 from .none_grad import none_grads
 from .nonfinite import nonfinites
 from .retained import retained
+from .saved import cycles, saved_memory, silent_mutations
 from .second_backward import second_backward
 from .unregistered import not_in_optimizer, unregistered
 from .wrong_shape import wrong_shape
@@ -29,6 +30,7 @@ _ORDER = (
     "nonfinite-forward",
     "nonfinite-backward",
     "inplace",
+    "silent-mutation",
     "second-backward",
     "wrong-backward-shape",
     "ddp-ready-twice",
@@ -45,6 +47,8 @@ _ORDER = (
     "none-grad",
     "nonleaf-grad",
     "graph-retained",
+    "reference-cycle",
+    "saved-memory",
     "hook-never-fires",
     "legacy-hook-partial",
     "checkpoint-side-effect",
@@ -65,6 +69,9 @@ def explain(trace: Trace) -> list[Finding]:
     found += nonleaf_grads(trace)
     found += wrong_functions(trace)
     found += divergences(trace)
+    found += silent_mutations(trace)
+    found += cycles(trace)
+    found += saved_memory(trace)
     found += hooks(trace)
     found += retained(trace)
     found += checkpoint_side_effects(trace)

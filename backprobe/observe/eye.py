@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -125,6 +126,8 @@ class Eye(TorchFunctionMode):
         #: How each function writes in place, if it does.
         self._kinds: dict[Any, Any] = {}
         self.writes = WriteLog()
+        #: Tensors that ``.data`` gave: they have a version counter of their own.
+        self._data: dict[int, weakref.ref[Any]] = {}
         #: Gradient mode was turned off by a library last: what it does then may cut a path too.
         self.library_off = False
         #: Inside an optimizer's step: its writes are noted once for each parameter, when it is over.
@@ -215,6 +218,20 @@ class Eye(TorchFunctionMode):
                 if type(t) is _Tensor:
                     self._now(t, before, after, entry)
 
+    def read_data(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """``x.data``: note that what it gives is ``x`` without its version."""
+        out = func(*args, **kwargs)
+        if self.noting and not self.optimizing:
+            if len(self._data) > 4096:
+                self._data = {k: r for k, r in self._data.items() if r() is not None}
+            self._data[id(out)] = weakref.ref(out)
+        if self.noting and self.careful:
+            try:
+                self._lost(func, out, args)
+            except Exception as error:
+                self.on_error(error)
+        return out
+
     def _wrote(self, kind: Any, func: Any, args: Any, kwargs: Any, seq: int) -> None:
         """The op may have written in place: note the storages. What waits to be looked at is looked at before."""
         if self.optimizing:
@@ -229,7 +246,12 @@ class Eye(TorchFunctionMode):
         stack = self._stack
         for t in written:
             if isinstance(t, _Tensor):
-                self.writes.add(t, seq, func, spot, stack[-1] if stack else None)
+                where = stack[-1] if stack else None
+                known = self._data.get(id(t))
+                if known is not None and known() is t:
+                    self.writes.add_silent(t, seq, func, spot, where)
+                else:
+                    self.writes.add(t, seq, func, spot, where)
 
     def _intern(self, made: Entry) -> Entry:
         if len(self._entries) > 500_000:

@@ -28,6 +28,8 @@ from ..records import (
     Parameter,
     Raised,
     Reuse,
+    SavedBytes,
+    SilentWrite,
     Site,
     Step,
     Stray,
@@ -43,6 +45,7 @@ from .functions import Functions
 from .graphs import Keeper, Plans, walk
 from .hooked import Hooked
 from .leaves import Leaf, Leaves
+from .ledger import saved_bytes, silent_writes
 from .measure import dtype_name
 from .modules import ModuleWatch
 from .raw import LiveLayout, Recorded
@@ -148,6 +151,7 @@ class Session:
         special[torch.Tensor.is_leaf.__get__] = self._read_is_leaf  # type: ignore[attr-defined]
         special[private.set_grad_enabled] = self._set_grad_mode
         self.eye = Eye(self.frames, self.modules, special)
+        special[torch.Tensor.data.__get__] = self.eye.read_data  # type: ignore[attr-defined]
         self.leaves = Leaves(self.modules, self.frames)
         self.hooked = self.modules.hooked = Hooked(self.modules, self.frames)
         self.recompute = self.modules.recompute = Recompute(self.modules, self.frames)
@@ -156,6 +160,11 @@ class Session:
         self.modules.diverging = self.diverging
         self._checked: tuple[FunctionChecked, ...] = ()
         self._second_order = False
+        self._saved: tuple[SavedBytes, ...] = ()
+        self._ledgers = 0
+        self._silent: list[SilentWrite] = []
+        #: Where ``backward(create_graph=True)`` was called -> the leaves that it reached.
+        self._created: dict[Any, list[Leaf]] = {}
         self.retention = self.modules.retention = Retention(self.modules, self.frames, self.eye.log)
         self.strays = Strays(self.modules, self.frames)
         self.modules.on_stray = self.strays.module
@@ -436,11 +445,14 @@ class Session:
             self._pop if here else None,
         )
         watch.on_error = self.broke
+        self._read_saved(nodes, seqs, live)
         frame = sys._getframe(4)
         running = _Running(kind, arguments, roots, starts, number, seqs, live, watch, self.calls, self.steps.index)
         running.inside = self._inside[-1] if nested else None
         running.spot = self.frames.spot(frame)
         running.depth, running.pushed = private.mode_depth(), self._pushed
+        if arguments.get("create_graph") and kind != "autograd.grad" and len(self._created) < 100:
+            self._created.setdefault(running.spot, list(live.named.values()))
         self.calls += 1
         self._inside.append(running.index)
         self.modules.in_backward = True
@@ -448,6 +460,51 @@ class Session:
         running.began = _clock()
         running.watching = running.began - begin
         return running
+
+    def _read_saved(self, nodes: list[Any], seqs: list[int], live: LiveLayout) -> None:
+        """Look at what the nodes have saved, where it was asked for or somebody wrote behind autograd's back."""
+        if "memory" in self.settings.ask and self._ledgers < 3:
+            self._ledgers += 1
+            rows = saved_bytes(nodes, seqs, live, live.layout(self.modules, self.leaves, self.frames))
+            if sum(r.bytes for r in rows) > sum(r.bytes for r in self._saved):
+                self._saved = rows
+        writes = self.eye.writes.silent
+        if writes and max(w.seq for w in writes) > lowest(seqs)[0] and len(self._silent) < 10:
+            layout = live.layout(self.modules, self.leaves, self.frames)
+            for i, name, write in silent_writes(nodes, seqs, writes):
+                node = layout.nodes[i]
+                named = names_of_storage(write.storage, self.modules)
+                tensor = (
+                    self.modules.full_name(*named)
+                    if isinstance(named, tuple)
+                    else variable_of(write.storage, sys._getframe(1), self.frames) or f"its saved {name}"
+                )
+                seen = SilentWrite(
+                    tensor,
+                    write.op,
+                    self.frames.site(write.spot),
+                    node.op or node.name,
+                    node.site,
+                    self.frames.site(self.frames.spot(sys._getframe(5))),
+                    node.module,
+                    node.name,
+                    self.steps.index,
+                )
+                if not any(s.site == seen.site for s in self._silent):
+                    self._silent.append(seen)
+            writes.clear()
+
+    def _cycles_now(self) -> tuple[tuple[Site | None, tuple[str, ...]], ...]:
+        """Backward calls with ``create_graph`` whose gradients still have a graph."""
+        found = []
+        with private.unseen():
+            for spot, leaves in self._created.items():
+                alive = [
+                    leaf for leaf in leaves if (p := leaf.ref()) is not None and p.grad is not None and p.grad.grad_fn
+                ]
+                if alive:
+                    found.append((self.frames.site(spot), tuple(self.leaves.name(leaf) for leaf in alive)))
+        return tuple(found)
 
     def _end_call(self, running: _Running) -> None:
         """Unhook the graph, and hand on what was seen."""
@@ -725,6 +782,9 @@ class Session:
             self.retention.found,
             self._checked,
             self.diverging.records() if self.diverging is not None else (),
+            self._saved,
+            tuple(self._silent),
+            self._cycles_now(),
         )
 
     def parameters(self) -> tuple[Parameter, ...]:

@@ -59,11 +59,21 @@ class WriteLog:
 
     def __init__(self, limit: int = 65_536) -> None:
         self._writes: deque[tuple[Any, ...]] = deque(maxlen=limit)
+        #: Those through ``.data``.
+        self.silent: deque[Write] = deque(maxlen=4096)
 
     def add(self, tensor: Any, seq: int, op: Any, spot: Spot | None, where: Where | None) -> None:
         try:
             self._writes.append((tensor.untyped_storage().data_ptr(), tensor._version, seq, op, spot, where))
         except (RuntimeError, NotImplementedError, AttributeError):  # no storage, or one made in inference mode
+            return
+
+    def add_silent(self, tensor: Any, seq: int, op: Any, spot: Spot | None, where: Where | None) -> None:
+        """A write through ``.data``, which has a version of its own."""
+        try:
+            name = getattr(op, "__name__", str(op))
+            self.silent.append(Write(tensor.untyped_storage().data_ptr(), tensor._version, seq, name, spot, where))
+        except (RuntimeError, NotImplementedError, AttributeError):
             return
 
     def first_after(self, storage: int, seq: int, version: int) -> Write | None:
