@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..observe.raw import Recorded
     from ..observe.session import Session
 
-#: ``checkpoints`` and ``memory`` are taken, and not answered yet.
+#: ``checkpoints`` is taken, and not answered yet.
 _TOPICS = ("functions", "divergence", "checkpoints", "memory")
 _LEVEL = {"error": 0, "warning": 1, "info": 2}
 
@@ -59,7 +59,7 @@ class Run:
             choices=_TOPICS,
             metavar="TOPIC",
             help="look for more: functions (custom Functions against finite differences), divergence (two models of "
-            "one structure in the script)",
+            "one structure in the script), memory (who keeps the bytes for backward)",
         )
         parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
         parser.add_argument("script", help="the script to run")

@@ -24,7 +24,7 @@ def saved_memory(trace: Trace) -> list[Finding]:
             title=f"{size(total)} are kept for backward, {size(top.bytes)} of them by {top.op}",
             confidence="certain",
             module=top.module,
-            sites=tuple(FindingSite("cause", r.site) for r in rows[:8] if r.site is not None),
+            sites=tuple(FindingSite("cause", s) for s in dict.fromkeys(r.site for r in rows) if s is not None)[:8],
             evidence={
                 "total_bytes": total,
                 "rows": [

@@ -420,7 +420,7 @@ class Session:
         starts = [_safe_node(root) for root in roots]
         nodes, seqs, plan = walk(starts, self._plans)
         leaves = [(i, nodes[i].variable) for i in plan.leaves]
-        if not nested and not self.steps.accumulates([v for _, v in leaves]):
+        if not nested and kind != "autograd.grad" and not self.steps.accumulates([v for _, v in leaves]):
             self.steps.finish()
         self.eye.flush()
         needed = self._needed(kind, arguments, nodes, plan)
@@ -822,6 +822,10 @@ class Session:
     def unseen(self) -> tuple[Unseen, ...]:
         """What was not observed, counted."""
         found = []
+        if "checkpoints" in self.settings.ask:
+            found.append(
+                Unseen("question", 1, "checkpoints: this version cannot compare gradients with and without them")
+            )
         for reason in self.functions.skipped if self.functions is not None else ():
             found.append(Unseen("custom function", 1, f"not checked: {reason}"))
         if self.error is not None:
