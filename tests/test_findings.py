@@ -676,6 +676,41 @@ BROKEN = {
         """,
         *("reference-cycle", "HERE", None),
     ),
+    "a loss made of indices": (
+        """
+        net = nn.Linear(4, 3)
+        y = net(torch.randn(5, 4))
+        right = (y.argmax(1) == torch.zeros(5)).float()  # HERE
+        raises(lambda: (1 - right.mean()).backward())
+        """,
+        *("none-grad", "HERE", ""),
+    ),
+    "a row of the state set in place": (
+        """
+        cell, h, c = nn.LSTMCell(4, 4), torch.zeros(2, 4), torch.zeros(2, 4)
+        loss = 0
+        for t in range(3):
+            h, c = cell(torch.randn(2, 4), (h, c))
+            loss = loss + h.square().sum()
+            h[0] = 0  # HERE
+        raises(lambda: loss.backward())
+        """,
+        *("inplace", "HERE", ""),
+    ),
+    "a model that is gone before its backward": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.w = nn.Parameter(torch.randn(16, 16))
+            def forward(self, h):
+                for _ in range(20):
+                    h = F.relu(h @ self.w)  # HERE
+                return h
+        Net()(torch.randn(4, 16)).mean().backward()
+        """,
+        *("exploding-gradient", "HERE", ""),
+    ),
     "rounded": (
         """
         net = nn.Linear(3, 2)

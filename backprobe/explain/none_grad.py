@@ -21,7 +21,7 @@ def none_grads(trace: Trace) -> list[Finding]:
     model that trains otherwise.
     """
     if not any(c.raised is None and c.inside is None and len(c.nodes) for c in trace.backwards):
-        return []
+        return _no_graph(trace)
     used_roots = {p.root for p in trace.parameters if p.reached}
     lost = [p for p in trace.parameters if p.requires_grad and not p.reached and p.trained is not False]
     quiet = [p for p in lost if p.quiet_calls and not p.calls]
@@ -49,6 +49,33 @@ def none_grads(trace: Trace) -> list[Finding]:
         merged = _merge(mine)
         found += [_unused(reason, owner, ps) for owner, ps in merged.items()]
     return found
+
+
+def _no_graph(trace: Trace) -> list[Finding]:
+    """No backward call ran, because the loss had no graph: the likeliest cut is what lost it."""
+    call = next((c for c in trace.backwards if c.raised and "does not require grad" in c.raised.text), None)
+    if call is None or any(seen.kind == "grad-mode" for seen in trace.facts.no_gradients):
+        return []
+    cut = next((c for c in trace.facts.cuts if c.parameters), None)
+    names = cut.parameters if cut is not None else ()
+    pairs = (("cut", cut.site if cut is not None else None), ("failed", call.site))
+    return [
+        Finding(
+            kind="none-grad",
+            severity="error",
+            title=f"{cut.op} cut the graph, so the loss has none and backward cannot reach {few(names)}"
+            if cut is not None
+            else "the loss has no graph: nothing that it was made from required a gradient at the time",
+            confidence="likely" if cut is not None else "certain",
+            module=cut.module if cut is not None else None,
+            parameters=tuple(names),
+            step=call.step,
+            sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
+            evidence={"op": cut.op if cut is not None else None},
+            advice="Compute the loss from tensors that keep their graph (no argmax, comparison, detach, item or numpy "
+            "on the way), and set requires_grad before the forward, not after it.",
+        )
+    ]
 
 
 def _turned_off(quiet: list[Parameter], used_roots: set[str]) -> list[Finding]:

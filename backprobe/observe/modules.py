@@ -128,6 +128,8 @@ class ModuleWatch:
         self.keep_trail = True
         #: Called when an outermost module is about to run.
         self.on_outermost: Any = None
+        #: Called when there is a new outermost module: it may be gone before its backward.
+        self.on_root: Any = None
         self.on_error: Any = None
         #: Who looks at modules with backward hooks, and at those with buffers.
         self.hooked: Any = None
@@ -304,6 +306,8 @@ class ModuleWatch:
                 seen.root = root
                 for where in seen.wheres:
                     where.root, where.path = root, path
+        if self.on_root is not None:
+            self.on_root()
         return root
 
     def _where(self, module: nn.Module, seen: _Seen, n: int) -> Where:

@@ -169,6 +169,7 @@ class Session:
         self.strays = Strays(self.modules, self.frames)
         self.modules.on_stray = self.strays.module
         self.leaves.on_stray = self.strays.leaf
+        self.modules.on_root = self.leaves.scan
         self.steps: StepWatch = StepWatch(lambda p: self.leaves.name(self.leaves.get(p)), self._step_over)
         self.modules.on_outermost = self._forward_begins
         self.keeper = Keeper()

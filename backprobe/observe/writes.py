@@ -97,7 +97,7 @@ def targets(kind: Any, args: Any, kwargs: Any) -> list[Any]:
 
 
 _MESSAGE = re.compile(
-    r"\[\S+ \[(?P<shape>[\d, ]*)\]\](?:, which is output \d+ of (?P<op>\w+),)?"
+    r"\[\S+ \[(?P<shape>[\d, ]*)\]\](?:, which is output \d+ of (?P<op>\S+?),)?"
     r" is at version (?P<found>\d+); expected version (?P<saved>\d+)"
 )
 
@@ -127,8 +127,12 @@ def mutation(text: str, node: Any, seq: int, log: WriteLog) -> SeenMutation | No
             continue
         storage = tensor.untyped_storage().data_ptr()
         write = log.first_after(storage, seq, saved)
-        return SeenMutation(name, match["op"] or "", shape, saved, found, storage, write)
-    return SeenMutation("", match["op"] or "", shape, saved, found, None, None)
+        return SeenMutation(name, _short(match["op"]), shape, saved, found, storage, write)
+    return SeenMutation("", _short(match["op"]), shape, saved, found, None, None)
+
+
+def _short(op: str | None) -> str:
+    return (op or "").rpartition(":")[2]
 
 
 def names_of_storage(storage: int | None, modules: Any) -> tuple[Any, str] | None:
