@@ -19,6 +19,13 @@ PAGES = {path.stem: path.read_text() for path in sorted((DOCS / "findings").glob
 INDEX = (DOCS / "findings" / "README.md").read_text()
 HEADINGS = ["What it says", "Why it matters", "Example", "Instead", "Known limits"]
 MARK = "# <-- here"
+#: Kinds that are looked for when they are asked for: the topic.
+ASK = {
+    "wrong-backward": "functions",
+    "wrong-double-backward": "functions",
+    "first-divergence": "divergence",
+    "saved-memory": "memory",
+}
 
 
 def sections(text: str) -> dict[str, str]:
@@ -36,11 +43,12 @@ def only(found: list[str]) -> str:
     return found[0]
 
 
-def watch(folder: Path, script: str) -> tuple[subprocess.CompletedProcess[str], list[dict]]:
+def watch(folder: Path, script: str, kind: str) -> tuple[subprocess.CompletedProcess[str], list[dict]]:
     """Run `script` under backprobe; its findings."""
     folder.mkdir()
     (folder / "train.py").write_text(script)
-    command = [sys.executable, "-m", "backprobe", "run", "--no-keep", "--findings", "findings.json", "train.py"]
+    ask = ["--ask", ASK[kind]] if kind in ASK else []
+    command = [sys.executable, "-m", "backprobe", "run", "--no-keep", *ask, "--findings", "findings.json", "train.py"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=80)
     out = folder / "findings.json"
     assert out.exists(), done.stderr
@@ -56,7 +64,7 @@ def runs(tmp_path_factory):
         for kind, text in PAGES.items():
             for section in ("Example", "Instead"):
                 for block in blocks(sections(text).get(section, ""), "python")[:1]:
-                    found[kind, section] = pool.submit(watch, folder / f"{kind}-{section}", block)
+                    found[kind, section] = pool.submit(watch, folder / f"{kind}-{section}", block, kind)
         yield found
         pool.shutdown(cancel_futures=True)
 
