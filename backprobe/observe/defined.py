@@ -182,9 +182,10 @@ def _changes(file: str) -> tuple[tuple[int, str, str], ...]:
     return tuple(sorted(found))
 
 
-def line_with(frames: Frames, text: str) -> Site | None:
-    """The first line of the user's code that has `text` in it, outside comments and imports."""
-    for file in sorted({code.co_filename for code, mine in frames.known.items() if mine}):
+def line_with(frames: Frames, text: str, near: str) -> Site | None:
+    """The first line of the user's code that has `text` in it, outside comments and imports; the file `near` first."""
+    files = {code.co_filename for code, mine in frames.known.items() if mine}
+    for file in sorted(files, key=lambda f: (f != near, f)):
         for at, line in enumerate(linecache.getlines(file), 1):
             code = line.partition("#")[0]
             if text in code and "import" not in code:

@@ -374,7 +374,7 @@ class Session:
         if "does not require grad" not in text or len(self._no_gradients) > 100:
             return
         if any(isinstance(r, torch.Tensor) and r.is_inference() for r in running.roots):
-            site = line_with(self.frames, "inference_mode") or site
+            site = line_with(self.frames, "inference_mode", failed.file if failed else "") or site
         elif torch.is_grad_enabled() and not self.modules.all_quiet() and not self.modules.lost_grad:
             return
         if site is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sqlite3
 from array import array
 from collections.abc import Sequence
@@ -91,7 +90,7 @@ class StoredSteps(Sequence[TracedStep]):
         else:
             seconds, loss, backwards, watching, names = json.loads(row[0])
             stats = tuple(
-                ParameterStat(name, *(None if math.isnan(v) else v for v in values))
+                ParameterStat(name, *(None if v == -1.0 else v for v in values))
                 for name, values in zip(self._names(names), _triples(row[1]), strict=False)
             )
             step, trail = Step(number, seconds, loss, tuple(backwards), stats, watching), row[2]

@@ -147,7 +147,7 @@ class Writer:
         if number is None:
             number = self._names[names] = len(self._names)
             self._db.execute("insert into names values (?, ?)", (number, json.dumps(names)))
-        values = array("d", (_nan(v) for p in step.parameters for v in (p.weight, p.grad, p.update)))
+        values = array("d", (_or_less(v) for p in step.parameters for v in (p.weight, p.grad, p.update)))
         head = json.dumps([step.seconds, step.loss, list(step.backwards), step.watching, number])
         self._bytes += len(head) + 8 * len(values) + 32
         self._db.execute(
@@ -199,8 +199,8 @@ class Writer:
         self._db.close()
 
 
-def _nan(value: float | None) -> float:
-    return float("nan") if value is None else value
+def _or_less(value: float | None) -> float:
+    return -1.0 if value is None else value  # a norm is never negative, and may be NaN
 
 
 def save(trace: Trace, folder: Path, limit: int = 1 << 30) -> Path:
