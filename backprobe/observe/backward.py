@@ -193,6 +193,10 @@ class Watch:
         self.flush()
         self.norms.flush()
 
+    def release(self) -> None:
+        """Let go of the graph at once: ``after`` is bound to us, and a cycle would wait for the collector."""
+        self.nodes, self.waiting, self.after = [], [], None  # type: ignore[assignment]
+
     def _detach(self) -> None:
         for hooks, at in zip(reversed(self._dicts), reversed(self._ids), strict=True):
             hooks.pop(at, None)

@@ -48,6 +48,7 @@ class Retention:
         #: Found where no backward call has been yet: one may still come and use these graphs.
         self.only_forward = False
         self._had_backward = False
+        self._pause, self._next = 8, 0
 
     def mark(self, output: Any) -> None:
         """The first module of an outermost call returned `output`."""
@@ -67,11 +68,13 @@ class Retention:
         alive = {m.round for ref in self._marks if (m := ref()) is not None and m.round < self._round - 1}
         while self._marks and self._marks[0]() is None:
             self._marks.popleft()
-        if len(alive) < enough:
+        if len(alive) < enough or self._round < self._next:
             return
         gc.collect()
         alive = {m.round for ref in self._marks if (m := ref()) is not None and m.round < self._round - 1}
-        if len(alive) < enough:
+        if len(alive) < enough:  # they only waited for the collector, which takes long: ask again later and later
+            self._pause *= 2
+            self._next = self._round + self._pause
             return
         self._asked *= 4
         self.only_forward = forward_only

@@ -117,6 +117,7 @@ class _Running:
     def free(self) -> None:
         """Let go of all but what a later call may ask about."""
         self.roots, self.starts, self.number, self.seqs, self.arguments = (), [], {}, [], {}
+        self.watch.release()
         self.watch = None  # type: ignore[assignment]
 
 
