@@ -54,9 +54,28 @@ def _names(node: ast.Assign | ast.AnnAssign, name: str) -> bool:
     return any(isinstance(one, ast.Attribute) and one.attr == name for one in flat)
 
 
+def _files(frames: Frames) -> list[str]:
+    """The files of the user's code that was met."""
+    return sorted({code.co_filename for code, mine in frames.known.items() if mine})
+
+
+@lru_cache(64)
+def _nodes(file: str) -> tuple[tuple[ast.AST, str], ...]:
+    """Every node of the syntax tree of `file`, with the name of the function around it."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return ()
+    nodes: list[tuple[ast.AST, str]] = [(tree, "<module>")]
+    for node, function in nodes:  # grows as we go
+        inner = node.name if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) else function
+        nodes += [(child, inner) for child in ast.iter_child_nodes(node)]
+    return tuple(nodes)
+
+
 def replaced_at(frames: Frames, attribute: str) -> Site | None:
     """The line of the user's code that assigns to an attribute of this name from outside: ``model.fc = ...``."""
-    for file in sorted({code.co_filename for code, mine in frames.known.items() if mine}):
+    for file in _files(frames):
         for line, owner, name, function in _assignments(file):
             if name == attribute and (owner != "self" or function != "__init__"):
                 return Site(file, line, function, linecache.getline(file, line).strip())
@@ -66,16 +85,8 @@ def replaced_at(frames: Frames, attribute: str) -> Site | None:
 @lru_cache(256)
 def _assignments(file: str) -> tuple[tuple[int, str, str, str], ...]:
     """(line, variable, attribute, function) of every ``variable.attribute = ...`` in `file`."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return ()
     found = []
-    stack: list[tuple[ast.AST, str]] = [(tree, "<module>")]
-    while stack:
-        node, function = stack.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            function = node.name
+    for node, function in _nodes(file):
         called = node.func if isinstance(node, ast.Call) else None
         if isinstance(called, ast.Name) and called.id == "setattr" and isinstance(node, ast.Call):
             name = node.args[1] if len(node.args) == 3 else None
@@ -88,14 +99,13 @@ def _assignments(file: str) -> tuple[tuple[int, str, str, str], ...]:
                     while isinstance(base, (ast.Attribute, ast.Subscript)):
                         base = base.value
                     found.append((node.lineno, base.id if isinstance(base, ast.Name) else "", t.attr, function))
-        stack += [(child, function) for child in ast.iter_child_nodes(node)]
     return tuple(sorted(found))
 
 
 def calls_of_method(frames: Frames, method: str) -> list[tuple[Site, int, int, str]]:
     """(line, first and last line, name of the first argument) of calls ``x.method(...)`` in the user's code."""
     found = []
-    for file in sorted({code.co_filename for code, mine in frames.known.items() if mine}):
+    for file in _files(frames):
         for line, last, name, argument, function in _calls(file):
             if name == method:
                 site = Site(file, line, function, linecache.getline(file, line).strip())
@@ -106,23 +116,14 @@ def calls_of_method(frames: Frames, method: str) -> list[tuple[Site, int, int, s
 @lru_cache(256)
 def _calls(file: str) -> tuple[tuple[int, int, str, str, str], ...]:
     """(line, last line, method, name of the first argument, function around it) of every method call in `file`."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return ()
     found = []
-    stack: list[tuple[ast.AST, str]] = [(tree, "<module>")]
-    while stack:
-        node, function = stack.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            function = node.name
+    for node, function in _nodes(file):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             first = node.args[0] if node.args else None
             argument = (
                 first.id if isinstance(first, ast.Name) else first.attr if isinstance(first, ast.Attribute) else ""
             )
             found.append((node.lineno, node.end_lineno or node.lineno, node.func.attr, argument, function))
-        stack += [(child, function) for child in ast.iter_child_nodes(node)]
     return tuple(sorted(found))
 
 
@@ -146,7 +147,7 @@ _CHANGERS = frozenset({"append", "extend", "add", "appendleft", "insert", "updat
 
 def changes_of(frames: Frames, name: str) -> Site | None:
     """The first line of the user's code that puts something into what is called `name`, a variable or an attribute."""
-    for file in sorted({code.co_filename for code, mine in frames.known.items() if mine}):
+    for file in _files(frames):
         for line, changed, function in _changes(file):
             if changed == name:
                 return Site(file, line, function, linecache.getline(file, line).strip())
@@ -156,16 +157,8 @@ def changes_of(frames: Frames, name: str) -> Site | None:
 @lru_cache(256)
 def _changes(file: str) -> tuple[tuple[int, str, str], ...]:
     """(line, name, function) of every ``name.append(...)``, ``name[...] = ...`` and ``name += ...`` in `file`."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return ()
     found = []
-    stack: list[tuple[ast.AST, str]] = [(tree, "<module>")]
-    while stack:
-        node, function = stack.pop()
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            function = node.name
+    for node, function in _nodes(file):
         target: ast.AST | None = None
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGERS:
             target = node.func.value
@@ -178,14 +171,12 @@ def _changes(file: str) -> tuple[tuple[int, str, str], ...]:
         if target is not None:
             name = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
             found.append((getattr(node, "lineno", 0), name, function))
-        stack += [(child, function) for child in ast.iter_child_nodes(node)]
     return tuple(sorted(found))
 
 
 def line_with(frames: Frames, text: str, near: str) -> Site | None:
     """The first line of the user's code that has `text` in it, outside comments and imports; the file `near` first."""
-    files = {code.co_filename for code, mine in frames.known.items() if mine}
-    for file in sorted(files, key=lambda f: (f != near, f)):
+    for file in sorted(_files(frames), key=lambda f: (f != near, f)):
         for at, line in enumerate(linecache.getlines(file), 1):
             code = line.partition("#")[0]
             if text in code and "import" not in code:

@@ -118,7 +118,6 @@ class Eye(TorchFunctionMode):
         self.cuts: dict[Any, SeenCut] = {}
         self._traces = Traces()
         self.unchecked = 0
-        self.gaps = 0
         #: Places that give Inf or NaN by design (a mask of -inf): how often, with a finite loss after it.
         self.tolerated: dict[Any, int] = {}
         self._norms = Norms(on_bad=self._batch_bad, sums=True)
@@ -334,7 +333,6 @@ class Eye(TorchFunctionMode):
                 spot, name = self._frames.spot(frame.f_back), "Function.apply"
                 break
             frame = frame.f_back
-        self.gaps += 1
         stack = self._stack
         self.log.ends.append(now)
         self.log.entries.append((*(spot or (None, 0)), name, stack[-1] if stack else None))

@@ -197,14 +197,6 @@ def _batchable(tensor: Any) -> bool:
     )
 
 
-def norm_now(tensor: Any) -> float | None:
-    """2-norm read at once; ``None`` where it has none (integers, meta, fake or wrapped tensors)."""
-    try:
-        return float(_norm(tensor))
-    except (RuntimeError, NotImplementedError, TypeError):
-        return None
-
-
 def is_float(tensor: Any) -> bool:
     return tensor.dtype in FLOATS
 

@@ -276,6 +276,8 @@ class ModuleWatch:
         self._counts[id(seen.ref)] = seen
         if len(self._seen) > self._limit:
             self._seen = {k: s for k, s in self._seen.items() if s.ref() is not None}
+        if len(self._counts) > 2 * self._limit:
+            self._counts = {k: s for k, s in self._counts.items() if s.ref() is not None}
         return seen
 
     def _find_root(self, module: nn.Module) -> Root:

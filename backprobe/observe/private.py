@@ -20,19 +20,9 @@ set_grad_enabled = torch._C._set_grad_enabled
 next_sequence_nr = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 
 
-def sequence_nr(node: Any) -> int:
-    """Order of the node in the forward of its thread; ``AccumulateGrad`` has 2**64 - 1."""
-    return int(node._sequence_nr())
-
-
 def mode_depth() -> int:
     """Number of torch function modes on this thread's stack."""
     return int(torch._C._len_torch_function_stack())
-
-
-def saved_tensor_hooks_on() -> bool:
-    """Whether a pair of saved-tensor hooks is in force on this thread."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
 def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:

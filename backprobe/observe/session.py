@@ -176,8 +176,6 @@ class Session:
         self.keeper = Keeper()
         self.calls = 0
         self.compiled = 0
-        self.unobserved = 0
-        self.max_nodes = 0
         self.watching = 0.0
         self._plans = Plans()
         self._hooks = Hooks()
@@ -515,11 +513,11 @@ class Session:
         self._pushed = running.pushed
         while private.mode_depth() > running.depth:
             self.eye.__exit__(None, None, None)
+        watch.stop()  # before anything that can fail: no hook of ours stays on the graph
         self._inside.pop()
         self.modules.in_backward = bool(self._inside)
         if self.eye.careful:
             self.hooked.bypassed()
-        watch.stop()
         raised = None
         if running.error is not None:
             node, certain = running_node(live.plan, running.seqs, watch.order, live.needed)
@@ -627,7 +625,6 @@ class Session:
 
     def _note_call(self, roots: Sequence[Any], nested: bool) -> None:
         """Where nodes are not recorded: the call and its loss."""
-        self.unobserved += 1
         if not nested:
             self.steps.backwards.append(self.calls)
             for root in roots:
@@ -736,7 +733,6 @@ class Session:
         if recorded.step < 3 or not recorded.index % 64:
             self.leaves.refresh()
         self._hooked += len(recorded.signature.order)
-        self.max_nodes = max(self.max_nodes, len(live.seqs))
 
     def _slots_of(self, recorded: Recorded) -> list[tuple[Leaf, int | None]]:
         """Each leaf that got a gradient, with the slot of its norm. Worked out once for a signature, by
