@@ -367,12 +367,52 @@ class HookSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class StaleRead:
+    """A hook read ``.grad`` of a leaf at ``stale``, before the backward that called it had written it.
+
+    :ivar on: ``tensor`` (a hook on the leaf itself) or ``module`` (a backward hook of a module).
+    :ivar empty: it was ``None``; otherwise it was of an earlier backward.
+    """
+
+    parameter: str
+    on: str
+    stale: Site
+    hook: Site | None
+    empty: bool
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Recomputed:
     """Modules whose buffers changed again while a checkpoint, called at ``region``, was recomputed."""
 
     modules: tuple[str, ...]
     buffers: tuple[str, ...]
     region: Site | None
+
+
+@dataclass(frozen=True, slots=True)
+class RegionDiffers:
+    """What a checkpointed region, called at ``region``, did differently when it ran again.
+
+    :ivar how: ``extra`` or ``missing`` (an op), ``other`` (another op), ``shape``, ``dtype``, ``grad``, ``values``, or
+        ``unknown``: torch says so, and we saw the same ops.
+    :ivar cause: line of the first op that differs; ``forward`` and ``again`` are what it gave in the two runs.
+    :ivar raised: the error that it led to.
+    :ivar backwards: numbers of the backward calls in which it was seen.
+    """
+
+    how: str
+    region: Site | None
+    cause: Site | None
+    failed: Site | None
+    module: str | None
+    op: str
+    forward: str
+    again: str
+    raised: str
+    step: int
+    backwards: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,6 +515,8 @@ class Facts:
     silent: tuple[SilentWrite, ...] = ()
     #: Backward calls that left gradients with a graph: where, and of which parameters.
     cycles: tuple[tuple[Site | None, tuple[str, ...]], ...] = ()
+    regions: tuple[RegionDiffers, ...] = ()
+    stale: tuple[StaleRead, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

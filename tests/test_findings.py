@@ -49,8 +49,125 @@ def line_of(text, part):
     return next(n for n, line in enumerate(text.splitlines(), 1) if part in line)
 
 
+CHECKPOINTED = """
+from torch.utils.checkpoint import checkpoint
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.drop, self.calls = nn.Linear(4, 4), nn.Dropout(0.5), 0
+    def forward(self, x):
+        self.calls += 1
+        h = self.linear(x)
+        if {when}:
+            h = {op}  # HERE
+        return h.sin().relu()
+block = Block()
+model = nn.Sequential(nn.Linear(4, 4), block)
+for _ in range(2):
+    h = model[0](torch.randn(6, 4))
+    out = checkpoint(block, h, use_reentrant={reentrant}{more})
+    {after}
+    {end}
+"""
+
+
+def checkpointed(when="True", op="h", reentrant=False, more="", after="", end="out.sum().backward()"):
+    """A script with a checkpointed block that does `op` in the calls in which `when` holds."""
+    return CHECKPOINTED.format(when=when, op=op, reentrant=reentrant, more=more, after=after, end=end)
+
+
+RAISES = "raises(out.sum().backward)"
 #: name -> (script, kind, part of the main line or None, module)
 BROKEN = {
+    "an op more in the recomputation": (
+        checkpointed("self.calls % 2 == 0", "torch.tanh(h)", end=RAISES),
+        "checkpoint-mismatch",
+        "HERE",
+        "1",
+    ),
+    "an op less in the recomputation": (
+        checkpointed("self.calls % 2", "torch.tanh(h)", end=RAISES),
+        "checkpoint-mismatch",
+        "HERE",
+        "1",
+    ),
+    "an op more in a reentrant recomputation": (
+        checkpointed("self.calls % 2 == 0", "h.exp()", reentrant=True),
+        "checkpoint-mismatch",
+        "HERE",
+        "1",
+    ),
+    "another shape in the recomputation": (
+        checkpointed(op="h[: 3 + self.calls]", end=RAISES),
+        "checkpoint-mismatch",
+        "HERE",
+        "1",
+    ),
+    "another dtype in the recomputation": (
+        checkpointed(op="h.to(torch.float64 if self.calls % 2 else torch.float32)", end=RAISES),
+        "checkpoint-mismatch",
+        "HERE",
+        "1",
+    ),
+    "dropout whose random state is not kept": (
+        checkpointed(op="self.drop(h)", more=", preserve_rng_state=False"),
+        "checkpoint-mismatch",
+        "HERE",
+        "1.drop",
+    ),
+    "a count in the values of a recomputation": (
+        checkpointed(op="h * self.calls", reentrant=True),
+        "checkpoint-mismatch",
+        "HERE",
+        "1",
+    ),
+    "frozen between forward and recomputation": (
+        checkpointed(after="model.requires_grad_(False)", end=RAISES + "; model.requires_grad_(True)"),
+        "checkpoint-mismatch",
+        "out = checkpoint(",
+        None,
+    ),
+    "a hook on a parameter that reads its gradient": (
+        """
+        net = nn.Linear(3, 2)
+        norms = []
+        net.weight.register_hook(lambda g: norms.append(net.weight.grad))  # HERE
+        for _ in range(3):
+            net(torch.randn(4, 3)).sum().backward()
+        """,
+        "hook-order",
+        "HERE",
+        "",
+    ),
+    "a hook that fails on a gradient that is not there": (
+        """
+        net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+        def clip(g, p=net[1].bias):
+            return g / p.grad.norm()  # HERE
+        net[1].bias.register_hook(clip)
+        try:
+            net(torch.randn(4, 3)).sum().backward()
+        except AttributeError:
+            pass
+        """,
+        "hook-order",
+        "HERE",
+        "1",
+    ),
+    "a backward pre-hook that reads the gradient of the step before": (
+        """
+        net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+        seen = []
+        def look(module, grad_output):
+            seen.append(module.weight.grad)  # HERE
+        net[1].register_full_backward_pre_hook(look)
+        for _ in range(3):
+            net(torch.randn(4, 3)).sum().backward()
+        """,
+        "hook-order",
+        "HERE",
+        "1",
+    ),
     "log of zero": (
         """
         net = nn.Linear(4, 3)

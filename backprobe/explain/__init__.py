@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from ..records import Finding
 from .asked import divergences, wrong_functions
 from .backward_error import backward_errors
-from .checkpoints import checkpoint_side_effects
+from .checkpoints import checkpoint_mismatches, checkpoint_side_effects
 from .ddp import ready_twice
 from .growth import growth
-from .hooks import hooks
+from .hooks import hook_order, hooks
 from .inplace import inplace
 from .no_gradient import grad_mode_disabled, nonleaf_grads
 from .none_grad import none_grads
@@ -38,6 +38,7 @@ _ORDER = (
     "wrong-backward",
     "wrong-double-backward",
     "first-divergence",
+    "checkpoint-mismatch",
     "backward-error",
     "grad-mode-disabled",
     "unregistered-parameter",
@@ -51,6 +52,7 @@ _ORDER = (
     "saved-memory",
     "hook-never-fires",
     "legacy-hook-partial",
+    "hook-order",
     "checkpoint-side-effect",
     "vanishing-gradient",
 )
@@ -59,8 +61,12 @@ _ORDER = (
 def explain(trace: Trace) -> list[Finding]:
     """Every finding of a run, the most important first, one for each cause."""
     found: list[Finding] = nonfinites(trace)
+    differing = {index for seen in trace.facts.regions for index in seen.backwards}
+    stale = {seen.stale for seen in trace.facts.stale}
     for call in trace.backwards:
-        found += [*inplace(call), *second_backward(call), *wrong_shape(call)] or backward_errors(call)
+        known = [*inplace(call), *second_backward(call), *wrong_shape(call)]
+        early = call.raised is not None and call.raised.backward in stale
+        found += known or (backward_errors(call) if call.index not in differing and not early else [])
     found += ready_twice(trace)
     bad = any(f.severity == "error" for f in found)
     zero = zero_grads(trace) if not bad else []
@@ -73,7 +79,9 @@ def explain(trace: Trace) -> list[Finding]:
     found += cycles(trace)
     found += saved_memory(trace)
     found += hooks(trace)
+    found += hook_order(trace)
     found += retained(trace)
+    found += checkpoint_mismatches(trace)
     found += checkpoint_side_effects(trace)
     found += unregistered(trace)
     found += not_in_optimizer(trace)

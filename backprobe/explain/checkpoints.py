@@ -1,17 +1,78 @@
-"""Checkpointed regions whose recomputation changes state a second time."""
+"""Checkpointed regions: what the recomputation did differently, and the state that it changed a second time."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..records import Finding, FindingSite
+from ..records import Finding, FindingSite, RegionDiffers
 from .words import few
 
 if TYPE_CHECKING:
     from ..traced import Trace
 
 
+_SAME = "What a checkpointed function does must depend on its arguments, its parameters and torch's random state only"
+_ADVICE = {
+    "extra": f"{_SAME}: here it took another way. Decide outside the region, and pass the decision in as an argument.",
+    "shape": f"{_SAME}: here something else chose the size. Choose it outside the region, and pass it in as an "
+    "argument.",
+    "dtype": "Autocast, the default dtype or a cast was not the same in the backward. Enter autocast inside the "
+    "function that is checkpointed, or around forward and backward alike.",
+    "grad": "Something was frozen or unfrozen between the forward and the backward. Change requires_grad after the "
+    "backward.",
+    "values": f"{_SAME}. The gradients belong to the second run's values, not to those of the loss. Random numbers "
+    "come out the same only from torch's generator and with preserve_rng_state=True (the default); state that changes "
+    "between the two runs must stay outside the region.",
+    "unknown": "The same operations ran, and autograd kept other tensors for them: look at what changed between "
+    "forward and backward (autocast and its cache of casts, requires_grad, train and eval mode), and at calls that "
+    "torch does not see from Python.",
+}
+
+
+def checkpoint_mismatches(trace: Trace) -> list[Finding]:
+    found = []
+    for seen in trace.facts.regions:
+        sites = [("cause", seen.cause), ("region", seen.region), ("failed", seen.failed)]
+        found.append(
+            Finding(
+                kind="checkpoint-mismatch",
+                severity="error" if seen.raised else "warning",
+                title=_title(seen),
+                confidence="certain" if seen.raised and seen.cause else "likely",
+                module=seen.module,
+                tensor=f"output of {seen.op}" if seen.op else None,
+                step=seen.step,
+                sites=tuple(FindingSite(role, site) for role, site in sites if site is not None),
+                evidence={
+                    "difference": seen.how,
+                    "forward": seen.forward,
+                    "recomputation": seen.again,
+                    **({"error": seen.raised.partition("Tip:")[0].strip()[:2000]} if seen.raised else {}),
+                },
+                advice=_ADVICE.get(seen.how, _ADVICE["extra"]),
+            )
+        )
+    return found
+
+
+def _title(seen: RegionDiffers) -> str:
+    if seen.how == "extra":
+        return f"{seen.op} ran in the recomputation of a checkpoint, and had not run in the forward"
+    if seen.how == "missing":
+        return f"{seen.op} ran in the forward of a checkpointed region, and not when it was recomputed"
+    if seen.how == "other":
+        return f"the recomputation of a checkpoint ran {seen.again} where the forward had run {seen.forward}"
+    if seen.how == "unknown":
+        return "the recomputation of a checkpoint kept other tensors than the forward, with the same operations"
+    what = {"shape": "a tensor of shape", "dtype": "a tensor of dtype", "grad": "a tensor that", "values": "values of"}
+    return (
+        f"{seen.op} gave {what[seen.how]} {seen.again} in the recomputation of a checkpoint, and {seen.forward} in the "
+        "forward"
+    )
+
+
 def checkpoint_side_effects(trace: Trace) -> list[Finding]:
+    differing = {seen.region for seen in trace.facts.regions}
     return [
         Finding(
             kind="checkpoint-side-effect",
@@ -28,4 +89,5 @@ def checkpoint_side_effects(trace: Trace) -> list[Finding]:
             "runs only.",
         )
         for seen in trace.facts.recomputed
+        if seen.region is None or seen.region not in differing
     ]

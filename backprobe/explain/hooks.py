@@ -15,6 +15,36 @@ def hooks(trace: Trace) -> list[Finding]:
     return [_finding(seen) for seen in trace.facts.hooks]
 
 
+def hook_order(trace: Trace) -> list[Finding]:
+    found = []
+    for seen in trace.facts.stale:
+        what = "None" if seen.empty else "the gradient of an earlier backward"
+        when = "before the gradient is accumulated" if seen.on == "tensor" else "before that gradient is there"
+        sites = [FindingSite("stale", seen.stale)]
+        if seen.hook is not None:
+            sites.append(FindingSite("hook", seen.hook))
+        found.append(
+            Finding(
+                kind="hook-order",
+                severity="warning",
+                title=f"a hook reads {seen.parameter or 'a leaf'}.grad {when}: it sees {what}",
+                confidence="certain",
+                module=seen.parameter.rpartition(".")[0],
+                tensor=seen.parameter,
+                parameters=(seen.parameter,) if seen.parameter else (),
+                step=seen.step,
+                sites=tuple(sites),
+                evidence={"hook_on": seen.on, "grad_was": "None" if seen.empty else "of an earlier backward"},
+                advice="Use the gradient that the hook is given, or register_post_accumulate_grad_hook on the "
+                "parameter, which runs when .grad has been written."
+                if seen.on == "tensor"
+                else "Read .grad after backward() returns, or put register_post_accumulate_grad_hook on the parameter: "
+                "it runs when .grad has been written.",
+            )
+        )
+    return found
+
+
 def _finding(seen: HookSeen) -> Finding:
     names = few([name or "the model itself" for name in seen.modules])
     if seen.reason == "inplace":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import CodeType
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from .frames import Frames
 from .modules import ModuleWatch, Where
 
 #: Methods that register a hook on gradients of a module.
-_REGISTER = ("register_full_backward_hook", "register_full_backward_pre_hook", "register_backward_hook")
+MODULE_HOOKS = ("register_full_backward_hook", "register_full_backward_pre_hook", "register_backward_hook")
 
 
 class Hooked:
@@ -75,7 +76,7 @@ class Hooked:
         hook = next(iter(module._backward_hooks.values()), None) or next(
             iter(module._backward_pre_hooks.values()), None
         )
-        key = (self._registered(hook), reason)
+        key = (registered_at(self._frames, hook, MODULE_HOOKS), reason)
         name = self._modules.name_of(where) or ""
         known = self._found.get(key)
         if known is not None:
@@ -86,22 +87,26 @@ class Hooked:
         elif len(self._found) < 100:
             self._found[key] = HookSeen(reason, (name,), (detail,), key[0], bypass)
 
-    def _registered(self, hook: Any) -> Site | None:
-        """The user's line that registered `hook`: the one whose argument it is, or the only one."""
-        code = getattr(hook, "__code__", None) or getattr(getattr(hook, "__func__", None), "__code__", None)
-        name = getattr(hook, "__name__", "")
-        candidates = [
-            (site, first, last, argument)
-            for method in _REGISTER
-            for site, first, last, argument in calls_of_method(self._frames, method)
-        ]
-        for site, first, last, _ in candidates:
-            if code is not None and code.co_filename == site.file and first <= code.co_firstlineno <= last:
-                return site
-        for site, _, _, argument in candidates:
-            if name and argument == name:
-                return site
-        return candidates[0][0] if candidates else None
-
     def records(self) -> tuple[HookSeen, ...]:
         return tuple(self._found.values())
+
+
+def registered_at(frames: Frames, hook: Any, methods: tuple[str, ...]) -> Site | None:
+    """The user's line that registered `hook`, a function or its code: the one whose argument it is, or the only one."""
+    code = getattr(hook, "__code__", None) or getattr(getattr(hook, "__func__", None), "__code__", None)
+    if isinstance(hook, CodeType):
+        code, name = hook, hook.co_name
+    else:
+        name = getattr(hook, "__name__", "")
+    candidates = [
+        (site, first, last, argument)
+        for method in methods
+        for site, first, last, argument in calls_of_method(frames, method)
+    ]
+    for site, first, last, _ in candidates:
+        if code is not None and code.co_filename == site.file and first <= code.co_firstlineno <= last:
+            return site
+    for site, _, _, argument in candidates:
+        if name and argument == name:
+            return site
+    return candidates[0][0] if candidates else None

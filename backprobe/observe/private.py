@@ -51,6 +51,25 @@ def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
     return found
 
 
+_top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+
+
+def checkpoint_mark() -> tuple[Any, Any] | None:
+    """The region of a checkpoint that is not reentrant, where one is running on this thread: its frame object, and what
+    tells this recomputation from others (``None`` in the forward)."""
+    pair = _top_hooks(True) if _top_hooks is not None else None
+    if pair is None:
+        return None
+    pack = getattr(pair[0], "__wrapped__", pair[0])
+    code = getattr(pack, "__code__", None)
+    if code is None or not code.co_filename.endswith("checkpoint.py") or not pack.__closure__:
+        return None
+    held = dict(zip(code.co_freevars, pack.__closure__, strict=True))
+    if "target_frame_ref" in held:
+        return held["target_frame_ref"].cell_contents(), pack
+    return (held["frame"].cell_contents, None) if "frame" in held else None
+
+
 def hands_off(tensor: torch.Tensor) -> bool:
     """Whether reading `tensor`'s values here would disturb or mislead: inside a ``torch.func`` transform, under a
     dispatch mode of the user's, in a CUDA graph capture, or on the meta device."""

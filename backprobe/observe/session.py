@@ -50,7 +50,9 @@ from .measure import dtype_name
 from .modules import ModuleWatch
 from .raw import LiveLayout, Recorded
 from .recompute import Recompute
+from .regions import Regions
 from .retained import Retention
+from .stale import StaleReads
 from .steps import StepWatch
 from .strays import Strays
 from .writes import mutation, names_of_storage, variable_of
@@ -151,9 +153,11 @@ class Session:
         special[torch.Tensor.grad.__get__] = self._read_grad  # type: ignore[attr-defined]
         special[torch.Tensor.is_leaf.__get__] = self._read_is_leaf  # type: ignore[attr-defined]
         special[private.set_grad_enabled] = self._set_grad_mode
-        self.eye = Eye(self.frames, self.modules, special)
+        self.regions = Regions(self.modules, self.frames)
+        self.eye = Eye(self.frames, self.modules, self.regions, special)
         special[torch.Tensor.data.__get__] = self.eye.read_data  # type: ignore[attr-defined]
         self.leaves = Leaves(self.modules, self.frames)
+        self.stale = StaleReads(self.frames)
         self.hooked = self.modules.hooked = Hooked(self.modules, self.frames)
         self.recompute = self.modules.recompute = Recompute(self.modules, self.frames)
         self.functions = Functions(self.modules, self.frames) if "functions" in self.settings.ask else None
@@ -171,7 +175,7 @@ class Session:
         self.modules.on_stray = self.strays.module
         self.leaves.on_stray = self.strays.leaf
         self.modules.on_root = self.leaves.scan
-        self.steps: StepWatch = StepWatch(lambda p: self.leaves.name(self.leaves.get(p)), self._step_over)
+        self.steps: StepWatch = StepWatch(self._name_of, self._step_over)
         self.modules.on_outermost = self._forward_begins
         self.keeper = Keeper()
         self.calls = 0
@@ -246,6 +250,9 @@ class Session:
             self._checked = self.functions.check(self._second_order)
         self.steps.stop()
         self.keeper.release(everything=True)
+
+    def _name_of(self, leaf: Any) -> str:
+        return self.leaves.name(self.leaves.get(leaf))
 
     # Steps
 
@@ -322,7 +329,9 @@ class Session:
     def _read_grad(self, func: Any, args: Any, kwargs: Any) -> Any:
         """``.grad`` of a tensor that is not a leaf is ``None`` for ever: note who reads it."""
         value = func(*args, **kwargs)
-        if value is None and self._attached:
+        if self._inside and self._attached and args[0].grad_fn is None:
+            self.stale.read(args[0], value, sys._getframe(2), self._name_of, self.steps.index)
+        elif value is None and self._attached:
             tensor = args[0]
             frame = sys._getframe(2)
             if tensor.grad_fn is not None and not tensor.retains_grad and self.frames.is_user(frame.f_code):
@@ -348,15 +357,16 @@ class Session:
         """Note where gradient mode was turned off last, and how deep we are in such places."""
         if self._attached and threading.get_ident() == self.eye.thread:
             on = bool(args[0] if args else kwargs.get("mode", kwargs.get("enabled", True)))
-            if not on and torch.is_grad_enabled():
-                self._grad_turned_off(sys._getframe(2))
+            frame: Any = sys._getframe(2)
+            while frame is not None and frame.f_code.co_filename == _GRAD_MODE:
+                frame = frame.f_back
+            if frame is not None:
+                self.regions.gradient_mode(frame, on)
+                if not on and torch.is_grad_enabled():
+                    self._grad_turned_off(frame)
         return func(*args, **kwargs)
 
     def _grad_turned_off(self, frame: Any) -> None:
-        while frame is not None and frame.f_code.co_filename == _GRAD_MODE:
-            frame = frame.f_back
-        if frame is None:
-            return
         self.eye.library_off = not self.frames.is_user(frame.f_code)
         if frame.f_code.co_name == "decorate_context":  # @torch.no_grad(): the function's first line is the decorator's
             code = getattr(variables(frame).get("func"), "__code__", None)
@@ -443,6 +453,7 @@ class Session:
             bool(arguments.get("create_graph")),
             self._push if here else None,
             self._pop if here else None,
+            self.regions.within(seqs) if here and self.regions.known else (),
         )
         watch.on_error = self.broke
         self._read_saved(nodes, seqs, live)
@@ -454,6 +465,9 @@ class Session:
         if arguments.get("create_graph") and kind != "autograd.grad" and len(self._created) < 100:
             self._created.setdefault(running.spot, list(live.named.values()))
         self.calls += 1
+        if self.eye.careful and not nested:
+            with private.unseen():
+                self.stale.begin([v for _, v in leaves], self._name_of, self.steps.index)
         self._inside.append(running.index)
         self.modules.in_backward = True
         watch.start()
@@ -515,7 +529,10 @@ class Session:
             self.eye.__exit__(None, None, None)
         watch.stop()  # before anything that can fail: no hook of ours stays on the graph
         self._inside.pop()
+        if not self._inside:
+            self.stale.end()
         self.modules.in_backward = bool(self._inside)
+        self.regions.compare(running.error, running.step, running.index, running.spot)
         if self.eye.careful:
             self.hooked.bypassed()
         raised = None
@@ -783,6 +800,8 @@ class Session:
             self._saved,
             tuple(self._silent),
             self._cycles_now(),
+            self.regions.records(),
+            self.stale.records(),
         )
 
     def parameters(self) -> tuple[Parameter, ...]:
