@@ -209,6 +209,8 @@ class Mutation:
     op: str
     site: Site | None
     module: str | None
+    #: The line of the checkpoint that kept it as an input, where one did.
+    region: Site | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +341,8 @@ class OptimizerSeen:
 @dataclass(frozen=True, slots=True)
 class NoGradient:
     """A place where a gradient could not be had: ``kind`` is ``grad-mode`` (a backward call met a root without a graph
-    that was built while gradient mode was off, turned off at ``site``) or ``nonleaf`` (``.grad`` was read from a tensor
+    that was built while gradient mode was off, turned off at ``site``), ``inference`` (an op met a tensor that was
+    made in inference mode) or ``nonleaf`` (``.grad`` was read from a tensor
     that is not a leaf)."""
 
     kind: str
@@ -348,6 +351,8 @@ class NoGradient:
     module: str | None
     tensor: str
     count: int = 1
+    #: Where the tensor that is not a leaf was made.
+    made: Site | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,10 +400,12 @@ class Recomputed:
 class RegionDiffers:
     """What a checkpointed region, called at ``region``, did differently when it ran again.
 
-    :ivar how: ``extra`` or ``missing`` (an op), ``other`` (another op), ``shape``, ``dtype``, ``grad``, ``values``, or
-        ``unknown``: torch says so, and we saw the same ops.
+    :ivar how: ``extra`` or ``missing`` (an op), ``other`` (another op), ``arguments`` (numbers and flags), ``frozen``
+        or ``written`` (a parameter), ``shape``, ``dtype``, ``grad``, ``values``, or ``unknown``: torch says so, and we
+        saw the same ops.
     :ivar cause: line of the first op that differs; ``forward`` and ``again`` are what it gave in the two runs.
     :ivar raised: the error that it led to.
+    :ivar changed: the line that changed what the op depends on, between the two runs.
     :ivar backwards: numbers of the backward calls in which it was seen.
     """
 
@@ -413,6 +420,7 @@ class RegionDiffers:
     raised: str
     step: int
     backwards: tuple[int, ...]
+    changed: Site | None = None
 
 
 @dataclass(frozen=True, slots=True)

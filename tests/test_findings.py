@@ -124,7 +124,99 @@ BROKEN = {
     "frozen between forward and recomputation": (
         checkpointed(after="model.requires_grad_(False)", end=RAISES + "; model.requires_grad_(True)"),
         "checkpoint-mismatch",
-        "out = checkpoint(",
+        "h = self.linear(x)",
+        "1.linear",
+    ),
+    "weights stepped between forward and recomputation": (
+        checkpointed(after="with torch.no_grad(): block.linear.weight.mul_(2)  # CHANGED"),
+        "checkpoint-mismatch",
+        "CHANGED",
+        "1.linear",
+    ),
+    "evaluation mode between forward and recomputation": (
+        checkpointed(op="self.drop(h)", after="model.eval()", end=RAISES + "; model.train()"),
+        "checkpoint-mismatch",
+        "HERE",
+        "1.drop",
+    ),
+    "an input of a checkpoint changed in place": (
+        checkpointed(after="h += 1  # CHANGED", end=RAISES),
+        "inplace",
+        "CHANGED",
+        None,
+    ),
+    "a reentrant checkpoint whose input needs no gradient": (
+        """
+        from torch.utils.checkpoint import checkpoint
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+            def forward(self, x):
+                return self.last(checkpoint(self.first, x, use_reentrant=True))  # HERE
+        net = Net()
+        for _ in range(3):
+            net(torch.randn(5, 4)).sum().backward()
+        """,
+        "none-grad",
+        "HERE",
+        "",
+    ),
+    "features from inference mode": (
+        """
+        body, head = nn.Linear(4, 4), nn.Linear(4, 2)
+        with torch.inference_mode():  # HERE
+            features = body(torch.randn(5, 4))
+        assert raises(lambda: head(features))
+        """,
+        "grad-mode-disabled",
+        "HERE",
+        "head",
+    ),
+    "a picture normalised in place through numpy": (
+        """
+        def look(t):
+            picture = t.detach().numpy()
+            picture -= picture.min()  # HERE
+            return picture.copy()
+        net = nn.Linear(4, 3)
+        out = torch.tanh(net(torch.randn(5, 4)))
+        look(out)
+        out.square().sum().backward()
+        """,
+        "silent-mutation",
+        "HERE",
+        "",
+    ),
+    "a buffer of a loader that is filled again": (
+        """
+        import numpy as np
+        buffer = np.zeros((5, 4), dtype=np.float32)
+        def load(k):
+            buffer[:] = k + np.arange(20).reshape(5, 4)  # HERE
+            return torch.from_numpy(buffer)
+        net = nn.Linear(4, 3)
+        losses = [net(load(k)).square().mean() for k in range(2)]
+        sum(losses).backward()
+        """,
+        "silent-mutation",
+        "HERE",
+        "",
+    ),
+    "an optimizer that steps in hooks on parameters": (
+        """
+        net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+        def step(p):
+            if p.grad is not None:  # HERE
+                p.data.sub_(0.01 * p.grad)
+                p.grad = None
+        for p in net.parameters():
+            p.register_hook(lambda g, p=p: step(p))
+        for _ in range(3):
+            net(torch.randn(4, 3)).square().mean().backward()
+        """,
+        "hook-order",
+        "HERE",
         None,
     ),
     "a hook on a parameter that reads its gradient": (
@@ -466,9 +558,9 @@ BROKEN = {
     "gradient of a tensor that is no leaf": (
         """
         w = torch.randn(3, requires_grad=True)
-        w = w * 2
+        w = w * 2  # HERE
         w.sum().backward()
-        print(w.grad)  # HERE
+        print(w.grad)
         """,
         *("nonleaf-grad", "HERE", ""),
     ),

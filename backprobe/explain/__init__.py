@@ -85,7 +85,10 @@ def explain(trace: Trace) -> list[Finding]:
     found += checkpoint_side_effects(trace)
     found += unregistered(trace)
     found += not_in_optimizer(trace)
-    found += none_grads(trace)
+    # A run that failed early has not had the time to reach every parameter.
+    failed = any(call.raised is not None and call.raised.node is not None for call in trace.backwards)
+    if not failed or sum(call.raised is None for call in trace.backwards) >= 3:
+        found += none_grads(trace)
     if not bad:
         found += growth(trace)
     unique: dict[tuple[object, ...], Finding] = {}

@@ -20,6 +20,12 @@ _ADVICE = {
     "function that is checkpointed, or around forward and backward alike.",
     "grad": "Something was frozen or unfrozen between the forward and the backward. Change requires_grad after the "
     "backward.",
+    "arguments": f"{_SAME}: this number or flag must be the same in both. Choose it outside the region and pass it in, "
+    "and call train() or eval() after the backward, not before it.",
+    "written": "Call the optimizer's step (and whatever else writes to parameters) after the backward, or compute the "
+    "region again after it. Without the checkpoint autograd would have raised an error about a modification in place.",
+    "frozen": "Something was frozen or unfrozen between the forward and the backward. Change requires_grad after the "
+    "backward.",
     "values": f"{_SAME}. The gradients belong to the second run's values, not to those of the loss. Random numbers "
     "come out the same only from torch's generator and with preserve_rng_state=True (the default); state that changes "
     "between the two runs must stay outside the region.",
@@ -32,7 +38,14 @@ _ADVICE = {
 def checkpoint_mismatches(trace: Trace) -> list[Finding]:
     found = []
     for seen in trace.facts.regions:
+        if seen.how in ("values", "arguments") and not seen.raised and _changes_itself(seen, trace):
+            continue
         sites = [("cause", seen.cause), ("region", seen.region), ("failed", seen.failed)]
+        if seen.changed is not None:
+            # The optimizer's step (or what else wrote) is the cause; where train or eval was called is a guess.
+            sites.insert(
+                0 if seen.how == "written" else 1, ("cause" if seen.how == "written" else "changed", seen.changed)
+            )
         found.append(
             Finding(
                 kind="checkpoint-mismatch",
@@ -55,6 +68,15 @@ def checkpoint_mismatches(trace: Trace) -> list[Finding]:
     return found
 
 
+def _changes_itself(seen: RegionDiffers, trace: Trace) -> bool:
+    """Whether the values differ because the region changes its own state: that is the finding then."""
+    module = seen.module or ""
+    return any(
+        r.region == seen.region and any(module == m or module.startswith(f"{m}.") for m in r.modules)
+        for r in trace.facts.recomputed
+    )
+
+
 def _title(seen: RegionDiffers) -> str:
     if seen.how == "extra":
         return f"{seen.op} ran in the recomputation of a checkpoint, and had not run in the forward"
@@ -64,6 +86,21 @@ def _title(seen: RegionDiffers) -> str:
         return f"the recomputation of a checkpoint ran {seen.again} where the forward had run {seen.forward}"
     if seen.how == "unknown":
         return "the recomputation of a checkpoint kept other tensors than the forward, with the same operations"
+    if seen.how == "arguments":
+        return (
+            f"{seen.op} was called with {seen.again} in the recomputation of a checkpoint, and with {seen.forward} in "
+            "the forward"
+        )
+    if seen.how == "written":
+        return (
+            f"a parameter that {seen.op} uses was changed between the forward of a checkpointed region and its "
+            "recomputation: the gradients are those of other weights"
+        )
+    if seen.how == "frozen":
+        return (
+            f"a parameter that {seen.op} uses {seen.again} in the recomputation of a checkpoint, and "
+            f"{seen.forward.replace('requires', 'required')} in the forward"
+        )
     what = {"shape": "a tensor of shape", "dtype": "a tensor of dtype", "grad": "a tensor that", "values": "values of"}
     return (
         f"{seen.op} gave {what[seen.how]} {seen.again} in the recomputation of a checkpoint, and {seen.forward} in the "
@@ -72,7 +109,7 @@ def _title(seen: RegionDiffers) -> str:
 
 
 def checkpoint_side_effects(trace: Trace) -> list[Finding]:
-    differing = {seen.region for seen in trace.facts.regions}
+    differing = {seen.region for seen in trace.facts.regions if seen.raised or not _changes_itself(seen, trace)}
     return [
         Finding(
             kind="checkpoint-side-effect",

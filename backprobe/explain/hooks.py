@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..records import Finding, FindingSite, HookSeen
+from ..records import Finding, FindingSite, HookSeen, StaleRead
 from .words import few
 
 if TYPE_CHECKING:
@@ -17,10 +17,13 @@ def hooks(trace: Trace) -> list[Finding]:
 
 def hook_order(trace: Trace) -> list[Finding]:
     found = []
-    for seen in trace.facts.stale:
+    together: dict[object, list[StaleRead]] = {}
+    for seen in trace.facts.stale:  # one hook may read it on several lines
+        together.setdefault(seen.hook or seen.stale, []).append(seen)
+    for seen, *more in together.values():
         what = "None" if seen.empty else "the gradient of an earlier backward"
         when = "before the gradient is accumulated" if seen.on == "tensor" else "before that gradient is there"
-        sites = [FindingSite("stale", seen.stale)]
+        sites = [FindingSite("stale", s.stale) for s in (seen, *more)]
         if seen.hook is not None:
             sites.append(FindingSite("hook", seen.hook))
         found.append(

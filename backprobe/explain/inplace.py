@@ -11,10 +11,10 @@ def inplace(call: BackwardCall) -> list[Finding]:
         return []
     run = call.nodes[raised.node]
     what = change.tensor or "a tensor"
-    saver = run.node.op or run.name
+    saver = "the checkpoint" if change.region is not None else run.node.op or run.name
     sites = [
         FindingSite(role, site)
-        for role, site in (("mutated", change.site), ("saved", run.site), ("failed", call.site))
+        for role, site in (("mutated", change.site), ("saved", change.region or run.site), ("failed", call.site))
         if site is not None
     ]
     by = _by(change.op, change.site.text if change.site else "")

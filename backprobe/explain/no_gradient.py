@@ -13,18 +13,24 @@ if TYPE_CHECKING:
 def grad_mode_disabled(trace: Trace) -> list[Finding]:
     found = []
     for seen in trace.facts.no_gradients:
-        if seen.kind != "grad-mode":
+        if seen.kind not in ("grad-mode", "inference"):
             continue
+        inference = seen.kind == "inference"
         pairs = (("cut", seen.site), ("failed", seen.failed))
         found.append(
             Finding(
                 kind="grad-mode-disabled",
                 severity="error",
-                title="gradient mode was off while the loss was computed, so it has no graph",
-                confidence="certain",
+                title="a tensor that was made in inference mode is used where autograd has to save it"
+                if inference
+                else "gradient mode was off while the loss was computed, so it has no graph",
+                confidence="likely" if inference else "certain",
                 module=seen.module,
                 sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
-                advice="Turn it off with `with torch.no_grad():` around the evaluation only; set_grad_enabled(False) "
+                advice="Use torch.no_grad() in place of torch.inference_mode() for what is used in training later, or "
+                "clone() the tensor outside of it."
+                if inference
+                else "Turn it off with `with torch.no_grad():` around the evaluation only; set_grad_enabled(False) "
                 "stays in force until it is set back, also when the function that called it has returned.",
             )
         )
@@ -46,7 +52,8 @@ def nonleaf_grads(trace: Trace) -> list[Finding]:
                 confidence="certain",
                 module=seen.module,
                 tensor=seen.tensor or None,
-                sites=(FindingSite("cut", seen.site),) if seen.site else (),
+                # Both: the line that made it is where the gradient's way to a leaf begins, and the one to change.
+                sites=tuple(FindingSite("cut", s) for s in dict.fromkeys((seen.made, seen.site)) if s is not None),
                 evidence={"times": seen.count},
                 advice=f"Call {name}.retain_grad() before backward, or ask for it: torch.autograd.grad(loss, {name}). "
                 f"If {name} was meant to be a leaf, make it in its last form first (on its device, of its dtype and "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..records import Cut, Finding, FindingSite, Parameter, Site
@@ -24,9 +25,17 @@ def none_grads(trace: Trace) -> list[Finding]:
         return _no_graph(trace)
     used_roots = {p.root for p in trace.parameters if p.reached}
     lost = [p for p in trace.parameters if p.requires_grad and not p.reached and p.trained is not False]
+    found = []
+    for cut in trace.facts.cuts:
+        held = [
+            p for p in lost if cut.op == "checkpoint" and p.name in cut.parameters and _expected(p, used_roots, cut)
+        ]
+        if held:
+            lost = [p for p in lost if p not in held]
+            found.append(_checkpoint(cut, held))
     quiet = [p for p in lost if p.quiet_calls and not p.calls]
     lost = [p for p in lost if p not in quiet]
-    found = _turned_off(quiet, used_roots)
+    found += _turned_off(quiet, used_roots)
     for cut in trace.facts.cuts:
         cutoff = [p for p in lost if p.name in cut.parameters and p.calls]
         if not cutoff or not any(_expected(p, used_roots, cut) for p in cutoff):
@@ -56,7 +65,11 @@ def _no_graph(trace: Trace) -> list[Finding]:
     call = next((c for c in trace.backwards if c.raised and "does not require grad" in c.raised.text), None)
     if call is None or any(seen.kind == "grad-mode" for seen in trace.facts.no_gradients):
         return []
-    cut = next((c for c in trace.facts.cuts if c.parameters), None)
+    cut = next((c for c in trace.facts.cuts if c.parameters and c.op != "checkpoint"), None)
+    checkpoint = next((c for c in trace.facts.cuts if c.op == "checkpoint"), None)
+    if checkpoint is not None:
+        mine = [p for p in trace.parameters if p.name in checkpoint.parameters]
+        return [replace(_checkpoint(checkpoint, mine), severity="error", step=call.step)] if mine else []
     names = cut.parameters if cut is not None else ()
     pairs = (("cut", cut.site if cut is not None else None), ("failed", call.site))
     return [
@@ -147,6 +160,22 @@ def _cut(cut: Cut, ps: Sequence[Parameter]) -> Finding:
         advice="Compute the loss from tensors that keep their graph: a softmax or a straight-through estimator in "
         "place of argmax, no detach, item, numpy or torch.tensor on the way. If the cut is meant, call "
         "requires_grad_(False) on these parameters, so that everybody can see it.",
+    )
+
+
+def _checkpoint(cut: Cut, ps: Sequence[Parameter]) -> Finding:
+    return Finding(
+        kind="none-grad",
+        severity="warning",
+        title="nothing that goes into a reentrant checkpoint requires a gradient, so it gives none to "
+        f"{few(_names(ps))} inside it",
+        confidence="certain",
+        module=cut.module,
+        parameters=_names(ps),
+        sites=(*((FindingSite("cut", cut.site),) if cut.site else ()), *_defined(ps)),
+        evidence={"op": cut.op, "optimizer_holds_them": any(p.trained for p in ps)},
+        advice="Use checkpoint(..., use_reentrant=False). Where it has to be the reentrant one, let an input require a "
+        "gradient: x.requires_grad_() before the call.",
     )
 
 

@@ -63,15 +63,21 @@ def silent_mutations(trace: Trace) -> list[Finding]:
                 kind="silent-mutation",
                 severity="error",
                 title=f"{seen.op} wrote through .data into {seen.tensor}, which {seen.saver} had saved for backward: "
-                "the gradients are wrong, and autograd cannot know",
-                confidence="certain",
+                "the gradients are wrong, and autograd cannot know"
+                if seen.op
+                else f"the memory of {seen.tensor}, which {seen.saver} had saved for backward, was written from "
+                "outside torch (a NumPy array shares it): the gradients are wrong, and autograd cannot know",
+                confidence="certain" if seen.op else "likely",
                 module=seen.module,
                 node=seen.node,
                 tensor=seen.tensor,
                 step=seen.step,
                 sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
                 evidence={"op": seen.op},
-                advice="Do not write through .data between the forward and its backward: under torch.no_grad() the "
+                advice="Copy where memory changes hands: tensor.detach().numpy().copy() before writing, or "
+                "torch.tensor(array) in place of torch.from_numpy(array) where the array is filled again."
+                if not seen.op
+                else "Do not write through .data between the forward and its backward: under torch.no_grad() the "
                 "same write is seen, and raises where it does harm. Or write to a clone.",
             )
         )

@@ -112,6 +112,7 @@ class Watch:
     :param program: what a call over this graph measured before.
     :param brief: where a gradient is bad, do not count its elements.
     :param enter: called before a node that runs Python (a custom function, a reentrant checkpoint), `leave` after it.
+    :param entered: nodes for which `enter` was called by a hook on their tensor: `leave` is called before them.
     :param within: more nodes of that kind: those whose saved tensors a checkpoint recomputes.
     :param create_graph: gradient mode is on in the hooks and has to be turned off while we measure.
     """
@@ -129,6 +130,7 @@ class Watch:
         enter: Any = None,
         leave: Any = None,
         within: Sequence[int] = (),
+        entered: Iterable[int] = (),
     ) -> None:
         self.nodes, self.plan, self.hooks = nodes, plan, hooks
         self.norms = Norms(brief=brief)
@@ -149,7 +151,7 @@ class Watch:
         self._seen_came: set[tuple[int, int]] = set()
         self._careful = careful or create_graph
         self._before_nodes = {*plan.met, *before}
-        self._enter, self._leave, self._within = enter, leave, within
+        self._enter, self._leave, self._within, self._entered = enter, leave, within, entered
         self._dicts: list[Any] = []
         self._ids: list[int] = []
         self._spent_before = 0.0
@@ -182,6 +184,10 @@ class Watch:
             dicts.append(handle.hooks_dict_ref())
             ids.append(handle.id)
         if self._enter is not None:
+            for i in self._entered:
+                handle = nodes[i].register_prehook(self._leave)
+                dicts.append(handle.hooks_dict_ref())
+                ids.append(handle.id)
             custom = [i for i in plan.hooked if isinstance(nodes[i], torch.autograd.function.BackwardCFunction)]
             for i in {*custom, *self._within}:
                 for handle in (nodes[i].register_prehook(self._enter), nodes[i].register_hook(self._leave)):

@@ -143,10 +143,28 @@ def returns_at(function: Any) -> Site | None:
 
 
 _CHANGERS = frozenset({"append", "extend", "add", "appendleft", "insert", "update", "setdefault", "put", "push"})
+#: Methods that write into an array, and functions that write into their first argument.
+_WRITERS = frozenset({"fill", "sort", "partition", "itemset", "setfield", "byteswap"})
+_WRITE_FIRST = frozenset({"copyto", "shuffle", "put", "place", "putmask", "fill_diagonal", "put_along_axis"})
+
+
+def changed_after(site: Site) -> Site | None:
+    """The first line after `site`, in its function, that writes into what the statement there assigns to."""
+    names = {
+        t.id
+        for node, function in _nodes(site.file)
+        if isinstance(node, ast.Assign) and node.lineno <= site.line <= (node.end_lineno or node.lineno)
+        for t in node.targets
+        if isinstance(t, ast.Name)
+    }
+    for line, name, function in _changes(site.file):
+        if name in names and function == site.function and line > site.line:
+            return Site(site.file, line, function, linecache.getline(site.file, line).strip())
+    return None
 
 
 def changes_of(frames: Frames, name: str) -> Site | None:
-    """The first line of the user's code that puts something into what is called `name`, a variable or an attribute."""
+    """The first line of the user's code that writes into what is called `name`, a variable or an attribute."""
     for file in _files(frames):
         for line, changed, function in _changes(file):
             if changed == name:
@@ -160,8 +178,14 @@ def _changes(file: str) -> tuple[tuple[int, str, str], ...]:
     found = []
     for node, function in _nodes(file):
         target: ast.AST | None = None
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGERS:
-            target = node.func.value
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            out = next((k.value for k in node.keywords if k.arg == "out"), None)
+            if node.func.attr in _CHANGERS | _WRITERS:
+                target = node.func.value
+            elif out is not None:
+                target = out
+            elif node.func.attr in _WRITE_FIRST and node.args:
+                target = node.args[0]
         elif isinstance(node, ast.AugAssign):
             target = node.target
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
@@ -174,11 +198,16 @@ def _changes(file: str) -> tuple[tuple[int, str, str], ...]:
     return tuple(sorted(found))
 
 
-def line_with(frames: Frames, text: str, near: str) -> Site | None:
-    """The first line of the user's code that has `text` in it, outside comments and imports; the file `near` first."""
+def use_of(frames: Frames, name: str, near: str) -> Site | None:
+    """The first line of the user's code that uses `name`, a variable or an attribute; the file `near` first."""
     for file in sorted(_files(frames), key=lambda f: (f != near, f)):
-        for at, line in enumerate(linecache.getlines(file), 1):
-            code = line.partition("#")[0]
-            if text in code and "import" not in code:
-                return Site(file, at, "", line.strip())
+        used = [
+            (node.lineno, function)
+            for node, function in _nodes(file)
+            if (isinstance(node, ast.Name) and node.id == name)
+            or (isinstance(node, ast.Attribute) and node.attr == name)
+        ]
+        if used:
+            line, function = min(used)
+            return Site(file, line, function, linecache.getline(file, line).strip())
     return None

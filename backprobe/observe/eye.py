@@ -20,14 +20,15 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from ..graph.plan import VIEW_OPS
-from ..records import BadValues, TensorStat
+from ..records import BadValues, Site, TensorStat
 from . import private
+from .fingerprints import Fingerprints
 from .frames import Frames, Spot, variables
 from .measure import FLOATS, SMALL, Norms, is_float, stat_of
 from .modules import ModuleWatch, Where
 from .regions import Regions
 from .traces import Traces
-from .writes import WriteLog, kind_of, targets
+from .writes import kind_of, targets
 
 _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 _VIEWS = frozenset(getattr(torch.Tensor, name) for name in VIEW_OPS)
@@ -128,7 +129,8 @@ class Eye(TorchFunctionMode):
         self._waiting: list[tuple[int, int, Entry]] = []
         #: How each function writes in place, if it does.
         self._kinds: dict[Any, Any] = {}
-        self.writes = WriteLog()
+        self.writes = regions.writes
+        self.prints = Fingerprints(frames)
         #: Tensors that ``.data`` gave: they have a version counter of their own.
         self._data: dict[int, weakref.ref[Any]] = {}
         #: Gradient mode was turned off by a library last: what it does then may cut a path too.
@@ -169,10 +171,14 @@ class Eye(TorchFunctionMode):
             if writes:
                 self._wrote(kind, func, args, kwargs, after)
             regions = self.regions
-            if (regions.known or self.careful) and regions.saw(func, out, before, after, _frame(1), self.careful):
+            if (regions.known or self.careful) and regions.saw(
+                func, args, kwargs, out, before, after, _frame(1), self.careful
+            ):
                 self.last = after
                 return out
             if self.careful:
+                if after != before:
+                    self.prints.used(args, before, after)
                 if self._traces.active:
                     self._traces.flow(func, args, kwargs, out, self._stack)
                 if after == before:
@@ -234,6 +240,17 @@ class Eye(TorchFunctionMode):
             self._data[id(out)] = weakref.ref(out)
         if self.noting and self.careful:
             try:
+                self._lost(func, out, args)
+            except Exception as error:
+                self.on_error(error)
+        return out
+
+    def read_memory(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """``x.numpy()`` and the like: what they give shares memory with ``x``."""
+        out = func(*args, **kwargs)
+        if self.noting and self.careful:
+            try:
+                self.prints.given(args[0], _next(), self._frames.spot(_frame(2)))
                 self._lost(func, out, args)
             except Exception as error:
                 self.on_error(error)
@@ -391,6 +408,12 @@ class Eye(TorchFunctionMode):
     def arrived(self) -> set[Any]:
         """Keys of the cuts whose values came back into a graph."""
         return self._traces.arrived
+
+    def made_at(self, tensor: Any) -> Site | None:
+        """The user's line of the op that made `tensor`, which has a node."""
+        seq = tensor.grad_fn._sequence_nr()
+        _, entries = self.log.slice(seq, seq)
+        return self._frames.site(spot_of(entries[0])) if entries else None
 
     def _lost(self, func: Any, out: Any, args: Any) -> None:
         """Note an op that took a tensor with a graph and gave something without one."""

@@ -323,6 +323,11 @@ class ModuleWatch:
         seen = self._seen.get(id(module))
         return seen is not None and seen.ref() is module
 
+    def grad_was_on(self) -> bool:
+        """Whether gradient mode was on when the innermost call that is running began, as far as that was noted."""
+        at = self.open[-1] if self.open else None
+        return bool(self.details[at][2]) if at in self.details else True
+
     def all_quiet(self) -> bool:
         """Whether modules were called in this step, and all with gradient mode off."""
         now = [seen for seen in self._seen.values() if seen.step == self.step]

@@ -137,6 +137,8 @@ class Recorded:
     #: What its tensor is called: (root, name) of a parameter or buffer, or a variable.
     named: Any = None
     reuse: Reuse | None = None
+    #: The line of the checkpoint that kept what was changed.
+    region: Site | None = None
 
     def _mutation(self) -> Mutation | None:
         seen = self.mutated
@@ -160,6 +162,7 @@ class Recorded:
             write.op if write else "",
             self.frames.site(write.spot) if write else None,
             self.modules.name_of(write.where) if write else None,
+            self.region,
         )
 
     def packed(self) -> Packed:

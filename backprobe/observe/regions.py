@@ -17,25 +17,32 @@ import torch
 import torch.utils.checkpoint
 from torch.utils.checkpoint import CheckpointFunction
 
-from ..records import RegionDiffers
+from ..records import RegionDiffers, Site
 from . import private
+from .defined import calls_of_method
 from .frames import Frames, Spot, variables
 from .measure import dtype_name, is_float
 from .modules import ModuleWatch, Where
+from .writes import WriteLog
 
 _FORWARD = CheckpointFunction.forward.__code__
 _BACKWARD = CheckpointFunction.backward.__code__
 _FILE = torch.utils.checkpoint.__file__
 _LIMIT = 20_000
+_PLAIN = frozenset({bool, int, float, str})
 
 
 @dataclass(frozen=True)
 class _Op:
-    """One op of a region: the user's place, the function, the module call, and what it gave."""
+    """One op of a region: the user's place, the function, the module call, what went in and what it gave."""
 
     spot: Spot | None
     func: Any
     where: Where | None
+    #: (position or keyword, value) of the numbers, flags and names that it was called with.
+    plain: tuple[tuple[Any, Any], ...]
+    #: (storage, version, whether it requires a gradient) of the parameters among its arguments.
+    parameters: tuple[tuple[int, int, bool], ...]
     #: (shape, dtype, whether it requires a gradient) of each tensor.
     made: tuple[tuple[Any, Any, bool], ...]
     #: Sum and norm of the first tensor, where values are looked at.
@@ -59,6 +66,9 @@ class _Region:
     ops: list[_Op] = field(default_factory=list)
     first: int = 0
     last: int = 0
+    #: Ids of the leaves that a reentrant checkpoint loses, because nothing that goes in requires a gradient.
+    lost: set[int] | None = None
+    where: Where | None = None
     run: Any = None
     again: list[_Op] = field(default_factory=list)
 
@@ -66,8 +76,8 @@ class _Region:
 class Regions:
     """Notes the ops of checkpointed regions and compares the two runs of each."""
 
-    def __init__(self, modules: ModuleWatch, frames: Frames) -> None:
-        self._modules, self._frames = modules, frames
+    def __init__(self, modules: ModuleWatch, frames: Frames, writes: WriteLog) -> None:
+        self._modules, self._frames, self.writes = modules, frames, writes
         self._regions: weakref.WeakKeyDictionary[Any, _Region] = weakref.WeakKeyDictionary()
         #: Those of reentrant checkpoints, by the number of their node.
         self._reentrant: OrderedDict[int, _Region] = OrderedDict()
@@ -75,6 +85,8 @@ class Regions:
         self._open: list[tuple[_Region, bool]] = []
         self._redone: dict[int, _Region] = {}
         self._found: dict[Any, RegionDiffers] = {}
+        #: Line of a reentrant checkpoint whose inputs require no gradient -> module call, ids of leaves inside.
+        self.lost: dict[Any, tuple[Where | None, set[int]]] = {}
         #: Whether there was any.
         self.known = False
 
@@ -82,11 +94,18 @@ class Regions:
         """A reentrant checkpoint runs its function with gradient mode off, and again with it on."""
         code = frame.f_code
         if code is _FORWARD:  # where it is off already: leaving sets it off again
-            seq = variables(frame)["ctx"]._sequence_nr()
+            ctx = variables(frame)["ctx"]
+            seq = ctx._sequence_nr()
             if self._open and self._open[-1][0].first == seq and not self._open[-1][1]:
-                self._open.pop()
+                region, _ = self._open.pop()
+                if region.lost:
+                    known = self.lost.setdefault(region.spot, (region.where, set()))
+                    known[1].update(region.lost)
                 return
             region = _Region(self._frames.spot(frame), True, first=seq)
+            if not ctx.next_functions and self._modules.grad_was_on():
+                stack = self._modules.stack
+                region.lost, region.where = set(), stack[-1] if stack else None
             self._reentrant[seq] = region
             if len(self._reentrant) > 1000:
                 self._reentrant.popitem(last=False)
@@ -102,7 +121,7 @@ class Regions:
             elif self._open and self._open[-1][1]:
                 self._open.pop()
 
-    def saw(self, func: Any, out: Any, before: int, after: int, frame: Any, look: bool) -> bool:
+    def saw(self, func: Any, args: Any, kwargs: Any, out: Any, before: int, after: int, frame: Any, look: bool) -> bool:
         """An op gave `out`. Whether it is of a recomputation whose nodes no backward will run.
 
         :param look: compare values too.
@@ -112,6 +131,8 @@ class Regions:
             if not self._open:
                 return False
             region, again = self._open[-1]
+            if region.lost is not None and len(region.lost) < _LIMIT:
+                region.lost.update(id(a) for a in args if isinstance(a, torch.nn.Parameter) and a.requires_grad)
         else:
             holder, run = mark
             again = run is not None
@@ -134,7 +155,11 @@ class Regions:
                 stack = self._modules.stack
                 made = tuple((t.shape, t.dtype, t.requires_grad) for t in tensors)
                 value = _value(tensors[0]) if look else None
-                ops.append(_Op(self._inside(frame), func, stack[-1] if stack else None, made, value))
+                where = stack[-1] if stack else None
+                given = (*enumerate(args), *(kwargs or {}).items())
+                plain = tuple((k, v) for k, v in given if type(v) in _PLAIN)
+                parameters = tuple(_of_parameter(v) for _, v in given if type(v) is torch.nn.Parameter)
+                ops.append(_Op(self._inside(frame), func, where, plain, parameters, made, value))
         return again and not region.reentrant
 
     def _inside(self, frame: Any) -> Spot | None:
@@ -165,6 +190,14 @@ class Regions:
             return []
         return [i for i, s in enumerate(seqs) if (at := bisect_right(firsts, s)) and s < lasts[at - 1]]
 
+    def inputs_of(self, seq: int) -> tuple[Spot | None, int, list[Any]] | None:
+        """Of the region that made node `seq`: its line, its first node, and the tensors that went in."""
+        for holder, region in self._regions.items():
+            if region.first <= seq < region.last:
+                saved = [getattr(one, "data", None) for one in getattr(holder, "saved_args", ())]
+                return region.spot, region.first, [t for t in saved if isinstance(t, torch.Tensor)]
+        return None
+
     def compare(self, error: BaseException | None, step: int, index: int, failed: Spot | None) -> None:
         """Backward call number `index` is over: what ran again differently?"""
         self._open.clear()
@@ -190,6 +223,12 @@ class Regions:
             return
         how, op, forward, again = found or ("unknown", None, "", "")
         name = getattr(op.func, "__name__", str(op.func)) if op is not None else ""
+        changed = None
+        if how == "written" and op is not None:
+            changed = self._writer(op, again)
+        elif how == "arguments" and {forward.rpartition("=")[2], again.rpartition("=")[2]} == {"True", "False"}:
+            method = "eval" if again.endswith("False") else "train"
+            changed = next((c[0] for c in calls_of_method(self._frames, method)), None)
         where = op.where if op is not None else None
         self._found[region.spot] = RegionDiffers(
             how,
@@ -203,7 +242,16 @@ class Regions:
             raised,
             step,
             (index,),
+            changed,
         )
+
+    def _writer(self, op: _Op, version: str) -> Site | None:
+        """The line that changed a parameter of `op` last."""
+        for storage, now, _ in op.parameters:
+            write = self.writes.first_after(storage, 0, now - 1) if version == f"version {now}" else None
+            if write is not None:
+                return self._frames.site(write.spot)
+        return None
 
     def records(self) -> tuple[RegionDiffers, ...]:
         return tuple(self._found.values())
@@ -224,19 +272,49 @@ def difference(ops: list[Any], again: list[Any], reentrant: bool, raised: bool) 
             if before and not later:
                 return "missing", was, _made(was), ""
             return "other", op, _named(was), _named(op)
+        changed = next((b for a, b in zip(was.parameters, op.parameters, strict=False) if a != b), None)
+        if changed is not None:
+            before_it = was.parameters[op.parameters.index(changed)]
+            if before_it[2] != changed[2]:
+                return "frozen", op, *_flags(before_it[2], changed[2])
+            if before_it[0] == changed[0]:
+                return "written", op, f"version {before_it[1]}", f"version {changed[1]}"
+        if was.plain != op.plain:
+            pairs = zip(was.plain, op.plain, strict=False)
+            one = next(((a, b) for a, b in pairs if a != b and not (a[1] != a[1] and b[1] != b[1])), None)
+            if one is not None:
+                return "arguments", op, *(_argument(a) for a in one)
         for (shape, dtype, grad), (shape_now, dtype_now, grad_now) in zip(was.made, op.made, strict=False):
             if shape != shape_now:
                 return "shape", op, str(tuple(shape)), str(tuple(shape_now))
             if dtype is not dtype_now:
                 return "dtype", op, dtype_name(dtype), dtype_name(dtype_now)
             if grad != grad_now and not reentrant:
-                return "grad", op, *(("requires a gradient", "requires none")[:: 1 if grad else -1])
+                return "grad", op, *_flags(grad, grad_now)
         if was.value is not None and op.value is not None and not _close(was.value, op.value):
             return "values", op, f"norm {was.value[1]:.4g}", f"norm {op.value[1]:.4g}"
     if raised and len(again) < len(ops) and again:
         was = ops[len(again)]
         return "missing", was, _made(was), ""
     return None
+
+
+def _flags(was: bool, now: bool) -> tuple[str, str]:
+    words = ("requires none", "requires a gradient")
+    return words[was], words[now]
+
+
+def _argument(given: tuple[Any, Any]) -> str:
+    key, value = given
+    text = f"{value:.6g}" if type(value) is float else repr(value)
+    return f"{key}={text}" if isinstance(key, str) else text
+
+
+def _of_parameter(tensor: Any) -> tuple[int, int, bool]:
+    try:
+        return tensor.untyped_storage().data_ptr(), tensor._version, tensor.requires_grad
+    except (RuntimeError, NotImplementedError):  # sparse, or not on this machine
+        return 0, tensor._version, tensor.requires_grad
 
 
 def _value(tensor: Any) -> tuple[float, float] | None:

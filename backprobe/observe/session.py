@@ -37,9 +37,10 @@ from ..records import (
 )
 from . import private
 from .backward import Hooks, Program, Watch, as_list, describe, node_of, root_record
-from .defined import line_with, returns_at
+from .defined import changed_after, changes_of, returns_at, use_of
 from .divergence import Diverging
 from .eye import Eye
+from .fingerprints import arrays_over
 from .frames import Frames, variables
 from .functions import Functions
 from .graphs import Keeper, Plans, walk
@@ -55,7 +56,7 @@ from .retained import Retention
 from .stale import StaleReads
 from .steps import StepWatch
 from .strays import Strays
-from .writes import mutation, names_of_storage, variable_of
+from .writes import WriteLog, mutation, names_of_storage, variable_of
 
 _GRAD_MODE = torch.autograd.grad_mode.__file__
 _ADD_GROUP = inspect.unwrap(torch.optim.Optimizer.add_param_group).__code__
@@ -153,9 +154,11 @@ class Session:
         special[torch.Tensor.grad.__get__] = self._read_grad  # type: ignore[attr-defined]
         special[torch.Tensor.is_leaf.__get__] = self._read_is_leaf  # type: ignore[attr-defined]
         special[private.set_grad_enabled] = self._set_grad_mode
-        self.regions = Regions(self.modules, self.frames)
+        self.regions = Regions(self.modules, self.frames, WriteLog())
         self.eye = Eye(self.frames, self.modules, self.regions, special)
         special[torch.Tensor.data.__get__] = self.eye.read_data  # type: ignore[attr-defined]
+        for function in (torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__):
+            special[function] = self.eye.read_memory
         self.leaves = Leaves(self.modules, self.frames)
         self.stale = StaleReads(self.frames)
         self.hooked = self.modules.hooked = Hooked(self.modules, self.frames)
@@ -203,7 +206,7 @@ class Session:
         #: What failed in our own code, if anything did.
         self.error: BaseException | None = None
         self.steps.on_optimizer = self._optimizing
-        self.eye.on_raise = self.hooked.conflict
+        self.eye.on_raise = self._op_raised
         self.eye.on_error = self.modules.on_error = self.steps.on_error = self.broke
         self._entered = self._attached = False
         self.begin = _clock()
@@ -343,7 +346,8 @@ class Session:
                 elif len(self._no_gradients) < 100:
                     name = self.eye.names_in(frame).get(id(tensor), "")
                     where = self.modules.name_of(self.modules.stack[-1] if self.modules.stack else None)
-                    self._no_gradients[key] = NoGradient("nonleaf", site, None, where, name)
+                    made = self.eye.made_at(tensor)
+                    self._no_gradients[key] = NoGradient("nonleaf", site, None, where, name, 1, made)
         return value
 
     def _read_is_leaf(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -377,13 +381,22 @@ class Session:
         if not self.eye.library_off:
             self.modules.grad_off = self.frames.site(self.frames.spot(frame))
 
+    def _op_raised(self, text: str, frame: Any, args: Any) -> None:
+        """An op of the forward raised: for a reason that we know?"""
+        self.hooked.conflict(text, frame, args)
+        if "Inference tensors cannot be saved for backward" in text and len(self._no_gradients) < 100:
+            failed = self.frames.site(self.frames.spot(frame))
+            site = use_of(self.frames, "inference_mode", failed.file if failed else "")
+            where = self.modules.name_of(self.modules.stack[-1] if self.modules.stack else None)
+            self._no_gradients[("inference", site)] = NoGradient("inference", site, failed, where, "")
+
     def _note_no_graph(self, text: str, running: _Running) -> None:
         """A backward call met a root without a graph: was it built while gradient mode was off?"""
         site, failed = self.modules.grad_off, self.frames.site(running.spot)
         if "does not require grad" not in text or len(self._no_gradients) > 100:
             return
         if any(isinstance(r, torch.Tensor) and r.is_inference() for r in running.roots):
-            site = line_with(self.frames, "inference_mode", failed.file if failed else "") or site
+            site = use_of(self.frames, "inference_mode", failed.file if failed else "") or site
         elif torch.is_grad_enabled() and not self.modules.all_quiet() and not self.modules.lost_grad:
             return
         if site is None:
@@ -442,6 +455,10 @@ class Session:
         self._second_order = self._second_order or bool(arguments.get("create_graph"))
         here = threading.get_ident() == self.eye.thread
         live = self._live(plan, seqs, leaves, needed)
+        hooked = set()
+        if self.eye.careful and not nested:
+            on = {id(v) for v in self.stale.begin([v for _, v in leaves], self._push if here else None)}
+            hooked = {i for i, v in leaves if id(v) in on}
         watch = Watch(
             nodes,
             plan,
@@ -454,6 +471,7 @@ class Session:
             self._push if here else None,
             self._pop if here else None,
             self.regions.within(seqs) if here and self.regions.known else (),
+            hooked,
         )
         watch.on_error = self.broke
         self._read_saved(nodes, seqs, live)
@@ -465,9 +483,6 @@ class Session:
         if arguments.get("create_graph") and kind != "autograd.grad" and len(self._created) < 100:
             self._created.setdefault(running.spot, list(live.named.values()))
         self.calls += 1
-        if self.eye.careful and not nested:
-            with private.unseen():
-                self.stale.begin([v for _, v in leaves], self._name_of, self.steps.index)
         self._inside.append(running.index)
         self.modules.in_backward = True
         watch.start()
@@ -482,6 +497,8 @@ class Session:
             rows = saved_bytes(nodes, seqs, live, live.layout(self.modules, self.leaves, self.frames))
             if sum(r.bytes for r in rows) > sum(r.bytes for r in self._saved):
                 self._saved = rows
+        if self.eye.prints:
+            self._check_memory(nodes, seqs, live)
         writes = self.eye.writes.silent
         if writes and max(w.seq for w in writes) > lowest(seqs)[0] and len(self._silent) < 10:
             layout = live.layout(self.modules, self.leaves, self.frames)
@@ -507,6 +524,37 @@ class Session:
                 if not any(s.site == seen.site for s in self._silent):
                     self._silent.append(seen)
             writes.clear()
+
+    def _check_memory(self, nodes: list[Any], seqs: list[int], live: LiveLayout) -> None:
+        """Saved tensors whose memory was written from outside torch."""
+        prints = self.eye.prints
+        with private.unseen():
+            for i, seq in enumerate(seqs):
+                for name, tensor in private.saved_tensors(nodes[i]) if seq != ACCUMULATE_SEQ else ():
+                    found = prints.changed(tensor, seq) if tensor.layout is torch.strided else None
+                    if found is None or len(self._silent) >= 10:
+                        continue
+                    frame = sys._getframe(5)
+                    arrays = arrays_over(tensor.untyped_storage(), frame, self.frames)
+                    site = next((s for a in arrays if (s := changes_of(self.frames, a)) is not None), None)
+                    given = self.frames.site(found.given)
+                    if site is None and given is not None:
+                        site = changed_after(given)
+                    node = live.layout(self.modules, self.leaves, self.frames).nodes[i]
+                    seen = SilentWrite(
+                        variable_of(tensor.untyped_storage().data_ptr(), frame, self.frames) or f"its saved {name}",
+                        "",
+                        site or given,
+                        node.op or node.name,
+                        node.site,
+                        self.frames.site(self.frames.spot(frame)),
+                        node.module,
+                        node.name,
+                        self.steps.index,
+                    )
+                    if not any(s.site == seen.site for s in self._silent):
+                        self._silent.append(seen)
+        prints.clear()
 
     def _cycles_now(self) -> tuple[tuple[Site | None, tuple[str, ...]], ...]:
         """Backward calls with ``create_graph`` whose gradients still have a graph."""
@@ -579,7 +627,15 @@ class Session:
         assert raised.node is not None
         seq = running.seqs[raised.node]
         if "modified by an inplace operation" in raised.text:
-            recorded.mutated = mutation(raised.text, running.watch.nodes[raised.node], seq, self.eye.writes)
+            kept = private.saved_tensors(running.watch.nodes[raised.node])
+            recorded.mutated = mutation(raised.text, kept, seq, self.eye.writes)
+            region = self.regions.inputs_of(seq)
+            if region is not None and recorded.mutated is not None and recorded.mutated.write is None:
+                # The recomputation has not begun: what was changed is what the checkpoint keeps to begin with.
+                spot, first, tensors = region
+                kept = [("input of the checkpoint", t) for t in tensors]
+                recorded.mutated = mutation(raised.text, kept, first, self.eye.writes)
+                recorded.region = self.frames.site(spot)
             if recorded.mutated is not None:
                 recorded.named = names_of_storage(recorded.mutated.storage, self.modules) or variable_of(
                     recorded.mutated.storage, sys._getframe(1), self.frames
@@ -811,6 +867,9 @@ class Session:
     def cuts(self) -> tuple[Cut, ...]:
         """Ops that lost a gradient's path, those with a tensor for a result first."""
         found = []
+        for spot, (where, ids) in self.regions.lost.items():
+            names = [self.leaves.name(leaf) for n in ids if (leaf := self.leaves.of_id(n)) is not None]
+            found.append(Cut("checkpoint", self.frames.site(spot), self.modules.name_of(where), tuple(sorted(names))))
         arrived = self.eye.arrived
         for _, cut in sorted(self.eye.cuts.items(), key=lambda c: (c[0] not in arrived, c[1].rank)):
             names = [self.leaves.name(leaf) for n in cut.leaves if (leaf := self.leaves.of_id(n)) is not None]

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from . import private
 from .frames import Frames, Spot, variables
 from .modules import Where
 
@@ -115,14 +114,15 @@ class SeenMutation:
     write: Write | None
 
 
-def mutation(text: str, node: Any, seq: int, log: WriteLog) -> SeenMutation | None:
-    """The write behind torch's in-place error `text`, raised while `node` ran."""
+def mutation(text: str, saved_by: list[tuple[str, Any]], seq: int, log: WriteLog) -> SeenMutation | None:
+    """The write behind torch's in-place error `text`, raised while a node ran that was made at `seq` and keeps the
+    tensors `saved_by`."""
     match = _MESSAGE.search(text)
     if match is None:
         return None
     shape = tuple(int(n) for n in match["shape"].split(",") if n.strip())
     found, saved = int(match["found"]), int(match["saved"])
-    for name, tensor in private.saved_tensors(node):
+    for name, tensor in saved_by:
         if tensor._version != found or tuple(tensor.shape) != shape:
             continue
         storage = tensor.untyped_storage().data_ptr()
