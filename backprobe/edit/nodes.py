@@ -20,7 +20,7 @@ from torch import nn
 from ..observe import private
 from ..observe.graphs import Keeper, Plans, walk
 from ..select import Selection, described, nothing_chosen, selector
-from .backwards import BackwardCalls
+from .backwards import BackwardCalls, node_of
 from .log import Log, Place, Unused
 from .rules import Chain, Rule
 from .tensors import TensorHooks, first
@@ -218,8 +218,3 @@ class NodeHooks:
                 reason = f"no such node in {calls} backward calls; nodes are like {shown}"
             found.append(Unused(f"node {described(rule.select)}", rule.text, reason))
         return found
-
-
-def node_of(root: Any) -> Any:
-    """The node that a backward call begins at; ``None`` for a leaf, at which there is nothing to walk."""
-    return root.node if isinstance(root, torch.autograd.graph.GradientEdge) else root.grad_fn

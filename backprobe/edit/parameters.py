@@ -28,8 +28,11 @@ class _Slot:
         self.trained = False
 
     def parameter(self) -> Any:
+        """What the name stands for now; where the module is gone, the parameter that was there."""
         owner = self.owner()
-        return owner._parameters.get(self.attribute) if owner is not None else None
+        if owner is not None:
+            return owner._parameters.get(self.attribute)
+        return self.seen() if self.seen is not None else None
 
 
 class ParameterHooks:
@@ -78,16 +81,17 @@ class ParameterHooks:
             parameter = ref()
             if parameter is None or key not in wanted or wanted[key][0] is not parameter:
                 self._drop(key)
-        for key, (parameter, slots) in wanted.items():
+        for key, (tensor, slots) in wanted.items():
             if key not in self._hooks:
-                self._hooks[key] = (weakref.ref(parameter), *self._hook(parameter, slots))
+                self._hooks[key] = (weakref.ref(tensor), *self._hook(tensor, slots))
 
     @staticmethod
     def _same(slot: _Slot) -> bool:
-        parameter = slot.parameter()
+        parameter: Any = slot.parameter()
         if parameter is None:
-            return slot.seen is None and not slot.trained and slot.owner() is None
-        return slot.seen is not None and slot.seen() is parameter and slot.trained is bool(parameter.requires_grad)
+            return slot.seen is None
+        same = slot.seen is not None and slot.seen() is parameter
+        return same and slot.trained == bool(parameter.requires_grad)
 
     def _hook(self, parameter: Any, slots: list[_Slot]) -> tuple[Chain, Any]:
         rules = {rule.number: rule for slot in slots for rule in slot.rules}

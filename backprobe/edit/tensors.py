@@ -4,8 +4,8 @@ N20. A tensor hook stays with the values that the tensor had when it was put the
      do not take it along. But where the tensor is a view (a Linear's output for an input of three dimensions), an
      in-place operation gives its base a new node, ``CopySlices``, which goes round the view's own node: a hook on the
      view is never called, and torch says nothing. So views are noted, and when a backward call begins their
-     ``CopySlices`` is looked for and hooked. A view is known by the sequence number of its base's node: holding the node
-     would keep the graph.
+     ``CopySlices`` is looked for and hooked. A view is known by the sequence number of its base's node: holding the
+     node would keep the graph.
 N21. One tensor may be the output of several modules (a Sequential and its last child). It gets one hook, whose chains
      run in the order in which a gradient meets them, outer module first; one rule is applied to it once.
 """
@@ -20,6 +20,7 @@ import torch
 
 from .rules import Chain
 
+_SLICES = "torch::autograd::CopySlices"
 #: Views noted and not yet dropped: the oldest go first.
 _VIEWS = 10_000
 #: (thread, sequence number, name of the node, number of its output): the gradient edge of a view's base.
@@ -122,9 +123,9 @@ class TensorHooks:
         """Hook the ``CopySlices`` nodes that go round views (N20), but for those in `hooked`; their handles."""
         handles = []
         thread = threading.get_ident()
-        number = {node: i for i, node in enumerate(nodes)} if "CopySlices" in names else {}
+        number = {node: i for i, node in enumerate(nodes)} if _SLICES in names else {}
         for node, name in zip(nodes, names, strict=True):
-            if name != "CopySlices" or id(node) in hooked:
+            if name != _SLICES or id(node) in hooked:
                 continue
             child, output = node.next_functions[0]
             i = number.get(child)
