@@ -305,7 +305,8 @@ def test_one_tensor_that_is_the_output_of_several_modules_is_edited_once():
     with bp.edit(model, "0*", triple, where="output") as log:
         model(x).square().sum().backward()
     assert_grads(model, by_hand(model, flat, x, {0, 1}, triple))
-    assert log.total == 2
+    assert [str(e.place) for e in log.entries] == ["output '0.1' (also '0')", "output '0.0'"]
+    assert log.unused == []
     # Two edits: the outer module's first, as the gradient meets it first.
     model.zero_grad()
     with bp.edit(model, {"0.1": lambda g: g + 1, "0": triple}, where="output"):

@@ -161,7 +161,7 @@ class GradientEdit:
             found += self._modules.unused()
         for name, rules in self._named:
             for rule in rules:
-                if (rule.number, "tensor", name) not in self._log.counts:
+                if not self._log.has(rule.number, "tensor", name):
                     found.append(Unused(f"tensor {name!r}", rule.text, "no gradient came"))
         return found
 

@@ -98,6 +98,8 @@ class Log:
         self.entries: deque[Application] = deque(maxlen=keep)
         #: (number of the rule, kind of place, name) -> applications.
         self.counts: dict[tuple[int, str, str], int] = {}
+        #: The same for the other names of places: of tied weights, and of modules whose output is one tensor.
+        self._also: set[tuple[int, str, str]] = set()
         self.total = 0
         self._measure = measure
         self._lock = threading.Lock()
@@ -109,7 +111,12 @@ class Log:
         with self._lock:  # device threads of the engine may come at once
             self.entries.append(entry)
             self.counts[key] = self.counts.get(key, 0) + 1
+            self._also.update((rule, place.where, name) for name in place.also)
             self.total += 1
+
+    def has(self, rule: int, where: str, name: str) -> bool:
+        """Whether a rule was applied at a place, under this or another name of it."""
+        return (rule, where, name) in self.counts or (rule, where, name) in self._also
 
 
 def _measure(before: Any, after: Any) -> tuple[Any, Any, Any] | None:
@@ -121,20 +128,25 @@ def _measure(before: Any, after: Any) -> tuple[Any, Any, Any] | None:
         if before.layout is torch.sparse_coo:
             first, second = before.coalesce(), after.coalesce()
             same = first is second or first.indices().equal(second.indices())
-            changed = _changed(first.values(), second.values()) if same else None
-            return _norm(first.values()), _norm(second.values()), changed
+            before, after = first.values(), second.values()
+            norms = _norm(before), _norm(after)
+            return (*norms, _changed(before, after, norms[1]) if same else None)
         if before.layout is not torch.strided:
             return None
         norm = _norm(before)
         if after is before:
             return norm, norm, torch.zeros((), dtype=torch.int64)
-        return norm, _norm(after), _changed(before, after)
+        norm_after = _norm(after)
+        return norm, norm_after, _changed(before, after, norm_after)
 
 
 def _norm(tensor: Any) -> Any:
     return norm_of(tensor) if tensor.is_floating_point() or tensor.is_complex() else None
 
 
-def _changed(before: Any, after: Any) -> Any:
+def _changed(before: Any, after: Any, norm_after: Any) -> Any:
     differs = before != after
-    return (differs & ~(before.isnan() & after.isnan())).sum()
+    # A NaN differs from itself. Only where there is one are two more passes needed; off the CPU nobody knows yet.
+    if norm_after is not None and not (norm_after.is_cpu and not norm_after.isnan()):
+        differs &= ~(before.isnan() & after.isnan())
+    return torch.count_nonzero(differs)

@@ -171,6 +171,6 @@ class ModuleHooks:
             elif not member.places:
                 reason = f"its {self._where} holds no tensor that needs a gradient"
             for rule in member.rules:
-                if (rule.number, self._where, member.label) not in self._log.counts:
+                if not self._log.has(rule.number, self._where, member.label):
                     found.append(Unused(f"{self._where} of module {member.label!r}", rule.text, reason))
         return found

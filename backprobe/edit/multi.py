@@ -67,9 +67,11 @@ class MultiHook:
                 round_ = self._rounds[task] = _Round(len(self._tensors))
                 round_.waiting = {k for k in round_.waiting if k == i or self._may_come(k)}
                 private.at_end(_Over(self, round_))
+            if round_.fired:
+                return
             round_.grads[i] = grad
             round_.waiting.discard(i)
-            if round_.fired or (grad is None if self._any else round_.waiting):
+            if grad is None if self._any else round_.waiting:
                 return
             round_.fired = True
         self._call(round_, i)

@@ -131,7 +131,7 @@ class ParameterHooks:
         for slots in of.values():
             for slot in slots:
                 for rule in slot.rules:
-                    if any((rule.number, "parameter", other.name) in self._log.counts for other in slots):
+                    if any(self._log.has(rule.number, "parameter", other.name) for other in slots):
                         continue
                     reason = "no gradient came" if slot.trained else "it is frozen (requires_grad is False)"
                     found[rule.number, slot.name] = Unused(f"parameter {slot.name!r}", rule.text, reason)

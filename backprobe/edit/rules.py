@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -115,6 +116,18 @@ class Chain:
         self._log, self._calls = log, calls
         #: A hook that is left on a copy of a module, or called after the edits were removed, does nothing.
         self.active = True
+
+    def without(self, other: Chain) -> bool:
+        """Leave out the rules that `other` has; whether there were any."""
+        there = {rule.number for rule in other.rules}
+        before = len(self.rules)
+        self.rules = [rule for rule in self.rules if rule.number not in there]
+        return len(self.rules) < before
+
+    def also(self, place: Place) -> None:
+        """The same gradient has the name of `place` too."""
+        if place.name != self.place.name and place.name not in self.place.also:
+            self.place = dataclasses.replace(self.place, also=(*self.place.also, place.name))
 
     def __call__(self, grad: Any) -> Any:
         """The edited gradient; ``None`` where there is none, or it stays as it is."""

@@ -85,8 +85,9 @@ class TensorHooks:
             known = self._spots.get(id(tensor))
             if known is not None and known[0]() is tensor and known[1] == state:
                 spot = known[2]
-                there = {rule.number for other in spot.chains for rule in other.rules}
-                chain.rules = [rule for rule in chain.rules if rule.number not in there]
+                for other in spot.chains:
+                    if chain.without(other):
+                        other.also(chain.place)
                 if chain.rules:
                     spot.chains.insert(0, chain)
                     self._chains.append(weakref.ref(chain))
