@@ -578,12 +578,26 @@ def test_nothing_is_kept_alive():
 
 def test_a_copy_of_an_edited_model_is_not_edited():
     model = mlp()
-    with bp.edit(model, "4", edits.zero, where="output"), bp.edit(model, "2", edits.zero, where="input"):
+    with (
+        bp.edit(model, "4", edits.zero, where="output"),
+        bp.edit(model, "2", edits.zero, where="input"),
+        bp.edit(model, "*", edits.zero, where="node"),
+    ):
         twin = copy.deepcopy(model)
         loss_of(model).backward()
         loss_of(twin).backward()
     plain = plain_grads(model)
     assert all(torch.equal(p.grad, plain[name]) for name, p in twin.named_parameters())
+
+
+@pytest.mark.parametrize("name", ["attach", "multi"])
+def test_the_examples_in_docstrings(name):
+    import doctest
+    import importlib
+
+    done = doctest.testmod(importlib.import_module(f"backprobe.edit.{name}"))
+    assert done.attempted > 2
+    assert done.failed == 0
 
 
 def test_two_threads_each_with_its_own_edit():

@@ -96,7 +96,8 @@ class GradientEdit:
                     raise nothing_chosen(names, rule.select, "node")
 
     def remove(self) -> None:
-        """Take every hook off. Does nothing the second time."""
+        """Take every hook off. Does nothing the second time; but if the first was inside a backward call, by an
+        action, the second takes off what watches for backward calls, which does nothing any more."""
         if not self._attached:
             self._calls.stop()  # it could not go while its own backward call was running
             return

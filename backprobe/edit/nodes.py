@@ -10,6 +10,7 @@ N24. Which module made a node follows from its sequence number: the counter is n
 from __future__ import annotations
 
 import threading
+import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -42,15 +43,16 @@ class Spans:
         if not chosen:
             raise nothing_chosen([name for name, _ in model.named_modules()], select, "module")
         for _, module in chosen:
-            self._handles.append(module.register_forward_pre_hook(self._hook(True)))
-            self._handles.append(module.register_forward_hook(self._hook(False), always_call=True))
+            self._handles.append(module.register_forward_pre_hook(self._hook(module, self._enter)))
+            self._handles.append(module.register_forward_hook(self._hook(module, self._leave), always_call=True))
 
-    def _hook(self, enters: bool) -> Callable[..., None]:
+    @staticmethod
+    def _hook(mine: nn.Module, step: Callable[[], None]) -> Callable[..., None]:
         # A function, not a bound method: a copy of the model copies its hooks, and not us with them.
-        step = self._enter if enters else self._leave
+        ref = weakref.ref(mine)
 
         def note_call(module: nn.Module, *_: Any) -> None:
-            if not private.compiling():
+            if not private.compiling() and ref() is module:
                 step()
 
         return note_call
