@@ -500,13 +500,13 @@ def test_custom_functions_and_nodes_with_several_gradients():
 
 def test_what_names_of_nodes_there_were():
     model = nn.Linear(2, 1)
-    with bp.edit(model, "ReluBackward0", triple, where="node") as log:
-        model(torch.ones(1, 2)).sum().backward()
-        assert [str(u) for u in log.unused] == [
-            "triple on node 'ReluBackward0': no such node in 1 backward calls; nodes are like AddmmBackward0, "
-            "SumBackward0, TBackward0, torch::autograd::AccumulateGrad"
-        ]
-        log.remove()
+    log = bp.edit(model, "ReluBackward0", triple, where="node")
+    model(torch.ones(1, 2)).sum().backward()
+    log.remove()
+    assert [str(u) for u in log.unused] == [
+        "triple on node 'ReluBackward0': no such node in 1 backward calls; nodes are like AddmmBackward0, "
+        "SumBackward0, TBackward0, torch::autograd::AccumulateGrad"
+    ]
 
 
 def test_a_node_that_raises_leaves_nothing_behind():
@@ -575,9 +575,11 @@ def test_hooks_on_a_graph_that_outlives_the_edit_are_gone():
     model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
     x = torch.randn(2, 2, 3)
     expected = grad(model(x).sum(), list(model.parameters()))
-    with bp.edit(model, "*", triple, where="output") as log, bp.edit(model, "*", triple, where="input"):
-        out = model(x)
-    del log
+    logs = [bp.edit(model, "*", triple, where=where) for where in ("output", "input")]
+    out = model(x)
+    for log in logs:
+        log.remove()
+    del logs, log
     got = grad(out.sum(), list(model.parameters()))
     assert all(torch.equal(a, b) for a, b in zip(got, expected, strict=True))
 
@@ -661,3 +663,34 @@ def test_a_real_training_loop_with_edits_on_everything_else_as_without():
     losses, _, state = train(lambda m: bp.edit(m, "*", edits.noise(0.01)))
     assert losses != plain[0]
     assert torch.equal(state, plain[2])
+
+
+def test_what_is_held_does_not_grow_with_the_run():
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.Linear(2, 1))
+    x = torch.ones(1, 1, 2)
+    with bp.edit(model, "*", triple, where="output", keep=10) as log:
+        for _ in range(700):
+            model(x)
+        held = log._tensors
+        assert len(held._handles) <= 1100
+        assert len(held._spots) <= 1100
+        model(x).sum().backward()
+    assert len(log.entries) == log.total == 3
+
+
+@pytest.mark.parametrize("where", ["parameter", "output", "node"])
+@pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4)])
+def test_batched_gradients(where, shape):
+    """``is_grads_batched`` runs hooks under ``vmap``: an edit is applied to each gradient of the batch by itself."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(inplace=where != "node"), nn.Linear(3, 2))
+    x, name = torch.randn(shape), {"parameter": "0.weight", "output": "0", "node": "ReluBackward0"}[where]
+    for action in (edits.clip_norm(0.1), edits.clamp(min=0), edits.drop_nonfinite(whole=True), edits.zero):
+        with bp.edit(model, name, action, where=where) as log:
+            out = model(x)
+            v = torch.randn(5, *out.shape)
+            (batched,) = grad(out, model[0].weight, v, is_grads_batched=True, retain_graph=True)
+            assert log.entries[0].norm_before is None
+            for k in range(5):
+                (one,) = grad(out, model[0].weight, v[k], retain_graph=True)
+                torch.testing.assert_close(batched[k], one)

@@ -123,6 +123,13 @@ def _measure(before: Any, after: Any) -> tuple[Any, Any, Any] | None:
     """Norms and the number of changed elements, as tensors of no dimension: nothing waits for the device."""
     if private.hands_off(before) or private.hands_off(after):
         return None
+    try:
+        return _measured(before, after)
+    except (RuntimeError, NotImplementedError):  # ``is_grads_batched``, and kinds of tensors that have no norm
+        return None
+
+
+def _measured(before: Any, after: Any) -> tuple[Any, Any, Any] | None:
     with torch.no_grad(), private.unseen():
         before, after = before.detach(), after.detach()
         if before.layout is torch.sparse_coo:

@@ -7,6 +7,7 @@ N22. The gradient at a module's output is all that reaches that tensor. The grad
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -36,8 +37,8 @@ class Member:
         #: Tensors in its outputs or inputs that a gradient can come to.
         self.places = 0
         self.class_name = type(module).__name__
-        #: What is exchanged in the calls that run, innermost last.
-        self.swaps: list[Swap] = []
+        #: Thread -> what is exchanged in the calls that run there, innermost last.
+        self.swaps: dict[int, list[Swap]] = {}
 
     @property
     def label(self) -> str:
@@ -140,13 +141,14 @@ class ModuleHooks:
                 return known[1]
 
             swap = Swap(alias)
-            member.swaps.append(swap)
+            member.swaps.setdefault(threading.get_ident(), []).append(swap)
             args = tuple(swap.swapped(value, f"[{i}]") for i, value in enumerate(args))
             return args, {key: swap.swapped(value, f".{key}") for key, value in kwargs.items()}
 
         def after(module: nn.Module, args: Any, output: Any) -> None:
-            if member.swaps and member.ref() is module:
-                member.swaps.pop().undo()
+            running = member.swaps.get(threading.get_ident())
+            if running and member.ref() is module:
+                running.pop().undo()
 
         return before, after
 
@@ -159,8 +161,9 @@ class ModuleHooks:
         while self._handles:
             self._handles.pop().remove()
         for member in self._members:
-            while member.swaps:
-                member.swaps.pop().undo()
+            for running in member.swaps.values():
+                while running:
+                    running.pop().undo()
 
     def unused(self) -> list[Unused]:
         found = []
