@@ -40,6 +40,9 @@ def __getattr__(name: str) -> Any:
     module, attribute = _PUBLIC[name]
     value = getattr(importlib.import_module(f".{module}", __name__), attribute)
     globals()[name] = value
+    part = module.split(".")[0]
+    if part in _PUBLIC and part != name:  # importing ``edit`` has put the package in the place of the function
+        __getattr__(part)
     return value
 
 

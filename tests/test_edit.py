@@ -361,6 +361,15 @@ def test_replaced_frozen_and_unfrozen_parameters():
     assert log.unused == []
 
 
+def test_lazy_parameters():
+    model = nn.Sequential(nn.LazyLinear(3), nn.Linear(3, 1))
+    with bp.edit(model, "*.bias", edits.zero) as log:
+        assert "it was not initialised" in str(log.unused[0])
+        model(torch.ones(2, 4)).sum().backward()
+    assert torch.equal(model[0].bias.grad, torch.zeros(3))
+    assert log.unused == []
+
+
 def test_a_parameter_without_gradient_is_said():
     model = mlp()
     with bp.edit(model, "*.bias", edits.zero) as log:
@@ -630,7 +639,7 @@ def test_public_names_work_in_any_order_of_import(tmp_path):
     import subprocess
     import sys
 
-    for first in ("bp.edits.zero", "bp.on_gradients", "bp.edit", "__import__('backprobe.edit.log')"):
+    for first in ("bp.edits.zero; assert bp.edit.__name__ == 'edit'", "__import__('backprobe.edit.log')"):
         script = (
             f"import backprobe as bp, torch\n{first}\nm = torch.nn.Linear(2, 1)\n"
             "with bp.edit(m, 'bias', bp.edits.zero): m(torch.ones(1, 2)).sum().backward()\n"

@@ -108,7 +108,7 @@ class NodeHooks:
         self._plans, self._keeper = Plans(4), Keeper()
         #: Nodes that have our hooks now, by id; they are alive, as the running call holds them.
         self._hooked: set[int] = set()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._handles: list[Any] = []
         #: Numbers of the rules that chose a node, and names of nodes that were there.
         self.chosen: set[int] = set()

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from ..observe.modules import clean_path
 from ..select import nothing_chosen
@@ -33,6 +34,11 @@ class _Slot:
         if owner is not None:
             return owner._parameters.get(self.attribute)
         return self.seen() if self.seen is not None else None
+
+
+def _trained(parameter: Any) -> bool:
+    """Whether a gradient can come. A lazy module's parameter takes no hook until it is initialised."""
+    return parameter is not None and not is_lazy(parameter) and bool(parameter.requires_grad)
 
 
 class ParameterHooks:
@@ -74,7 +80,7 @@ class ParameterHooks:
         for slot in self._slots:
             parameter = slot.parameter()
             slot.seen = weakref.ref(parameter) if parameter is not None else None
-            slot.trained = bool(parameter is not None and parameter.requires_grad)
+            slot.trained = _trained(parameter)
             if slot.trained:
                 wanted.setdefault(id(parameter), (parameter, []))[1].append(slot)
         for key, (ref, _, _) in list(self._hooks.items()):
@@ -91,7 +97,7 @@ class ParameterHooks:
         if parameter is None:
             return slot.seen is None
         same = slot.seen is not None and slot.seen() is parameter
-        return same and slot.trained == bool(parameter.requires_grad)
+        return same and slot.trained == _trained(parameter)
 
     def _hook(self, parameter: Any, slots: list[_Slot]) -> tuple[Chain, Any]:
         rules = {rule.number: rule for slot in slots for rule in slot.rules}
@@ -133,6 +139,10 @@ class ParameterHooks:
                 for rule in slot.rules:
                     if any(self._log.has(rule.number, "parameter", other.name) for other in slots):
                         continue
-                    reason = "no gradient came" if slot.trained else "it is frozen (requires_grad is False)"
+                    reason = "it is frozen (requires_grad is False)"
+                    if slot.trained:
+                        reason = "no gradient came"
+                    elif is_lazy(slot.parameter()):
+                        reason = "it was not initialised (a lazy module that was not called)"
                     found[rule.number, slot.name] = Unused(f"parameter {slot.name!r}", rule.text, reason)
         return list(found.values())

@@ -69,7 +69,7 @@ class TensorHooks:
         self._handles: list[Any] = []
         self._chains: list[weakref.ref[Chain]] = []
         self._limit = 1024
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         #: id -> the tensor, what tells its state, and its spot.
         self._spots: dict[int, tuple[weakref.ref[torch.Tensor], tuple[int, int], Spot]] = {}
         self.views: dict[Edge, list[View]] = {}
