@@ -284,6 +284,7 @@ def test_accumulation_each_and_accumulated():
     assert hooks_of(model) == 0
 
 
+@pytest.mark.filterwarnings("ignore:Using backward\\(\\) with create_graph=True")
 def test_double_backward_each_call_is_edited():
     """Against the same by hand: the hook is the map g -> 3g at every gradient that enters the parameter."""
     p = nn.Parameter(torch.tensor([2.0], dtype=torch.float64))
