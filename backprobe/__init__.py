@@ -8,6 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .edit import actions as edits
+    from .edit.attach import edit as edit
+    from .edit.multi import on_gradients as on_gradients
     from .errors import BackprobeError as BackprobeError
     from .observe.tracing import trace as trace
     from .records import Finding as Finding
@@ -19,11 +22,14 @@ _PUBLIC = {
     "BackprobeError": ("errors", "BackprobeError"),
     "Finding": ("records", "Finding"),
     "Trace": ("traced", "Trace"),
+    "edit": ("edit.attach", "edit"),
+    "edits": ("edit", "actions"),
+    "on_gradients": ("edit.multi", "on_gradients"),
     "open": ("store.reader", "open_run"),
     "trace": ("observe.tracing", "trace"),
 }
 __version__ = "0.1.0"
-__all__ = ["BackprobeError", "Finding", "Trace", "open", "trace"]
+__all__ = ["BackprobeError", "Finding", "Trace", "edit", "edits", "on_gradients", "open", "trace"]
 
 
 def __getattr__(name: str) -> Any:
@@ -34,6 +40,9 @@ def __getattr__(name: str) -> Any:
     module, attribute = _PUBLIC[name]
     value = getattr(importlib.import_module(f".{module}", __name__), attribute)
     globals()[name] = value
+    part = module.split(".")[0]
+    if part in _PUBLIC and part != name:  # importing ``edit`` has put the package in the place of the function
+        __getattr__(part)
     return value
 
 

@@ -91,3 +91,37 @@ def in_mode() -> bool:
 
 #: ``with unseen():`` calls inside do not go through torch function modes.
 unseen = torch._C.DisableTorchFunction
+
+#: The engine's number of the backward that is running on this thread; -1 where none is.
+graph_task = torch._C._current_graph_task_id
+
+
+def top_mode() -> Any:
+    """The innermost torch function mode of this thread."""
+    depth = mode_depth()
+    return torch._C._get_function_stack_at(depth - 1) if depth else None
+
+
+def drop_mode(mode: Any) -> None:
+    """Take `mode` off this thread's stack of torch function modes, whatever was put on it since."""
+    if not any(torch._C._get_function_stack_at(i) is mode for i in range(mode_depth())):
+        return
+    above = []
+    while (top := torch._C._pop_torch_function_stack()) is not mode:
+        above.append(top)
+    for other in reversed(above):
+        torch._C._push_on_torch_function_stack(other)
+
+
+def runs_node(node: Any) -> bool | None:
+    """Whether the backward that runs on this thread runs `node`, or captures its gradient. ``None``: torch cannot
+    tell."""
+    try:
+        return bool(torch._C._will_engine_execute_node(node))
+    except RuntimeError:  # a leaf in ``autograd.grad``
+        return None
+
+
+#: Have a function called when the backward that runs on this thread is over. Where it fails, the function is dropped
+#: without a call.
+at_end = torch.autograd.Variable._execution_engine.queue_callback
