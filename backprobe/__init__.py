@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .capture.api import capture as capture
+    from .capture.api import modules as modules
     from .errors import BackprobeError as BackprobeError
     from .observe.tracing import trace as trace
     from .records import Finding as Finding
@@ -19,11 +21,13 @@ _PUBLIC = {
     "BackprobeError": ("errors", "BackprobeError"),
     "Finding": ("records", "Finding"),
     "Trace": ("traced", "Trace"),
+    "capture": ("capture", "capture"),
+    "modules": ("capture", "modules"),
     "open": ("store.reader", "open_run"),
     "trace": ("observe.tracing", "trace"),
 }
 __version__ = "0.1.0"
-__all__ = ["BackprobeError", "Finding", "Trace", "open", "trace"]
+__all__ = ["BackprobeError", "Finding", "Trace", "capture", "modules", "open", "trace"]
 
 
 def __getattr__(name: str) -> Any:

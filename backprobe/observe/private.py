@@ -72,3 +72,8 @@ def in_mode() -> bool:
 
 #: ``with unseen():`` calls inside do not go through torch function modes.
 unseen = torch._C.DisableTorchFunction
+
+
+def in_backward() -> bool:
+    """Whether this thread runs a backward call: a module called now is called by a recomputation or a hook."""
+    return bool(torch._C._current_graph_task_id() != -1)
