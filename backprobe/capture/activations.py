@@ -45,8 +45,6 @@ class Activations(Mapping[str, Any]):
         self._state = "new"
         #: What the model returned, where ``capture`` called it.
         self.output: Any = None
-        #: Gradients by name, of the values above.
-        self.grads = Gradients(self)
         # The hooks on the graph's nodes are ours: they go when this object goes.
         self._finalizer = weakref.finalize(self, _remove, recorder.handles)
         self._finalizer.atexit = False
@@ -191,6 +189,11 @@ class Activations(Mapping[str, Any]):
 
     # -- gradients --
 
+    @property
+    def grads(self) -> Gradients:
+        """Gradients by the same names, those that have come so far."""
+        return Gradients(self)
+
     def edge(self, name: str) -> Any:
         """The gradient edge of a captured value: a name for it that ``torch.autograd.grad`` and ``backward`` take.
 
@@ -241,13 +244,7 @@ class Gradients(Mapping[str, Any]):
     """
 
     def __init__(self, acts: Activations) -> None:
-        self._acts = weakref.ref(acts)
-
-    def _of(self) -> Activations:
-        acts = self._acts()
-        if acts is None:
-            raise BackprobeError("the capture that these gradients belong to is gone: keep acts, not only acts.grads")
-        return acts
+        self._acts = acts
 
     def _grad(self, entry: Entry) -> Any:
         record = entry.kept.record
@@ -259,7 +256,7 @@ class Gradients(Mapping[str, Any]):
         return record.value
 
     def __getitem__(self, name: str) -> Any:
-        acts = self._of()
+        acts = self._acts
         entry = acts._entry(name)
         record = entry.kept.record
         if record is not None and record.partial:
@@ -273,14 +270,14 @@ class Gradients(Mapping[str, Any]):
         if not acts._recorder.wants_grads:
             return "the capture was made with grads=False"
         if entry.kept.record is None:
-            said = acts._recorder.notes.get(name)
+            said = acts._recorder.notes.get(name) or acts._recorder.notes.get(name.split("/")[0])
             return said or "the tensor requires none (its dtype, no_grad, or nothing before it is trainable)"
         if any(self._grad(e) is not None for e in acts._recorder.entries.values()):
             return "the backward reached others, but there is no path from its loss to this one"
         return "no backward has come by yet"
 
     def __iter__(self) -> Iterator[str]:
-        recorder = self._of()._recorder
+        recorder = self._acts._recorder
         for name, entry in (*recorder.entries.items(), *recorder.lines.items()):
             if self._grad(entry) is not None and not (entry.kept.record and entry.kept.record.partial):
                 yield name
@@ -290,6 +287,6 @@ class Gradients(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         names = list(self)
-        rows = [cells(row_of(n, self._of()._entry(n).made_by, self[n])) for n in names[:_ROWS]]
+        rows = [cells(row_of(n, self._acts._entry(n).made_by, self[n])) for n in names[:_ROWS]]
         more = [f"... and {len(names) - _ROWS} more"] if len(names) > _ROWS else []
         return "\n".join(p for p in (f"{len(names)} gradients", text_table(HEAD, rows), *more) if p)

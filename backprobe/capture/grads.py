@@ -18,6 +18,9 @@ from torch.autograd.graph import get_gradient_edge
 from ..observe import private
 from .options import Keep
 
+#: Why a gradient cannot be told.
+NOT_WHOLE = "it is a view whose base was written in place, and what went through the write is not known"
+
 
 class GradRecord:
     """The gradient of one captured value, summed over backward calls as ``.grad`` is."""
@@ -33,6 +36,8 @@ class GradRecord:
         self.partial = ""
 
     def add(self, grad: Any) -> None:
+        if self.partial:
+            return
         with private.unseen(), torch.no_grad():
             # A copy: an accumulator may make the very memory of this gradient a parameter's ``.grad``.
             new = self.keep(grad.detach())
@@ -110,7 +115,7 @@ def follow_view(view: Any, record: GradRecord, handles: list[Any]) -> None:
     base = view._base
     node = base.grad_fn
     if type(node).__name__ != "CopySlices":
-        record.partial = "a view whose base was written in place; the part that went through the write is not known"
+        record.partial = NOT_WHOLE
         return
     shape, stride, offset = view.shape, view.stride(), view.storage_offset() - base.storage_offset()
     ref = weakref.ref(record)

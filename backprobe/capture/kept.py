@@ -14,7 +14,7 @@ import torch
 
 from ..observe import private
 from ..records import Site
-from .grads import GradRecord, follow_view, watch
+from .grads import NOT_WHOLE, GradRecord, follow_view, watch
 from .options import Keep
 
 
@@ -36,7 +36,7 @@ def version_of(tensor: Any) -> int:
 class Kept:
     """One value. Several names share it where modules hand on the same tensor."""
 
-    __slots__ = ("edge", "record", "source", "storage", "stored", "tensor", "version")
+    __slots__ = ("edge", "is_view", "record", "source", "storage", "stored", "tensor", "version")
 
     def __init__(self, source: Any) -> None:
         #: What is handed out; None where it is in a file, under the name ``stored``.
@@ -45,6 +45,7 @@ class Kept:
         #: The tensor that came, as long as the program keeps it and it has this value.
         self.source: weakref.ref[Any] | None = weakref.ref(source)
         self.version = version_of(source)
+        self.is_view = bool(source._is_view())
         #: The memory that the kept tensor shares with the program's, 0 if none.
         self.storage = 0
         self.edge: Any = None
@@ -58,15 +59,21 @@ class Kept:
             self.record.move(self.tensor)
 
     def preserve(self) -> Any:
-        """Copy the value, for its memory is about to be written. Gives the view to follow, if it is one."""
+        """The memory of what came is about to be written: copy the value if it lies there. Gives the view to follow
+        for its gradient, if it is one."""
         source = self.source() if self.source is not None else None
-        self.source, self.storage = None, 0
-        with torch.set_grad_enabled(bool(self.tensor.requires_grad)):
-            self.tensor = self.tensor.clone()
-        if self.record is None:
+        self.source = None
+        if self.storage:
+            self.storage = 0
+            with torch.set_grad_enabled(bool(self.tensor.requires_grad)):
+                self.tensor = self.tensor.clone()
+            if self.record is not None:
+                self.record.move(self.tensor)
+        if self.record is None or not self.is_view:
             return None
-        self.record.move(self.tensor)
-        return source if source is not None and source._is_view() and source.requires_grad else None
+        if source is None:
+            self.record.partial = NOT_WHOLE
+        return source
 
     @property
     def overwritten(self) -> bool:
@@ -75,7 +82,7 @@ class Kept:
 
 
 class Shared:
-    """The kept values whose memory is the program's own."""
+    """The kept values by the memory that they came in, most of which they share with the program."""
 
     def __init__(self, handles: list[Any]) -> None:
         self._by_storage: dict[int, list[Kept]] = {}
@@ -95,9 +102,11 @@ class Shared:
     def add(self, kept: Kept, source: Any) -> None:
         self._by_source[id(source)] = kept
         storage = storage_of(source)
-        if storage and storage_of(kept.tensor) == storage:
+        if not storage:
+            return
+        self._by_storage.setdefault(storage, []).append(kept)
+        if kept.tensor is not None and storage_of(kept.tensor) == storage:
             kept.storage = storage
-            self._by_storage.setdefault(storage, []).append(kept)
 
     def before_write(self, written: list[Any]) -> list[tuple[Any, Kept, Any]]:
         """Save the values that a write to these tensors would change. Gives what to do ``after_write``."""

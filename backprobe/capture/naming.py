@@ -44,7 +44,12 @@ def chosen_modules(model: nn.Module, select: Selection, depth: int | None) -> di
             picked[path] = module
     if not picked:
         raise nothing_chosen(paths, select, "module") if not levels else _too_shallow(levels, depth)
-    return picked
+    # A container such as ModuleList cannot be called: nothing is to be seen of it.
+    return {path: m for path, m in picked.items() if _has_forward(m)} or picked
+
+
+def _has_forward(module: nn.Module) -> bool:
+    return type(module).forward is not nn.Module.forward
 
 
 def _above(path: str) -> Iterator[str]:

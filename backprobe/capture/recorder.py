@@ -131,18 +131,18 @@ class Recorder:
                     self._empty[name + suffix] = "inside a torch.func transform, whose tensors end with it"
                     continue
                 self.entries[name + suffix] = Entry(self._keep(name + suffix, tensor), type(module).__name__)
-                if not is_input:
-                    self._no_gradient(name + suffix, module, tensor)
         except Exception as error:
             add_note(error, f"backprobe: while keeping what {name or 'the model'!r} ({type(module).__name__}) gave")
             raise
+        if found and not is_input and self._options.grads:
+            self._no_gradient(name, module, [t for _, t in found if t.is_floating_point()])
         if not found and not is_input:
             self._empty[name] = f"returned no tensor ({type(value).__name__})"
         elif odd:
             self.notes[name] = f"not looked into: {', '.join(odd)}"
 
-    def _no_gradient(self, name: str, module: nn.Module, tensor: Any) -> None:
-        if not self._options.grads or tensor.requires_grad or not tensor.is_floating_point():
+    def _no_gradient(self, name: str, module: nn.Module, tensors: list[Any]) -> None:
+        if not tensors or any(t.requires_grad for t in tensors):
             return
         if not torch.is_grad_enabled():
             self.notes[name] = "called under no_grad: no gradient will come"
@@ -160,9 +160,9 @@ class Recorder:
             kept.stored = self.writer.write(name, value)
         else:
             kept.tensor = value
-            self._shared.add(kept, tensor)
         if self._options.grads and tensor.requires_grad:
             kept.watch(tensor, keep, self.handles)
+        self._shared.add(kept, tensor)
         return kept
 
     def _op(self, site: Site, function: str, suffix: str, tensor: Any) -> None:
@@ -184,6 +184,8 @@ class Recorder:
                 continue
             if any(name == path or not path or name.startswith(path + ".") for path in compiled):
                 unseen[name] = "in a compiled region, where hooks do not run"
+            elif other := _shares_with(self._model, module):
+                unseen[name] = f"not called; {other}, which has the same parameters, may have been"
             elif any(id(p) in self._mode.used for p in module.parameters(recurse=False)):
                 unseen[name] = "not called, but its parameters were used: by .forward(), or directly"
             elif any(inner.startswith(name + ".") or not name for inner in self._calls):
@@ -195,6 +197,15 @@ class Recorder:
 
 def _numbered(name: str, number: int) -> str:
     return name if number == 1 else f"{name}:{number}"
+
+
+def _shares_with(model: nn.Module, module: nn.Module) -> str:
+    """The name of another module with a parameter of this one, if there is one."""
+    own = {id(p) for p in module.parameters(recurse=False)}
+    for name, other in model.named_modules():
+        if own and other is not module and any(id(p) in own for p in other.parameters(recurse=False)):
+            return name
+    return ""
 
 
 def _source_folders(model: nn.Module) -> tuple[str, ...]:
