@@ -748,10 +748,13 @@ def test_results_of_ops_by_line() -> None:
 @pytest.mark.parametrize("first", ["import backprobe.capture.api", "backprobe.capture", "import backprobe.capture"])
 def test_the_function_is_there_whichever_way_it_is_imported(first: str) -> None:
     code = (
-        f"import backprobe, torch\n{first}\n"
+        f"import inspect, backprobe, torch\n{first}\n"
         "acts = backprobe.capture(torch.nn.Linear(2, 2), torch.ones(2), detach=True)\n"
         "from backprobe.capture import Activations\n"
-        "assert isinstance(acts, Activations) and acts[''].shape == (2,)\n"
+        "import backprobe.capture.table as table\n"
+        "assert isinstance(acts, Activations) and isinstance(acts.table()[0], table.Row)\n"
+        "assert list(inspect.signature(backprobe.capture).parameters)[:2] == ['model', 'inputs']\n"
+        "assert 'Keep the tensors that modules return' in backprobe.capture.__doc__\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -1,11 +1,8 @@
-"""Capture: the tensors and gradients of modules, by name.
-
-``bp.capture`` is a function, and this package has its name. Importing the package first, as other parts do, would hide
-the function; so the package can be called too.
-"""
+"""Capture: the tensors and gradients of modules, by name."""
 
 from __future__ import annotations
 
+import inspect
 import sys
 from types import ModuleType
 
@@ -16,7 +13,16 @@ from .api import modules as modules
 
 
 class _Callable(ModuleType):
+    """``bp.capture`` is a function to its users, and importing this package puts the package there under that name.
+
+    So the package can be called, and is what ``bp.capture`` gives, whichever was imported first.
+    """
+
     __call__ = staticmethod(capture)
 
 
-sys.modules[__name__].__class__ = _Callable
+_package = sys.modules[__name__]
+_package.__class__ = _Callable
+_package.__doc__ = capture.__doc__
+_package.__dict__["__signature__"] = inspect.signature(capture)
+_package.__dict__["capture"] = _package

@@ -49,7 +49,7 @@ def chosen_modules(model: nn.Module, select: Selection, depth: int | None) -> di
 
 
 def _has_forward(module: nn.Module) -> bool:
-    return type(module).forward is not nn.Module.forward
+    return getattr(module.forward, "__func__", None) is not nn.Module.forward
 
 
 def _above(path: str) -> Iterator[str]:

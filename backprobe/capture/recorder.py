@@ -204,7 +204,7 @@ def _shares_with(model: nn.Module, module: nn.Module) -> str:
     own = {id(p) for p in module.parameters(recurse=False)}
     for name, other in model.named_modules():
         if own and other is not module and any(id(p) in own for p in other.parameters(recurse=False)):
-            return name
+            return str(name)
     return ""
 
 
