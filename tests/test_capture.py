@@ -605,6 +605,67 @@ def test_recomputation_is_not_a_second_call() -> None:
     torch.testing.assert_close(acts.grads["inner.0"], 1 - acts["inner.1"].detach() ** 2)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torchscript_is_said() -> None:
+    scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2)))
+    traced = torch.jit.trace(nn.Sequential(nn.Linear(2, 2)), torch.ones(1, 2))
+    model = nn.Sequential(scripted, traced)
+    acts = bp.capture(model, torch.ones(1, 2))
+    assert list(acts) in (["", "1"], ["1", ""])
+    said = "in TorchScript, where hooks do not run"
+    assert acts.unseen == {"0": said, "0.0": said, "1.0": said}
+
+
+def test_views_made_without_gradient_mode_have_no_gradient_of_their_own() -> None:
+    model = Function(lambda x: x.view(-1))
+    leaf = torch.randn(3, requires_grad=True)
+    for x in (leaf, leaf * 2):
+        with torch.no_grad():
+            acts = bp.capture(model, x, with_inputs=True)
+        assert acts[""].requires_grad
+        with pytest.raises(KeyError, match="called under no_grad"):
+            acts.grads[""]
+        (x * 3).sum().backward()
+        assert torch.equal(acts.grads["<in>/0"], torch.full((3,), 3.0))
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+def test_beside_the_users_own_hooks() -> None:
+    """Torch's full backward hooks pass tensors through a function of their own; forward hooks replace outputs."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+    seen = {}
+    model[1].register_full_backward_hook(lambda m, gi, go: seen.update(inside=gi[0], out=go[0]))
+    model[0].register_forward_hook(lambda m, args, out: out * 3)
+    acts = bp.capture(model, torch.ones(2, 4), with_inputs=True, lines=True)
+    acts.output.square().sum().backward()
+    assert torch.equal(acts["1"], acts["0"].tanh())
+    assert torch.equal(acts.grads["1"], seen["out"]) and torch.equal(acts.grads["1<in>/0"], seen["inside"])
+    assert torch.equal(acts.grads["0"], seen["inside"])
+
+
+def test_one_capture_in_another() -> None:
+    model, x = model_of("in place on a view")
+    with bp.capture(model) as outer:
+        with bp.capture(model, lines=True) as inner:
+            out = model(x)
+        out.square().sum().backward()
+    for name in outer:
+        assert torch.equal(outer[name], inner[name]) and torch.equal(outer.grads[name], inner.grads[name])
+    _, expected = oracle(model, x, "1")
+    torch.testing.assert_close(outer.grads["1"], expected)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_export_and_tracing_go_on_as_without() -> None:
+    model, x = model_of("mlp")
+    with bp.capture(model):
+        program = torch.export.export(model, (x,))
+        traced = torch.jit.trace(model, x)
+    assert torch.equal(program.module()(x), model(x)) and torch.equal(traced(x), model(x))
+    plain = torch.export.export(model, (x,))
+    assert [n.target for n in program.graph.nodes] == [n.target for n in plain.graph.nodes]
+
+
 def test_under_a_transform_of_torch_func() -> None:
     model = nn.Linear(2, 2)
     with bp.capture(model) as acts:

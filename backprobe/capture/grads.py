@@ -98,10 +98,19 @@ def _arrival(record: GradRecord, number: int) -> Callable[[Any], None]:
     return hook
 
 
+def has_node(tensor: Any) -> bool:
+    """Whether a gradient can come to `tensor` itself. A view that was made while gradient mode was off says that it
+    requires grad, and has no node: its base has."""
+    if not tensor.requires_grad:
+        return False
+    return not (tensor.grad_fn is None and tensor._is_view() and tensor._base.requires_grad)
+
+
 def watch(tensor: Any, keep: Keep, handles: list[Any]) -> tuple[GradRecord, Any]:
     """Start to record the gradient of `tensor` as it is now. Gives its gradient edge too."""
     record = GradRecord(keep)
-    edge = get_gradient_edge(tensor)
+    with torch.enable_grad():  # finding a leaf's accumulator needs it
+        edge = get_gradient_edge(tensor)
     handles.append(edge.node.register_prehook(_arrival(record, edge.output_nr)))
     return record, edge
 

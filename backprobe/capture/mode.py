@@ -60,14 +60,23 @@ def _name(func: Any) -> str:
 class Watch(TorchFunctionMode):
     """Keeps values true, and hands on the results of ops that are asked for."""
 
-    def __init__(self, shared: Shared, frames: Frames, lines: Lines | None, all_lines: bool) -> None:
+    def __init__(self, shared: Shared) -> None:
         super().__init__()
-        self._shared, self._frames, self._lines, self._all = shared, frames, lines, all_lines
+        self._shared = shared
         self._kinds: dict[Any, Any] = {}
+        self._frames: Frames | None = None
+        self._lines: Lines | None = None
         #: Called with a site, the name of a function, the suffix of a nested result, and the tensor.
-        self.on_result: Callable[[Site, str, str, Any], None] | None = None
+        self._on_result: Callable[[Site, str, str, Any], None] | None = None
         #: Ids of the parameters that some op took.
         self.used: set[int] = set()
+
+    def look_at(self, frames: Frames, lines: Lines | None, on_result: Callable[[Site, str, str, Any], None]) -> None:
+        """Hand on results of ops at these lines, or at all."""
+        self._frames, self._lines, self._on_result = frames, lines, on_result
+
+    def look_away(self) -> None:
+        self._frames = self._on_result = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _compiling():
@@ -87,19 +96,18 @@ class Watch(TorchFunctionMode):
         result = func(*args, **kwargs) if kwargs else func(*args)
         if views:
             self._shared.after_write(views)
-        if self.on_result is not None and not private.in_backward():
-            self._line(func, result)
+        if self._frames is not None and not private.in_backward():
+            self._line(self._frames, func, result)
         return result
 
-    def _line(self, func: Any, result: Any) -> None:
+    def _line(self, frames: Frames, func: Any, result: Any) -> None:
         if not isinstance(result, (torch.Tensor, tuple, list)):
             return
         if getattr(func, "__name__", "") == "__get__" and _name(func) not in _OPS:
             return
-        site = self._frames.site(self._frames.spot(_frame(2)))
-        if site is None or not (self._all or (self._lines is not None and site in self._lines)):
+        site = frames.site(frames.spot(_frame(2)))
+        if site is None or self._on_result is None or (self._lines is not None and site not in self._lines):
             return
         with private.unseen():
             for suffix, tensor in tensors_in(result)[0]:
-                assert self.on_result is not None
-                self.on_result(site, _name(func), suffix, tensor)
+                self._on_result(site, _name(func), suffix, tensor)

@@ -16,6 +16,7 @@ from ..observe.frames import Frames
 from ..observe.modules import clean_path
 from ..records import Site
 from .files import Writer
+from .grads import has_node
 from .kept import Entry, Kept, Shared
 from .mode import Lines, Watch
 from .naming import tensors_in
@@ -45,11 +46,10 @@ class Recorder:
         self._line_calls: dict[str, int] = {}
         self._shared = Shared(self.handles)
         wanted = options.lines
-        frames = Frames(_source_folders(model) if wanted else ())
-        lines = Lines(wanted) if isinstance(wanted, tuple) else None
-        self._mode = Watch(self._shared, frames, lines, wanted is True)
+        self._mode = Watch(self._shared)
         if wanted:
-            self._mode.on_result = self._op
+            lines = Lines(wanted) if isinstance(wanted, tuple) else None
+            self._mode.look_at(Frames(_source_folders(model)), lines, self._op)
 
     def start(self) -> None:
         for name, module in self._chosen.items():
@@ -57,8 +57,9 @@ class Recorder:
                 if self._options.inputs:
                     self._hooks.append(module.register_forward_pre_hook(self._before(name), with_kwargs=True))
                 self._hooks.append(module.register_forward_hook(self._after(name), always_call=True))
-            except (RuntimeError, AttributeError) as error:  # some TorchScript modules take none
-                self._empty[name] = f"takes no hooks ({error})"
+            except RuntimeError:
+                if not isinstance(module, torch.jit.ScriptModule):
+                    raise
         self._mode.__enter__()
 
     def stop(self) -> None:
@@ -71,7 +72,7 @@ class Recorder:
             if id(entry.kept) in lost:
                 self.notes[name] = "overwritten in place by code that Python does not see: this is a later value"
         self._unseen = self._find_unseen()
-        self._mode.on_result = None
+        self._mode.look_away()
         self._model, self._chosen = nn.Module(), {}
         if self.writer is not None:
             self.writer.close()
@@ -142,7 +143,7 @@ class Recorder:
             self.notes[name] = f"not looked into: {', '.join(odd)}"
 
     def _no_gradient(self, name: str, module: nn.Module, tensors: list[Any]) -> None:
-        if not tensors or any(t.requires_grad for t in tensors):
+        if not tensors or any(has_node(t) for t in tensors):
             return
         if not torch.is_grad_enabled():
             self.notes[name] = "called under no_grad: no gradient will come"
@@ -160,7 +161,7 @@ class Recorder:
             kept.stored = self.writer.write(name, value)
         else:
             kept.tensor = value
-        if self._options.grads and tensor.requires_grad:
+        if self._options.grads and has_node(tensor):
             kept.watch(tensor, keep, self.handles)
         self._shared.add(kept, tensor)
         return kept
@@ -184,6 +185,8 @@ class Recorder:
                 continue
             if any(name == path or not path or name.startswith(path + ".") for path in compiled):
                 unseen[name] = "in a compiled region, where hooks do not run"
+            elif isinstance(module, torch.jit.ScriptModule):
+                unseen[name] = "in TorchScript, where hooks do not run"
             elif other := _shares_with(self._model, module):
                 unseen[name] = f"not called; {other}, which has the same parameters, may have been"
             elif any(id(p) in self._mode.used for p in module.parameters(recurse=False)):
