@@ -536,6 +536,17 @@ def test_an_error_of_the_model_goes_through_and_what_came_before_is_there() -> N
         acts["1"]
 
 
+def test_an_error_while_hooks_are_put_on_leaves_none() -> None:
+    class Refuses(nn.Linear):
+        def register_forward_hook(self, *args, **kwargs):
+            raise TypeError("no hooks here")
+
+    model = nn.Sequential(nn.Linear(2, 2), Refuses(2, 2))
+    with pytest.raises(TypeError, match="no hooks here"), bp.capture(model):
+        pass
+    assert attached(model) == 0 and _get_current_function_mode_stack() == []
+
+
 class Odd(nn.Module):
     def __init__(self) -> None:
         super().__init__()

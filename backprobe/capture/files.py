@@ -113,7 +113,7 @@ class Writer:
             raise BackprobeError(f"{self.to} is being written: read the values when the capture is over")
         path = self.to if self.single else self.to / key
         try:
-            with safe_open(path, "pt") as opened:
+            with safe_open(str(path), "pt") as opened:
                 return opened.get_tensor(key if self.single else _ONE)
         except FileNotFoundError:
             raise BackprobeError(f"{path}, which holds captured values, is gone") from None

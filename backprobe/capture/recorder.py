@@ -52,21 +52,31 @@ class Recorder:
             self._mode.look_at(Frames(_source_folders(model)), lines, self._op)
 
     def start(self) -> None:
-        for name, module in self._chosen.items():
-            try:
-                if self._options.inputs:
-                    self._hooks.append(module.register_forward_pre_hook(self._before(name), with_kwargs=True))
-                self._hooks.append(module.register_forward_hook(self._after(name), always_call=True))
-            except RuntimeError:
-                if not isinstance(module, torch.jit.ScriptModule):
-                    raise
-        self._mode.__enter__()
+        try:
+            for name, module in self._chosen.items():
+                self._hook(name, module)
+            self._mode.__enter__()
+        except BaseException:
+            self._unhook()
+            raise
+
+    def _hook(self, name: str, module: nn.Module) -> None:
+        try:
+            if self._options.inputs:
+                self._hooks.append(module.register_forward_pre_hook(self._before(name), with_kwargs=True))
+            self._hooks.append(module.register_forward_hook(self._after(name), always_call=True))
+        except RuntimeError:
+            if not isinstance(module, torch.jit.ScriptModule):  # those take none
+                raise
+
+    def _unhook(self) -> None:
+        while self._hooks:
+            self._hooks.pop().remove()
 
     def stop(self) -> None:
         """Remove the hooks. What is known of modules that were not seen is worked out now, and the model let go."""
         self._mode.__exit__(None, None, None)
-        while self._hooks:
-            self._hooks.pop().remove()
+        self._unhook()
         lost = {id(kept) for kept in self._shared.end()}
         for name, entry in (*self.entries.items(), *self.lines.items()):
             if id(entry.kept) in lost:
@@ -180,16 +190,18 @@ class Recorder:
             for path, m in self._model.named_modules()
             if type(m).__name__ == "OptimizedModule" or getattr(m, "_compiled_call_impl", None) is not None
         ]
-        for name, module in self._chosen.items():
-            if name in self._calls or name in unseen:
-                continue
+        missing = {n: m for n, m in self._chosen.items() if n not in self._calls and n not in unseen}
+        owners = _owners(self._model) if missing else {}
+        for name, module in missing.items():
+            own = [id(p) for p in module.parameters(recurse=False)]
+            other = next((n for p in own for n, m in owners[p] if m is not module), None)
             if any(name == path or not path or name.startswith(path + ".") for path in compiled):
                 unseen[name] = "in a compiled region, where hooks do not run"
             elif isinstance(module, torch.jit.ScriptModule):
                 unseen[name] = "in TorchScript, where hooks do not run"
-            elif other := _shares_with(self._model, module):
+            elif other is not None:
                 unseen[name] = f"not called; {other}, which has the same parameters, may have been"
-            elif any(id(p) in self._mode.used for p in module.parameters(recurse=False)):
+            elif any(p in self._mode.used for p in own):
                 unseen[name] = "not called, but its parameters were used: by .forward(), or directly"
             elif any(inner.startswith(name + ".") or not name for inner in self._calls):
                 unseen[name] = "not called, but modules in it were: by .forward(), or another method"
@@ -202,13 +214,13 @@ def _numbered(name: str, number: int) -> str:
     return name if number == 1 else f"{name}:{number}"
 
 
-def _shares_with(model: nn.Module, module: nn.Module) -> str:
-    """The name of another module with a parameter of this one, if there is one."""
-    own = {id(p) for p in module.parameters(recurse=False)}
-    for name, other in model.named_modules():
-        if own and other is not module and any(id(p) in own for p in other.parameters(recurse=False)):
-            return str(name)
-    return ""
+def _owners(model: nn.Module) -> dict[int, list[tuple[str, nn.Module]]]:
+    """For each parameter, by id, the modules that have it."""
+    owners: dict[int, list[tuple[str, nn.Module]]] = {}
+    for name, module in model.named_modules():
+        for p in module.parameters(recurse=False):
+            owners.setdefault(id(p), []).append((name, module))
+    return owners
 
 
 def _source_folders(model: nn.Module) -> tuple[str, ...]:
