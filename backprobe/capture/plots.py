@@ -63,8 +63,8 @@ def plot(
     """
     with private.unseen(), torch.no_grad():
         x = tensor.detach().to("cpu")
-        x = (x.abs() if x.is_complex() else x).to_dense() if x.layout is not torch.strided else x
-        x = x.abs().double() if x.is_complex() else x.double()
+        x = x if x.layout is torch.strided else x.to_dense()
+        x = (x.abs() if x.is_complex() else x).double()
         if x.numel() == 0:
             raise BackprobeError(f"{title or 'the tensor'} has no values to draw: its shape is {tuple(x.shape)}")
         kind = kind or _kind_of(x, grad)
