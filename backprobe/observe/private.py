@@ -125,3 +125,8 @@ def runs_node(node: Any) -> bool | None:
 #: Have a function called when the backward that runs on this thread is over. Where it fails, the function is dropped
 #: without a call.
 at_end = torch.autograd.Variable._execution_engine.queue_callback
+
+
+def in_backward() -> bool:
+    """Whether this thread runs a backward call: a module called now is called by a recomputation or a hook."""
+    return bool(torch._C._current_graph_task_id() != -1)
