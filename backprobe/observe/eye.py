@@ -166,6 +166,9 @@ class Eye(TorchFunctionMode):
             if self.on_raise is not None:
                 self.on_raise(str(error), _frame(1), args)
             raise
+        except private.StopRecomputation:
+            self.regions.stopped(func, args, kwargs, _frame(1))
+            raise
         try:
             after = _next()
             if writes:

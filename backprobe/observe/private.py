@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 
 #: True where Dynamo is tracing, which reads it as a constant: what follows ``if compiling(): return`` is not compiled
 #: into the user's function.
@@ -51,6 +52,8 @@ def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
     return found
 
 
+#: Raised inside the op that gives a recomputation the last tensor that it needs.
+StopRecomputation = torch.utils.checkpoint._StopRecomputationError
 _top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
 
 

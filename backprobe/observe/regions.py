@@ -49,11 +49,13 @@ class _Op:
     value: tuple[float, float] | None
 
     def same_call(self, other: _Op) -> bool:
+        """Whether both are the same op of the region. The module call around the region itself is running in the
+        forward only, so where one op has none there is nothing to compare."""
         mine, its = self.where, other.where
         return (
             self.spot == other.spot
             and self.func == other.func
-            and (mine is its or (mine is not None and its is not None and mine.path == its.path))
+            and (mine is its or mine is None or its is None or mine.path == its.path)
         )
 
 
@@ -151,16 +153,20 @@ class Regions:
         ops = region.again if again else region.ops
         if len(ops) < _LIMIT:
             tensors = [t for t in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(t, torch.Tensor)]
-            if tensors:
+            if tensors or not after:
                 stack = self._modules.stack
                 made = tuple((t.shape, t.dtype, t.requires_grad) for t in tensors)
-                value = _value(tensors[0]) if look else None
+                value = _value(tensors[0]) if look and tensors else None
                 where = stack[-1] if stack else None
                 given = (*enumerate(args), *(kwargs or {}).items())
                 plain = tuple((k, v) for k, v in given if type(v) in _PLAIN)
                 parameters = tuple(_of_parameter(v) for _, v in given if type(v) is torch.nn.Parameter)
                 ops.append(_Op(self._inside(frame), func, where, plain, parameters, made, value))
         return again and not region.reentrant
+
+    def stopped(self, func: Any, args: Any, kwargs: Any, frame: Any) -> None:
+        """The op that a recomputation ends with: it has all that it needs, so the op gives nothing."""
+        self.saw(func, args, kwargs, None, 0, 0, frame, False)
 
     def _inside(self, frame: Any) -> Spot | None:
         """The user's place of an op, where there is one inside the region: outside, it is another in each run."""
