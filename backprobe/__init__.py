@@ -8,6 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .derivatives.dense import jacobian as jacobian
+    from .derivatives.linear import jvp as jvp
+    from .derivatives.linear import linearize as linearize
+    from .derivatives.linear import vjp as vjp
+    from .derivatives.norms import jacobian_norm as jacobian_norm
+    from .derivatives.spectral import spectral_norm as spectral_norm
+    from .derivatives.sweep import sensitivity as sensitivity
     from .errors import BackprobeError as BackprobeError
     from .observe.tracing import trace as trace
     from .records import Finding as Finding
@@ -19,11 +26,31 @@ _PUBLIC = {
     "BackprobeError": ("errors", "BackprobeError"),
     "Finding": ("records", "Finding"),
     "Trace": ("traced", "Trace"),
+    "jacobian": ("derivatives.dense", "jacobian"),
+    "jacobian_norm": ("derivatives.norms", "jacobian_norm"),
+    "jvp": ("derivatives.linear", "jvp"),
+    "linearize": ("derivatives.linear", "linearize"),
     "open": ("store.reader", "open_run"),
+    "sensitivity": ("derivatives.sweep", "sensitivity"),
+    "spectral_norm": ("derivatives.spectral", "spectral_norm"),
     "trace": ("observe.tracing", "trace"),
+    "vjp": ("derivatives.linear", "vjp"),
 }
 __version__ = "0.1.0"
-__all__ = ["BackprobeError", "Finding", "Trace", "open", "trace"]
+__all__ = [
+    "BackprobeError",
+    "Finding",
+    "Trace",
+    "jacobian",
+    "jacobian_norm",
+    "jvp",
+    "linearize",
+    "open",
+    "sensitivity",
+    "spectral_norm",
+    "trace",
+    "vjp",
+]
 
 
 def __getattr__(name: str) -> Any:
