@@ -20,11 +20,13 @@ from ..observe import private
 
 def _retaining() -> list[torch.Tensor]:
     """Activations that keep their gradient."""
+    kinds: list[type] = [torch.Tensor]
+    for kind in kinds:  # grows as we go
+        kinds.extend(kind.__subclasses__())
+    wanted = set(kinds) - {torch.nn.Parameter}
     objects = gc.get_objects()
-    kinds = list(map(type, objects))
-    wanted = {kind for kind in set(kinds) if isinstance(kind, type) and issubclass(kind, torch.Tensor)}
     found = []
-    for tensor in compress(objects, map(wanted.__contains__, kinds)):
+    for tensor in compress(objects, map(wanted.__contains__, map(type, objects))):
         with contextlib.suppress(RuntimeError):  # a wrapper of a transform that is over
             if tensor.retains_grad and not tensor.is_leaf:
                 found.append(tensor)

@@ -14,6 +14,11 @@ def _number(value: float) -> str:
     return f"{value:.5g}"
 
 
+def _work(vjps: int, jvps: int) -> str:
+    counts = [f"{n} {kind}{'s' * (n > 1)}" for n, kind in ((vjps, "VJP"), (jvps, "JVP")) if n]
+    return " and ".join(counts) or "no products"
+
+
 @dataclass(frozen=True)
 class JacobianNorm:
     """The Frobenius norm of a Jacobian. ``float(result)`` gives the value."""
@@ -46,10 +51,7 @@ class JacobianNorm:
         return self.value
 
     def __repr__(self) -> str:
-        work = (
-            " and ".join(f"{n} {kind}s" for n, kind in ((self.vjps, "VJP"), (self.jvps, "JVP")) if n) or "no products"
-        )
-        what = f"{work} of {self.shape[0]:,} x {self.shape[1]:,} in {self.seconds:.2g} s"
+        what = f"{_work(self.vjps, self.jvps)} of {self.shape[0]:,} x {self.shape[1]:,} in {self.seconds:.2g} s"
         note = f"; {self.note}" if self.note else ""
         if self.exact:
             return f"JacobianNorm({_number(self.value)}, exact: {what}{note})"
@@ -78,7 +80,7 @@ class BlockNorms:
         note = f"; {self.note}" if self.note else ""
         return (
             f"BlockNorms({size} norms of {self.axes}, from {_number(float(self.value.min()))} to "
-            f"{_number(float(self.value.max()))}, {how}: {self.vjps} VJPs in {self.seconds:.2g} s{note})"
+            f"{_number(float(self.value.max()))}, {how}: {_work(self.vjps, 0)} in {self.seconds:.2g} s{note})"
         )
 
 
@@ -124,6 +126,6 @@ class SpectralNorm:
         )
         note = f"; {self.note}" if self.note else ""
         return (
-            f"SpectralNorm({_number(self.value)}{more}{rank}, {how}: {self.vjps} VJPs and "
-            f"{self.jvps} JVPs of {self.shape[0]:,} x {self.shape[1]:,} in {self.seconds:.2g} s{note})"
+            f"SpectralNorm({_number(self.value)}{more}{rank}, {how}: {_work(self.vjps, self.jvps)} "
+            f"of {self.shape[0]:,} x {self.shape[1]:,} in {self.seconds:.2g} s{note})"
         )

@@ -162,12 +162,14 @@ def _sweep(
     for key, t in fit.items():
         if reasons[key]:
             continue
-        if exact:
+        if t is y:
+            value = low = high = math.sqrt(y.numel())  # the identity
+        elif exact:
             square = float(torch.cat(moments[key].samples).sum())
             value = low = high = math.sqrt(square)
         else:
             value, low, high = (math.sqrt(float(part)) for part in moments[key].estimate(confidence))
-        method, shape = "exact" if exact else "hutchinson", (y.numel(), t.numel())
+        method, shape = "exact" if exact or t is y else "hutchinson", (y.numel(), t.numel())
         norms[key] = JacobianNorm(
             value, low, high, confidence, method, shape, products.vjp.count, 0, seconds, notes.get(key, "")
         )
