@@ -95,7 +95,7 @@ class Products:
             self._note_missing([i for i, g in enumerate(found) if g is None])
         front = (len(v[0]),) if batched else ()
         return [
-            torch.zeros(*front, *x.shape, dtype=x.dtype, device=x.device) if g is None else g
+            torch.zeros((*front, *x.shape), dtype=x.dtype, device=x.device) if g is None else g
             for g, x in zip(found, self.x.tensors, strict=True)
         ]
 
@@ -136,7 +136,7 @@ class Products:
         else:
             found = [None] * len(cotangents)
         return [
-            torch.zeros(*front, *y.shape, dtype=y.dtype, device=y.device) if g is None else g
+            torch.zeros((*front, *y.shape), dtype=y.dtype, device=y.device) if g is None else g
             for g, y in zip(found, self.y.tensors, strict=True)
         ]
 
@@ -174,9 +174,12 @@ class Products:
     def _hold_to_adjoint(self, gs: Sequence[torch.Tensor | None], v: Tensors) -> None:
         """``<v, J J^T v>`` must be ``|J^T v|^2``, which holds only if the derivative of the VJP is J."""
         u = [torch.zeros_like(x) if g is None else g.detach() for g, x in zip(gs, self.x.tensors, strict=True)]
+        if not sum(c.numel() for c in v):
+            return
         largest = max((float(g.abs().max()) for g in u if g.numel()), default=0.0)
-        if not 0 < largest < float("inf"):
-            return  # nothing to hold it against
+        eps = max(torch.finfo(t.dtype).eps for t in [*u, *v])
+        if not 100 * eps * max(float(c.detach().abs().max()) for c in v if c.numel()) < largest < float("inf"):
+            return  # nothing but rounding to hold it against
         u = [g / largest for g in u]
         there = self.jvp.single(u)
         left = sum(float((a.detach().conj() * b).real.double().sum()) for a, b in zip(v, there, strict=True)) / largest
