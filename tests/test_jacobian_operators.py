@@ -17,17 +17,17 @@ NOT_RUN = {"zero_"}
 OPS = [op for op in op_db if op.supports_autograd and torch.float64 in op.supported_backward_dtypes("cpu")]
 OPS = [op for op in OPS if op.name not in NOT_RUN]
 SAMPLES = 2
-#: Operators for which some sample has no JVP although torch says that the backward has a derivative. Each other operator
-#: without one has ``supports_gradgrad`` False, and each with one is held to its results.
+#: Operators for which some sample has no JVP although torch says that the backward has a derivative. Any other one
+#: without a JVP has ``supports_gradgrad`` False.
 NO_JVP = {
-    "native_layer_norm": "its double backward fails where only the weight or the bias requires grad",
+    "native_layer_norm": "its double backward meets a tensor that is None",
     "nn.functional.ctc_loss": "the native kernel's backward has no derivative",
     "nn.functional.linear_cross_entropy": "chunked_none computes into out= in its backward",
 }
-#: Torch's forward mode and its backward disagree for a sample (held against finite differences: the backward is off), so
-#: our JVP, which is the transpose of the backward, is held against the backward only.
+#: Torch's forward mode and its backward disagree for a sample (finite differences side with forward mode), so our JVP,
+#: which is the transpose of the backward, is held against the backward only.
 DISAGREE = {
-    "as_strided_scatter": "the input is overwritten whole and still gets a gradient",
+    "as_strided_scatter": "a tensor that is overwritten whole",
     "nn.functional.max_unpool1d": "two values go to one place",
     "nn.functional.max_unpool2d": "two values go to one place",
     "nn.functional.max_unpool3d": "two values go to one place",
@@ -74,7 +74,11 @@ def forward_mode(op, sample, points, u, keep):
         return None
     try:
         with forward_ad.dual_level():
-            outs = run(op, sample, [forward_ad.make_dual(p.clone().requires_grad_(), d) for p, d in zip(points, u)])
+            outs = run(
+                op,
+                sample,
+                [forward_ad.make_dual(p.clone().requires_grad_(), d) for p, d in zip(points, u, strict=True)],
+            )
             tangents = [forward_ad.unpack_dual(outs[i]).tangent for i in keep]
     except (RuntimeError, NotImplementedError):
         return None
