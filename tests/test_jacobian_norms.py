@@ -43,9 +43,8 @@ class Block(nn.Module):
     def __init__(self, width: int = 16) -> None:
         super().__init__()
         self.norm, self.qkv, self.out = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(
-            nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
-        )
+        up, down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        self.mlp = nn.Sequential(nn.LayerNorm(width), up, nn.GELU(), down)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         q, k, v = self.qkv(self.norm(x)).chunk(3, -1)
@@ -80,9 +79,8 @@ def test_the_exact_norm_is_that_of_the_dense_jacobian() -> None:
     assert norm.shape == (80, 80)
     both = bp.jacobian_norm([y, acts["block.0"]], {"in": x})
     assert math.isclose(float(both) ** 2, float(norm) ** 2 + float(bp.jacobian_norm(acts["block.0"], x)) ** 2)
-    assert math.isclose(
-        float(bp.jacobian_norm(y.sum(), x)), float(torch.autograd.grad(y.sum(), x, retain_graph=True)[0].norm())
-    )
+    (g,) = torch.autograd.grad(loss := y.square().sum(), x, retain_graph=True)
+    assert math.isclose(float(bp.jacobian_norm(loss, x)), float(g.norm()), rel_tol=1e-12)
 
 
 def test_the_smaller_side_is_used() -> None:
@@ -109,7 +107,7 @@ def test_sums_are_wide_in_low_precision(dtype) -> None:
 def test_zero_and_one_element() -> None:
     x = torch.randn(40, dtype=torch.float64, requires_grad=True)
     assert float(bp.jacobian_norm(x * 0, x, method="estimate")) == 0
-    assert float(bp.jacobian_norm((3 * x).sum(), x[:1].clone() * 1 if False else x)) == pytest.approx(3 * 40**0.5)
+    assert float(bp.jacobian_norm((3 * x).sum(), x)) == pytest.approx(3 * 40**0.5)
     assert float(bp.spectral_norm(x * 0, x)) == 0
 
 
@@ -134,13 +132,11 @@ def coverage(kind: str, method: str, products: int, draws: int) -> tuple[float, 
     """Share of 90% intervals that hold the true norm, and the root mean square relative error."""
     a = matrix(kind, 96, 128)
     y, x = linear(a)
-    line = [
-        bp.jacobian_norm(y, x, method=method, products=products, seed=seed, confidence=0.9) for seed in range(draws)
-    ]
+    options = {"method": method, "products": products, "confidence": 0.9}
+    found = [bp.jacobian_norm(y, x, seed=seed, **options) for seed in range(draws)]
     true = float(a.norm())
-    close = 1e-9 * true  # rank 1 is met exactly
-    hits = sum(norm.low - close <= true <= norm.high + close for norm in line)
-    return hits / draws, math.sqrt(sum((norm.value / true - 1) ** 2 for norm in line) / draws)
+    hits = sum(norm.low <= true <= norm.high for norm in found)
+    return hits / draws, math.sqrt(sum((norm.value / true - 1) ** 2 for norm in found) / draws)
 
 
 @pytest.mark.parametrize(
@@ -195,8 +191,8 @@ def test_without_second_derivatives_there_are_vjps_only() -> None:
         bp.jacobian_norm(y, x, method="krylov")
     spectral = bp.spectral_norm(y, x)
     assert "VJPs only" in spectral.note and math.isclose(float(spectral), 2, rel_tol=1e-6)
-    tall = Once.apply(x)[:3].repeat(100)
-    assert bp.jacobian_norm(tall, x[:3] if False else x, method="exact").jvps <= 1
+    tall = Once.apply(x).repeat(2)  # columns would be cheaper
+    assert math.isclose(float(bp.jacobian_norm(tall, x, method="exact")), 2 * 200**0.5, rel_tol=1e-6)
 
 
 def test_wrong_arguments_are_told() -> None:

@@ -204,6 +204,10 @@ def result(flat: Flat, square: Square, confidence: float, begin: float) -> Jacob
     if looped:
         note = "; ".join(filter(None, [note, f"one by one, since batches fail ({looped})"]))
     value, low, high = (math.sqrt(part) if part >= 0 else math.nan for part in (square.value, square.low, square.high))
+    if square.method != "exact":
+        # What a basis holds is known up to rounding.
+        slack = 4 * torch.finfo(flat.dtype).eps
+        low, high = low * (1 - slack), high * (1 + slack)
     counts = flat.products.vjp.count, flat.products.jvp.count
     seconds = time.perf_counter() - begin
     return JacobianNorm(value, low, high, confidence, square.method, (flat.m, flat.n), *counts, seconds, note)

@@ -55,7 +55,7 @@ class JacobianNorm:
         note = f"; {self.note}" if self.note else ""
         if self.exact:
             return f"JacobianNorm({_number(self.value)}, exact: {what}{note})"
-        within = f"{self.confidence:.0%} in [{_number(self.low)}, {_number(self.high)}]"
+        within = f"{100 * self.confidence:g}% in [{_number(self.low)}, {_number(self.high)}]"
         return f"JacobianNorm({_number(self.value)}, {within}, {self.method}: {what}{note})"
 
 
@@ -76,7 +76,7 @@ class BlockNorms:
 
     def __repr__(self) -> str:
         size = " x ".join(map(str, self.value.shape))
-        how = "exact" if self.exact else f"estimated, {self.confidence:.0%} intervals"
+        how = "exact" if self.exact else f"estimated, {100 * self.confidence:g}% intervals"
         note = f"; {self.note}" if self.note else ""
         return (
             f"BlockNorms({size} norms of {self.axes}, from {_number(float(self.value.min()))} to "

@@ -47,7 +47,7 @@ class Sensitivity(Mapping[str, JacobianNorm]):
         width = max((len(name) for name in [*self._norms, *self.unreached]), default=4)
         lines = [f"Sensitivity of {self.output}: |d {self.output} / d tensor|_F, {self.vjps} backward passes in all"]
         for name, norm in self._norms.items():
-            within = "exact" if norm.exact else f"{norm.confidence:.0%} in [{norm.low:.5g}, {norm.high:.5g}]"
+            within = "exact" if norm.exact else f"{100 * norm.confidence:g}% in [{norm.low:.5g}, {norm.high:.5g}]"
             lines.append(f"  {name:{width}}  {norm.value:<10.5g}  {within}{'; ' + norm.note if norm.note else ''}")
         lines += [f"  {name:{width}}  -           {reason}" for name, reason in self.unreached.items()]
         return "\n".join(lines)
