@@ -295,6 +295,13 @@ def test_not_connected_says_where_the_path_ends() -> None:
     cut = (h.detach().requires_grad_() * 2).sum()
     text = error(lambda: bp.jacobian_norm(cut, x))
     assert "x is not reached from y" in text and "detach()" in text
+    for call in (bp.jacobian, bp.jacobian_norm, bp.spectral_norm):
+        assert "x is not reached from y" in error(lambda call=call: call(y, other))
+    assert "is not reached" in error(lambda: bp.linearize(y, other).vjps(torch.ones(2, 3, 5)))
+    for per in ("sample", "token"):
+        assert "is not reached" in error(
+            lambda per=per: bp.jacobian_norm(y, torch.ones_like(x).requires_grad_(), per=per)
+        )
     assert torch.equal(bp.vjp(y, other, unconnected="zero"), torch.zeros(2))
     assert torch.equal(bp.jvp(y, other, unconnected="zero"), torch.zeros_like(y))
     assert "give 'error' or 'zero'" in error(lambda: bp.vjp(y, x, unconnected="no"))

@@ -44,10 +44,10 @@ class _Batches:
         if size > 1 and self.looped is None:
             try:
                 found = self._many(cotangents)
-            except torch.cuda.OutOfMemoryError:
+            except BackprobeError:
                 raise
             except Exception as error:
-                # No batching rule, a hook that reads values: whatever it is, a loop tells whether it is the batching.
+                # No batching rule, a hook that reads values, memory: a loop tells whether it was the batching.
                 self.looped = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             else:
                 self.count += size
@@ -91,16 +91,16 @@ class Products:
 
     def _vjp(self, v: Tensors, batched: bool) -> Tensors:
         found = self._grad(self.y.tensors, self.x.tensors, v, batched, "VJP")
-        if self.missing is None:
-            self._note_missing([i for i, g in enumerate(found) if g is None])
+        self._note_missing(found)
         front = (len(v[0]),) if batched else ()
         return [
             torch.zeros((*front, *x.shape), dtype=x.dtype, device=x.device) if g is None else g
             for g, x in zip(found, self.x.tensors, strict=True)
         ]
 
-    def _note_missing(self, none: list[int]) -> None:
-        self.missing = unreached(self.y, self.x, none)
+    def _note_missing(self, found: Sequence[torch.Tensor | None]) -> None:
+        if self.missing is None:
+            self.missing = unreached(self.y, self.x, [i for i, g in enumerate(found) if g is None])
         if self.missing and not self._allowed:
             raise not_connected(self.y, self.x, self.missing)
 
@@ -159,8 +159,7 @@ class Products:
             except RuntimeError as error:
                 ours = translated(error, "JVP", self.y, self.x)
                 raise ours or no_second_derivative(error, self.y, self.x) from error
-            if self.missing is None:
-                self._note_missing([i for i, g in enumerate(gs) if g is None])
+            self._note_missing(gs)
             self.vjp.count += 1
             live = [i for i, g in enumerate(gs) if g is not None and g.requires_grad]
             self._transposed = ([gs[i] for i in live], v, live)  # type: ignore[misc]
