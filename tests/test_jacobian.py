@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import subprocess
 import sys
 from collections import namedtuple
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import checkpoint
 
 import backprobe as bp
 
@@ -298,10 +300,9 @@ def test_not_connected_says_where_the_path_ends() -> None:
     for call in (bp.jacobian, bp.jacobian_norm, bp.spectral_norm):
         assert "x is not reached from y" in error(lambda call=call: call(y, other))
     assert "is not reached" in error(lambda: bp.linearize(y, other).vjps(torch.ones(2, 3, 5)))
+    alike = torch.ones_like(x).requires_grad_()
     for per in ("sample", "token"):
-        assert "is not reached" in error(
-            lambda per=per: bp.jacobian_norm(y, torch.ones_like(x).requires_grad_(), per=per)
-        )
+        assert "is not reached" in error(lambda per=per: bp.jacobian_norm(y, alike, per=per))
     assert torch.equal(bp.vjp(y, other, unconnected="zero"), torch.zeros(2))
     assert torch.equal(bp.jvp(y, other, unconnected="zero"), torch.zeros_like(y))
     assert "give 'error' or 'zero'" in error(lambda: bp.vjp(y, x, unconnected="no"))
@@ -374,6 +375,27 @@ def test_a_backward_without_a_derivative_has_no_jvp() -> None:
     x = torch.randn(3, requires_grad=True)
     assert "no JVP of y with respect to x" in error(lambda: bp.jvp(Once.apply(x), x))
     torch.testing.assert_close(bp.jacobian(Once.apply(x), x), 2 * torch.eye(3))
+
+
+def test_checkpoints_and_compiled_parts() -> None:
+    torch.manual_seed(0)
+    inner = nn.Linear(8, 8)
+    x = torch.randn(2, 8, requires_grad=True)
+
+    def noisy(t):
+        return nn.functional.dropout(inner(t).tanh(), 0.5)
+
+    y = checkpoint(noisy, x * 1, use_reentrant=False)
+    state = torch.get_rng_state()
+    dense = rows(y, x)
+    torch.testing.assert_close(bp.jvp(y, x).reshape(-1), dense.sum(1))
+    norm = bp.jacobian_norm(y, x)  # it draws random numbers again: not in a batch
+    assert math.isclose(float(norm), float(dense.norm()), rel_tol=1e-5) and "one by one" in norm.note
+    assert torch.equal(state, torch.get_rng_state())
+    assert "use_reentrant=False" in error(lambda: bp.vjp(checkpoint(noisy, x * 1, use_reentrant=True), x))
+    y = torch.compile(nn.Sequential(inner, nn.Tanh()), backend="aot_eager")(x)
+    torch.testing.assert_close(bp.jacobian(y, x).reshape(16, 16), rows(y, x))
+    assert "does not currently support double backward" in error(lambda: bp.jvp(y, x))
 
 
 def test_a_backward_that_is_not_linear_is_noticed() -> None:

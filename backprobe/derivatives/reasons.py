@@ -184,6 +184,16 @@ def translated(error: Exception, what: str, y: Named, x: Named) -> BackprobeErro
             f"{place}: {which} was changed in place after the forward, so the derivative can no longer be computed. "
             "Ask before the change, or change a clone()"
         )
+    if "use_reentrant=True" in text:
+        return BackprobeError(
+            f"{place}: a reentrant checkpoint is on the way, which knows backward() only. Checkpoint with "
+            "use_reentrant=False"
+        )
+    if "donated buffer" in text:
+        return BackprobeError(
+            f"{place}: a compiled part on the way lets go of its buffers after one backward. Set "
+            "torch._functorch.config.donated_buffer = False before the forward, or run it uncompiled"
+        )
     return None
 
 
