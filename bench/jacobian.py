@@ -157,6 +157,7 @@ def picture(found: dict[str, dict[str, list[tuple[int, float]]]], file: str) -> 
             axis.loglog(*zip(*points, strict=True), marker="o", label=method)
         axis.set(title=title, xlabel="products with J or its transpose")
         axis.set_xticks([8, 16, 32, 64, 128], ["8", "16", "32", "64", "128"])
+        axis.set_yticks([0.002, 0.005, 0.01, 0.02, 0.05], ["0.2%", "0.5%", "1%", "2%", "5%"])
         axis.minorticks_off()
         axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("relative error of the norm")
