@@ -10,6 +10,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .capture.api import capture as capture
     from .capture.api import modules as modules
+    from .derivatives.dense import jacobian as jacobian
+    from .derivatives.linear import jvp as jvp
+    from .derivatives.linear import linearize as linearize
+    from .derivatives.linear import vjp as vjp
+    from .derivatives.norms import jacobian_norm as jacobian_norm
+    from .derivatives.spectral import spectral_norm as spectral_norm
+    from .derivatives.sweep import sensitivity as sensitivity
     from .edit import actions as edits
     from .edit.attach import edit as edit
     from .edit.multi import on_gradients as on_gradients
@@ -27,10 +34,17 @@ _PUBLIC = {
     "capture": ("capture", "capture"),
     "edit": ("edit.attach", "edit"),
     "edits": ("edit", "actions"),
+    "jacobian": ("derivatives.dense", "jacobian"),
+    "jacobian_norm": ("derivatives.norms", "jacobian_norm"),
+    "jvp": ("derivatives.linear", "jvp"),
+    "linearize": ("derivatives.linear", "linearize"),
     "modules": ("capture", "modules"),
     "on_gradients": ("edit.multi", "on_gradients"),
     "open": ("store.reader", "open_run"),
+    "sensitivity": ("derivatives.sweep", "sensitivity"),
+    "spectral_norm": ("derivatives.spectral", "spectral_norm"),
     "trace": ("observe.tracing", "trace"),
+    "vjp": ("derivatives.linear", "vjp"),
 }
 __version__ = "0.1.0"
 __all__ = [
@@ -40,10 +54,17 @@ __all__ = [
     "capture",
     "edit",
     "edits",
+    "jacobian",
+    "jacobian_norm",
+    "jvp",
+    "linearize",
     "modules",
     "on_gradients",
     "open",
+    "sensitivity",
+    "spectral_norm",
     "trace",
+    "vjp",
 ]
 
 

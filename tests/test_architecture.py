@@ -11,7 +11,7 @@ import backprobe
 
 ROOT = Path(backprobe.__file__).parent
 #: The parts that import torch.
-PRODUCERS = {"observe", "capture", "jacobian", "edit", "engine"}
+PRODUCERS = {"observe", "capture", "derivatives", "edit", "engine"}
 #: From the top of the picture down. A part imports from its own row or from one that its row lists.
 ALLOWED = {
     "errors": set(),
@@ -25,7 +25,7 @@ ALLOWED = {
     "view": {"records", "explain", "traced"},
     "observe": {"errors", "records", "graph", "packed", "store", "traced"},
     "capture": {"errors", "select", "records", "observe"},
-    "jacobian": {"errors", "capture", "observe"},
+    "derivatives": {"errors", "capture", "observe"},
     "edit": {"errors", "select", "records", "observe"},
     "engine": {"errors", "select", "records", "graph", "observe"},
     "commands": {"errors", "records", "explain", "store", "traced", "view", "observe", "engine"},

@@ -121,6 +121,25 @@ BROKEN = {
         "HERE",
         "1",
     ),
+    "another function at the end of a recomputation": (
+        """
+        from torch.utils.checkpoint import checkpoint
+        net, flag = nn.Linear(4, 4), [True]
+        def block(x):
+            h = net(x)
+            if flag[0]:
+                return torch.sigmoid(h)
+            return torch.tanh(h)  # HERE
+        for _ in range(2):
+            loss = checkpoint(block, torch.randn(3, 4), use_reentrant=False).sum()
+            flag[0] = not flag[0]
+            loss.backward()
+            flag[0] = True
+        """,
+        "checkpoint-mismatch",
+        "HERE",
+        "",
+    ),
     "frozen between forward and recomputation": (
         checkpointed(after="model.requires_grad_(False)", end=RAISES + "; model.requires_grad_(True)"),
         "checkpoint-mismatch",

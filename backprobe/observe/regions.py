@@ -29,6 +29,7 @@ _FORWARD = CheckpointFunction.forward.__code__
 _BACKWARD = CheckpointFunction.backward.__code__
 _FILE = torch.utils.checkpoint.__file__
 _LIMIT = 20_000
+_STOPPED = object()
 _PLAIN = frozenset({bool, int, float, str})
 
 
@@ -153,7 +154,7 @@ class Regions:
         ops = region.again if again else region.ops
         if len(ops) < _LIMIT:
             tensors = [t for t in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(t, torch.Tensor)]
-            if tensors or not after:
+            if tensors or out is _STOPPED:
                 stack = self._modules.stack
                 made = tuple((t.shape, t.dtype, t.requires_grad) for t in tensors)
                 value = _value(tensors[0]) if look and tensors else None
@@ -166,7 +167,7 @@ class Regions:
 
     def stopped(self, func: Any, args: Any, kwargs: Any, frame: Any) -> None:
         """The op that a recomputation ends with: it has all that it needs, so the op gives nothing."""
-        self.saw(func, args, kwargs, None, 0, 0, frame, False)
+        self.saw(func, args, kwargs, _STOPPED, 0, 0, frame, False)
 
     def _inside(self, frame: Any) -> Spot | None:
         """The user's place of an op, where there is one inside the region: outside, it is another in each run."""

@@ -1,0 +1,60 @@
+"""Nothing of the user's changes while we differentiate: ``.grad`` of kept activations, random state, modes.
+
+N20. ``torch.autograd.grad`` leaves ``.grad`` of leaves alone, but it does add to ``.grad`` of an activation on which
+     ``retain_grad`` was called, whoever asks. Torch has no list of these tensors, so we look through what the garbage
+     collector knows: a tensor that has no Python object has nobody who could read its ``.grad``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import weakref
+from collections.abc import Iterable, Iterator
+from itertools import compress
+
+import torch
+
+from ..observe import private
+
+
+def _retaining() -> list[torch.Tensor]:
+    """Activations that keep their gradient."""
+    kinds: list[type] = [torch.Tensor]
+    for kind in kinds:  # grows as we go
+        kinds.extend(kind.__subclasses__())
+    wanted = set(kinds) - {torch.nn.Parameter}
+    objects = gc.get_objects()
+    found = []
+    for tensor in compress(objects, map(wanted.__contains__, map(type, objects))):
+        with contextlib.suppress(RuntimeError):  # a wrapper of a transform that is over
+            if tensor.retains_grad and not tensor.is_leaf:
+                found.append(tensor)
+    return found
+
+
+class Guard:
+    """``with guard():`` differentiate inside: outside of inference mode, unseen by torch function modes, and without a
+    trace left on the user's side. `tensors` say which devices' random state is kept. Looks for tensors that keep their
+    gradient (N20) once, when it is made."""
+
+    def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
+        self._devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
+        self._retaining = [weakref.ref(tensor) for tensor in _retaining()]
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        kept = [(tensor, tensor.grad) for ref in self._retaining if (tensor := ref()) is not None]
+        state = torch.get_rng_state()
+        states = [(device, torch.cuda.get_rng_state(device)) for device in self._devices]
+        for tensor, _ in kept:
+            tensor.grad = None
+        try:
+            with torch.inference_mode(False), private.unseen():
+                yield
+        finally:
+            for tensor, grad in kept:
+                tensor.grad = grad
+            torch.set_rng_state(state)
+            for device, one in states:
+                torch.cuda.set_rng_state(one, device)

@@ -1,0 +1,216 @@
+"""Why there is no derivative, in words: what is not attached, where a path ends, and what torch's errors mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..errors import BackprobeError
+from ..observe.graphs import DEEP
+from .structure import Named
+
+#: How many tensors or graph ends a message names.
+_SHOWN = 5
+
+
+def check(named: Named) -> None:
+    """Every tensor can have a derivative: floating, attached to a graph.
+
+    Raises:
+        BackprobeError: naming the tensor and what to change.
+    """
+    for name, tensor in named.items():
+        reason = unfit(tensor, named.role)
+        if reason:
+            raise BackprobeError(f"{name} {reason}")
+
+
+def unfit(tensor: torch.Tensor, role: str) -> str:
+    """Why `tensor` has no derivatives at all; empty if it may have."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return (
+            f"is {tensor.dtype}: only floating point tensors have derivatives. Start from the first floating one after "
+            "it, such as the output of the embedding"
+        )
+    if tensor.layout is not torch.strided:
+        return f"has layout {tensor.layout}: only dense (strided) tensors are supported"
+    if not tensor.requires_grad:
+        return f"is not attached to a graph: {_cut(role, tensor)}"
+    return ""
+
+
+def _cut(role: str, tensor: torch.Tensor) -> str:
+    if tensor.is_inference():
+        return "it was made under torch.inference_mode(). Run the forward again without it"
+    if role == "x":
+        return (
+            "it does not require grad, so nothing after it knows it. Call x.requires_grad_() before the forward, or "
+            "capture it attached: without detach(), no_grad(), or .data"
+        )
+    return (
+        "it has no grad_fn. It left the graph (detach(), .data, .item(), numpy), was made under torch.no_grad(), or "
+        "nothing that it was made from requires grad"
+    )
+
+
+class Walk:
+    """The nodes that `roots` reach, each once, iterative. Use with ``with``: it lets go of a deep graph safely."""
+
+    def __init__(self, roots: list[torch.Tensor]) -> None:
+        self.nodes: list[Any] = []
+        #: Edges that lead somewhere: node and output number.
+        self.edges: set[tuple[Any, int]] = set()
+        self._seen: set[Any] = set()
+        for root in roots:
+            self._add(*torch.autograd.graph.get_gradient_edge(root)[:2])
+        for node in self.nodes:  # grows as we go
+            for following, number in node.next_functions:
+                if following is not None:
+                    self._add(following, number)
+
+    def _add(self, node: Any, number: int) -> None:
+        self.edges.add((node, number))
+        if node not in self._seen:
+            self._seen.add(node)
+            self.nodes.append(node)
+
+    def __enter__(self) -> Walk:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.edges.clear()
+        self._seen.clear()
+        if len(self.nodes) <= DEEP:
+            return
+        # Torch frees what Python has touched recursively. Root first, while the graph still holds each next one.
+        for i in range(len(self.nodes)):
+            self.nodes[i] = None
+
+    def reaches(self, tensor: torch.Tensor) -> bool:
+        return tuple(torch.autograd.graph.get_gradient_edge(tensor)[:2]) in self.edges
+
+
+def unreached(y: Named, x: Named, none: list[int]) -> list[int]:
+    """Those of x (by position) that the graph of y does not lead to, among the ones that got no gradient. For the
+    others the gradient is zero, and torch did not fill it in."""
+    if not none:
+        return []
+    with Walk(y.tensors) as walk:
+        return [i for i in none if not walk.reaches(x.tensors[i])]
+
+
+def not_connected(y: Named, x: Named, lost: list[int]) -> BackprobeError:
+    """The error for those of x (by position) that y does not depend on."""
+    names = ", ".join(x.names[i] for i in lost[:_SHOWN]) + (", ..." if len(lost) > _SHOWN else "")
+    many = f" ({len(lost)} of {len(x.names)})" if len(x.names) > 1 else ""
+    target = y.names[0] if len(y.names) == 1 else f"any of {', '.join(y.names[:_SHOWN])}"
+    return BackprobeError(f"{names}{many} is not reached from {target}: {why(y, x, lost)}")
+
+
+def why(y: Named, x: Named, lost: list[int]) -> str:
+    """Why those of x are not reached, as far as the graph tells: the reason of the first that has a plain one."""
+    reasons = [reason for _, reason in each_reason(y, x, lost) if reason]
+    return reasons[0] if reasons else _ends(y, x.names[lost[0]])
+
+
+def each_reason(y: Named, x: Named, lost: list[int]) -> Iterator[tuple[int, str]]:
+    """(position, why it is not reached) for those of x; empty where the graph does not tell."""
+    with Walk(y.tensors) as walk:
+        for i in lost:
+            name, tensor = x.items()[i]
+            node = tensor.grad_fn
+            if tensor._version and node is not None and _came_from(node, walk):
+                yield (
+                    i,
+                    f"{name} was modified in place after it had been used (version {tensor._version}), and now stands "
+                    "for the value after that. Keep a clone() from before the in-place operation",
+                )
+                continue
+            with Walk([tensor]) as back:
+                after = any(back.reaches(t) for t in y.tensors)
+            yield i, f"{name} is computed from {y.names[0]}, not the other way round. Exchange y and x" if after else ""
+
+
+def _ends(y: Named, name: str) -> str:
+    with Walk(y.tensors) as walk:
+        ends = [node for node in walk.nodes if not any(following for following, _ in node.next_functions)]
+        shown = ", ".join(_end(node) for node in ends[:_SHOWN]) + (", ..." if len(ends) > _SHOWN else "")
+        return (
+            f"the graph of {y.names[0]} has {len(walk.nodes)} nodes and ends at {shown}. Either it does not use {name}"
+            ", or the path between them is cut (detach(), .data, no_grad(), an integer index, numpy), or they are from "
+            "two forward passes"
+        )
+
+
+def _came_from(node: Any, walk: Walk, depth: int = 64) -> bool:
+    """Whether `node`'s own past, a few steps of it, is in `walk`."""
+    for _ in range(depth):
+        following = [edge for edge in node.next_functions if edge[0] is not None]
+        if any(edge in walk.edges for edge in following):
+            return True
+        if not following:
+            return False
+        node = following[0][0]
+    return False
+
+
+def _end(node: Any) -> str:
+    variable = getattr(node, "variable", None)
+    if variable is not None:
+        return f"a leaf of shape {list(variable.shape)}"
+    return str(node.name())
+
+
+def translated(error: Exception, what: str, y: Named, x: Named) -> BackprobeError | None:
+    """torch's error in our words, if we know it."""
+    text = str(error)
+    place = f"{what} of {', '.join(y.names[:_SHOWN])} with respect to {', '.join(x.names[:_SHOWN])}"
+    if "backward through the graph a second time" in text or "already been freed" in text:
+        return BackprobeError(
+            f"{place}: the graph is freed. A backward() or autograd.grad() has run through it and let go of its saved "
+            "tensors. Call that with retain_graph=True, or ask for derivatives before it"
+        )
+    if "modified by an inplace operation" in text:
+        found = re.search(r"\[(\S+) \[([\d, ]*)\]\], which is output (\d+) of (\S+), is at version (\d+)", text)
+        which = (
+            f"output {found[3]} of {found[4]} (shape [{found[2]}], now at version {found[5]})"
+            if found
+            else "a tensor that the backward pass needs"
+        )
+        return BackprobeError(
+            f"{place}: {which} was changed in place after the forward, so the derivative can no longer be computed. "
+            "Ask before the change, or change a clone()"
+        )
+    if "use_reentrant=True" in text:
+        return BackprobeError(
+            f"{place}: a reentrant checkpoint is on the way, which knows backward() only. Checkpoint with "
+            "use_reentrant=False"
+        )
+    if "donated buffer" in text:
+        return BackprobeError(
+            f"{place}: a compiled part on the way lets go of its buffers after one backward. Set "
+            "torch._functorch.config.donated_buffer = False before the forward, or run it uncompiled"
+        )
+    return None
+
+
+def no_second_derivative(error: Exception, y: Named, x: Named) -> BackprobeError:
+    """The error for a graph whose backward pass cannot be differentiated, which a JVP needs."""
+    text = str(error) or type(error).__name__
+    found = re.search(r"derivative for (?:aten::)?(\S+) is not implemented", text)
+    what = found[1] if found else text.splitlines()[0]
+    advice = "Use what needs VJPs only: bp.vjp, bp.jacobian, bp.jacobian_norm(method='exact' or 'hutchinson')"
+    if "attention" in text:
+        advice = (
+            "It is fused attention: run the forward inside torch.nn.attention.sdpa_kernel(SDPBackend.MATH), or load a "
+            f"transformers model with attn_implementation='eager'. {advice}"
+        )
+    elif "once_differentiable" in text or "marked with @once" in text:
+        advice = f"A custom Function on the way is marked @once_differentiable. {advice}"
+    return BackprobeError(
+        f"no JVP of {', '.join(y.names[:_SHOWN])} with respect to {', '.join(x.names[:_SHOWN])}: it differentiates the "
+        f"backward pass once more, and that fails at {what}. {advice}"
+    )

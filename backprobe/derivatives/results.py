@@ -1,0 +1,131 @@
+"""What norms come back as: numbers with their error, and how they were got."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import torch
+
+from .structure import Tree
+
+
+def _number(value: float) -> str:
+    return f"{value:.5g}"
+
+
+def _work(vjps: int, jvps: int) -> str:
+    counts = [f"{n} {kind}{'s' * (n > 1)}" for n, kind in ((vjps, "VJP"), (jvps, "JVP")) if n]
+    return " and ".join(counts) or "no products"
+
+
+@dataclass(frozen=True)
+class JacobianNorm:
+    """The Frobenius norm of a Jacobian. ``float(result)`` gives the value."""
+
+    value: float
+    #: The interval that holds the true value with probability `confidence`; both ends are the value if it is exact.
+    low: float
+    high: float
+    confidence: float
+    #: ``exact``, ``hutchinson``, ``krylov`` or ``xnystrace``.
+    method: str
+    #: Elements of y and of x.
+    shape: tuple[int, int]
+    vjps: int
+    jvps: int
+    seconds: float
+    note: str = ""
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing was estimated."""
+        return self.method == "exact"
+
+    @property
+    def error(self) -> float:
+        """Half of the interval, relative to the value."""
+        return (self.high - self.low) / 2 / self.value if self.value else 0.0
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __repr__(self) -> str:
+        what = f"{_work(self.vjps, self.jvps)} of {self.shape[0]:,} x {self.shape[1]:,} in {self.seconds:.2g} s"
+        note = f"; {self.note}" if self.note else ""
+        if self.exact:
+            return f"JacobianNorm({_number(self.value)}, exact: {what}{note})"
+        within = f"{100 * self.confidence:g}% in [{_number(self.low)}, {_number(self.high)}]"
+        return f"JacobianNorm({_number(self.value)}, {within}, {self.method}: {what}{note})"
+
+
+@dataclass(frozen=True)
+class BlockNorms:
+    """Frobenius norms of blocks of a Jacobian: float64 tensors on the CPU, all of the same shape."""
+
+    value: torch.Tensor
+    low: torch.Tensor
+    high: torch.Tensor
+    confidence: float
+    exact: bool
+    #: What an index of the shape means.
+    axes: str
+    vjps: int
+    seconds: float
+    note: str = ""
+
+    def __repr__(self) -> str:
+        size = " x ".join(map(str, self.value.shape))
+        how = "exact" if self.exact else f"estimated, {100 * self.confidence:g}% intervals"
+        note = f"; {self.note}" if self.note else ""
+        return (
+            f"BlockNorms({size} norms of {self.axes}, from {_number(float(self.value.min()))} to "
+            f"{_number(float(self.value.max()))}, {how}: {_work(self.vjps, 0)} in {self.seconds:.2g} s{note})"
+        )
+
+
+@dataclass(frozen=True)
+class SpectralNorm:
+    """The largest singular values of a Jacobian and their vectors. ``float(result)`` gives the largest value."""
+
+    value: float
+    #: The k largest singular values, largest first; float64 on the CPU.
+    singular_values: torch.Tensor
+    #: For each of them, unit vectors in the structure of y and of x: ``J right = value left``.
+    left: list[Tree] = field(repr=False)
+    right: list[Tree] = field(repr=False)
+    #: ``|J^T left - value right|`` for each: a singular value of J is this near.
+    residuals: torch.Tensor
+    converged: bool
+    #: Steps of bidiagonalization; 0 if the Jacobian was built and decomposed.
+    steps: int
+    shape: tuple[int, int]
+    vjps: int
+    jvps: int
+    seconds: float
+    #: The Frobenius norm, from the same work and some probes; None if it was not asked for.
+    frobenius: JacobianNorm | None = None
+    note: str = ""
+
+    @property
+    def stable_rank(self) -> float:
+        """The effective rank ``|J|_F^2 / |J|_2^2``: 1 if one direction holds all. NaN without a Frobenius norm."""
+        if self.frobenius is None or not self.value:
+            return math.nan
+        return (self.frobenius.value / self.value) ** 2
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __repr__(self) -> str:
+        rest = ", ".join(_number(float(s)) for s in self.singular_values[1:6])
+        more = f", then {rest}" if rest else ""
+        rank = f", stable rank {self.stable_rank:.3g}" if self.frobenius is not None else ""
+        how = (
+            f"{'converged' if self.converged else 'NOT converged'} after {self.steps} steps" if self.steps else "dense"
+        )
+        note = f"; {self.note}" if self.note else ""
+        return (
+            f"SpectralNorm({_number(self.value)}{more}{rank}, {how}: {_work(self.vjps, self.jvps)} "
+            f"of {self.shape[0]:,} x {self.shape[1]:,} in {self.seconds:.2g} s{note})"
+        )
