@@ -159,6 +159,8 @@ class BadOp:
     call: int
     output: BadValues
     inputs: tuple[TensorStat, ...]
+    #: An operation outside the graph that made the NaN which this one was given.
+    origin: BadOp | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +300,8 @@ class Parameter:
     replaced: bool = False
     #: Where gradient mode was turned off for its module's calls without it.
     turned_off: Site | None = None
+    #: It became part of its model after the optimizer had been made.
+    added: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +340,7 @@ class OptimizerSeen:
     site: Site | None
     tensors: int
     orphans: int
+    groups: int = 1
 
 
 @dataclass(frozen=True, slots=True)

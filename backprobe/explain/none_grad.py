@@ -56,7 +56,7 @@ def none_grads(trace: Trace) -> list[Finding]:
     for reason in ("unused", "output", "uncalled"):
         mine = {owner: ps for (r, owner), ps in groups.items() if r == reason}
         merged = _merge(mine)
-        found += [_unused(reason, owner, ps) for owner, ps in merged.items()]
+        found += [_unused(reason, owner, ps, _routed(owner, trace.parameters)) for owner, ps in merged.items()]
     return found
 
 
@@ -179,24 +179,44 @@ def _checkpoint(cut: Cut, ps: Sequence[Parameter]) -> Finding:
     )
 
 
-def _unused(reason: str, owner: str, ps: Sequence[Parameter]) -> Finding:
+def _routed(owner: str, parameters: Sequence[Parameter]) -> bool:
+    """Whether `owner` is one of several that are called as the data have it: its siblings were, some more often."""
+    parts = owner.split(".")
+    for at, part in enumerate(parts):
+        if part.isdigit():
+            before = ".".join(parts[:at])
+            calls: dict[str, int] = {}
+            for p in parameters:
+                name = p.name[len(before) + 1 :].split(".") if p.name.startswith(f"{before}.") or not before else [""]
+                if name[0].isdigit() and p.calls:
+                    calls[name[0]] = max(calls.get(name[0], 0), p.calls)
+            if len(set(calls.values())) > 1:
+                return True
+    return False
+
+
+def _unused(reason: str, owner: str, ps: Sequence[Parameter], routed: bool) -> Finding:
     names = _names(ps)
     calls = max(p.calls for p in ps)
     what = {
-        "unused": f"{few(names)} took part in no backward pass: the forward does not use {plural(names, 'it', 'them')}",
+        "unused": f"{few(names)} took part in no backward pass: the forward does not use "
+        f"{plural(names, 'it', 'them')}, or the loss does not depend on {plural(names, 'it', 'them')}",
         "output": f"{owner} was called {calls} times, but nothing that it returned reached the loss: {few(names)} "
         f"got no gradient",
         "uncalled": f"{owner} was never called: {few(names)} got no gradient",
     }[reason]
     return Finding(
         kind="none-grad",
-        severity="warning",
+        severity="info" if routed and reason == "uncalled" else "warning",
         title=what,
         confidence="certain",
         module=owner,
         parameters=names,
         sites=tuple(_defined(ps)),
         evidence={"reason": reason, "module_calls": calls, "optimizer_holds_them": any(p.trained for p in ps)},
-        advice="Use it in the forward, or remove it; data-parallel training fails on parameters without gradient. If "
+        advice="Others beside it were called, some more often than others: it looks chosen by the data, as an expert "
+        "is. If it is never chosen, look at how the choice is balanced."
+        if routed and reason == "uncalled"
+        else "Use it in the forward, or remove it; data-parallel training fails on parameters without gradient. If "
         "it is meant to stay as it is, call requires_grad_(False) on it.",
     )

@@ -79,6 +79,10 @@ def _what(bad: object) -> str:
 
 #: Operations that put a constant somewhere: an Inf of theirs is meant.
 _FILLS = frozenset({"masked_fill", "masked_fill_", "where", "fill_", "full", "full_like", "index_fill", "triu", "tril"})
+#: Operations that pass on what they are given.
+_MOVES = frozenset(
+    ("cat", "concat", "stack", "hstack", "vstack", "pad", "roll", "flip", "gather", "index_select", "clone", "to")
+) | {"float", "double", "maximum", "minimum"}
 
 
 def _origin(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[BadOp, bool] | None:
@@ -153,11 +157,17 @@ def _unseen(call: BackwardCall, run: NodeRun, root: Root) -> Finding:
 
 
 def _meant(op: BadOp) -> bool:
-    """Whether the values look put there on purpose: Inf only, by a fill, or added in from a tensor that holds Inf."""
+    """Whether the values look put there on purpose: Inf only, by a fill, or from a tensor that holds Inf already, added
+    in or moved."""
     if op.output.nan:
         return False
     masks = [t for t in op.inputs if t.bad is not None]
-    return op.op in _FILLS or (op.op.strip("_i") in ("add", "sub") and any(not t.bad.nan for t in masks if t.bad))
+    passed_on = op.op in _MOVES and any(not t.bad.nan for t in masks if t.bad)
+    return (
+        op.op in _FILLS
+        or passed_on
+        or (op.op.strip("_i") in ("add", "sub") and any(not t.bad.nan for t in masks if t.bad))
+    )
 
 
 #: What the eye did not look into: views, and nodes made out of its sight.
@@ -165,6 +175,8 @@ _UNSEEN = frozenset({*VIEW_OPS, "", "Function.apply"})
 
 
 def _forward(call: BackwardCall, op: BadOp, begins: bool, reached: str, victim: NodeRun | None = None) -> Finding:
+    if begins and op.origin is not None:
+        reached, op = f"{reached} (it entered the graph in {op.op})", op.origin
     outside = [t for t in op.inputs if t.bad and not t.made] if begins else []
     source = "" if begins else f"; its input held {_held(op)} already, put there on purpose"
     if outside:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..records import Finding, FindingSite
+from ..records import Finding, FindingSite, OptimizerSeen, Parameter
 from .words import few
 
 if TYPE_CHECKING:
@@ -41,29 +41,62 @@ def unregistered(trace: Trace) -> list[Finding]:
 
 
 def not_in_optimizer(trace: Trace) -> list[Finding]:
-    """Parameters that get gradients and are held by no optimizer, where an optimizer holds tensors that nothing uses.
+    """Parameters that get gradients and are held by no optimizer: because they came later, or took the place of those
+    that an optimizer holds; or because groups by name miss them.
 
-    A part of a model that is left out of the optimizer on purpose has no such orphans beside it.
+    A part of a model that was left out of the optimizer as a whole is taken for a choice.
     """
-    replaced = [p for p in trace.parameters if p.replaced and p.reached and p.requires_grad and p.trained is False]
+    idle = [p for p in trace.parameters if p.reached and p.requires_grad and p.trained is False]
+    late = [p for p in idle if p.replaced or p.added]
     blamed = next((o for o in trace.facts.optimizers if o.orphans), None)
-    if blamed is None or not replaced:
+    if blamed is None:
+        late = [p for p in late if p.added]
+        blamed = next((o for o in reversed(trace.facts.optimizers) if o.site is not None), None)
+    if blamed is None:
         return []
-    names = tuple(p.name for p in replaced)
-    defined = list(dict.fromkeys(p.defined for p in replaced if p.defined is not None))
+    if not late:
+        return _missed(trace, idle, blamed)
+    names = tuple(p.name for p in late)
+    defined = list(dict.fromkeys(p.defined for p in late if p.defined is not None))
     sites = [FindingSite("optimizer", blamed.site)] if blamed.site else []
-    sites += [FindingSite("replaced", s) for s in defined[:3]]
+    if blamed.orphans:
+        sites += [FindingSite("replaced", s) for s in defined[:3]]
     return [
         Finding(
             kind="parameter-not-in-optimizer",
             severity="warning",
             title=f"{blamed.name} was made before {few(names)} replaced what it holds: it trains {blamed.orphans} "
-            f"tensors that the model no longer has, and not the new ones",
+            f"tensors that the model no longer has, and not the new ones"
+            if blamed.orphans
+            else f"{blamed.name} was made before {few(names)} became part of the model: no optimizer trains them",
             confidence="certain",
             parameters=names,
             sites=tuple(sites),
             evidence={"orphans": blamed.orphans, "tensors_in_optimizer": blamed.tensors},
             advice="Make the optimizer after the last change to the model, or give it the new parameters "
             "(optimizer.add_param_group).",
+        )
+    ]
+
+
+def _missed(trace: Trace, idle: list[Parameter], optimizer: OptimizerSeen) -> list[Finding]:
+    """An optimizer with several groups that holds most of a model, and misses some that get gradients."""
+    held = {p.root for p in trace.parameters if p.trained}
+    missed = [p for p in idle if p.root in held]
+    kept = sum(bool(p.trained) for p in trace.parameters)
+    if not missed or optimizer.groups < 2 or len(missed) > kept:
+        return []
+    names = tuple(p.name for p in missed)
+    return [
+        Finding(
+            kind="parameter-not-in-optimizer",
+            severity="info",
+            title=f"no group of {optimizer.name} holds {few(names)}: they get gradients and are never updated",
+            confidence="possible",
+            parameters=names,
+            sites=(FindingSite("optimizer", optimizer.site),) if optimizer.site else (),
+            evidence={"groups": optimizer.groups, "tensors_in_optimizer": optimizer.tensors},
+            advice="Where groups are chosen by name, put what no name fits into a last group. If these are meant to "
+            "stay as they are, call requires_grad_(False) on them: the backward is cheaper too.",
         )
     ]

@@ -87,6 +87,8 @@ class SeenBad:
     entry: Entry
     output: BadValues
     inputs: tuple[TensorStat, ...]
+    #: The op outside the graph that made the NaN which this one was given.
+    origin: SeenBad | None = None
 
 
 @dataclass
@@ -142,6 +144,8 @@ class Eye(TorchFunctionMode):
         self.on_error: Callable[[BaseException], None] = _raise
         self._held: list[Any] = []
         self._entries: dict[Entry, Entry] = {}
+        #: Results outside the graph that hold NaN: id -> reference, the op that made it.
+        self._origins: dict[int, tuple[weakref.ref[Any], SeenBad]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _compiling():
@@ -186,6 +190,8 @@ class Eye(TorchFunctionMode):
                     self._traces.flow(func, args, kwargs, out, self._stack)
                 if after == before:
                     self._lost(func, out, args)
+                    if type(out) is _Tensor and self.checking and not self.optimizing:
+                        self._outside(func, out, args, kwargs)
             if after != before:
                 self._note(func, out, args, kwargs, before, after)
         except Exception as error:
@@ -380,9 +386,39 @@ class Eye(TorchFunctionMode):
                 norms.now(t)
                 norms.flush()
                 if norms.bad and len(self.bad) < self.bad_limit:
-                    self.bad.append(SeenBad(first, after - 1, entry, norms.bad[0], self._inputs(args, kwargs)))
+                    seen = SeenBad(first, after - 1, entry, norms.bad[0], self._inputs(args, kwargs))
+                    seen.origin = next((o for a in _tensors(args) if (o := self.origin_of(a)) is not None), None)
+                    self.bad.append(seen)
             finally:
                 torch._C._set_grad_enabled(was)
+
+    def _outside(self, func: Any, out: Any, args: Any, kwargs: Any) -> None:
+        """Look at the result of an op that made no node: a NaN of its may enter the graph later."""
+        if not is_float(out) or func in _NO_FLOW or private.hands_off(out) or not torch.is_grad_enabled():
+            return
+        with torch.no_grad():
+            norms = Norms(sums=True)
+            norms.now(out)
+            norms.flush()
+        if not norms.bad or not norms.bad[0].nan:
+            return
+        came = next((o for t in _tensors(args) if (o := self.origin_of(t)) is not None), None)
+        if came is None:
+            if any(is_float(t) and bool(t.isnan().any()) for t in _tensors(args)):
+                return  # it was in the data
+            stack = self._stack
+            frame = _frame(2)
+            spot = self._frames.spot(frame)
+            entry = (*(spot or (None, 0)), func, stack[-1] if stack else None)
+            came = SeenBad(0, 0, entry, norms.bad[0], self._inputs(args, kwargs))
+        if len(self._origins) > 1000:
+            self._origins.clear()
+        self._origins[id(out)] = (weakref.ref(out), came)
+
+    def origin_of(self, tensor: Any) -> SeenBad | None:
+        """The op outside the graph that made the NaN in `tensor`."""
+        known = self._origins.get(id(tensor))
+        return known[1] if known is not None and known[0]() is tensor else None
 
     def _inputs(self, args: Any, kwargs: Any) -> tuple[TensorStat, ...]:
         names = self.names_in(_frame(4))

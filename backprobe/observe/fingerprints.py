@@ -74,12 +74,12 @@ class Fingerprints:
     def changed(self, tensor: Any, seq: int) -> Print | None:
         """The print of a saved tensor's memory that is not what it was, for the op that made node `seq`."""
         known = self._prints.get(tensor.untyped_storage().data_ptr())
-        if not known or tensor._version != known[-1].version:
+        if not known:
             return None
         # What the op saw: its own use, or the first time after it that the memory was given out.
         own = next((p for p in known if p.seq <= seq < p.end), None)
         own = own or next((p for p in known if p.given and p.seq > seq), None)
-        if own is None:
+        if own is None or own.version != tensor._version:  # a change that torch sees
             return None
         with torch.no_grad():
             now = torch.empty(0, dtype=own.dtype).set_(tensor.untyped_storage(), own.offset, own.shape, own.stride)

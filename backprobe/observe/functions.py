@@ -160,9 +160,9 @@ def _compare(sample: _Sample, dtype: torch.dtype, second: bool = False) -> tuple
     if second:
         firsts = torch.autograd.grad(outs, leaves, v, create_graph=True, allow_unused=True)
         total = sum((w * g).sum() for w, g in zip(weights, firsts, strict=True) if g is not None)
-        if not isinstance(total, torch.Tensor) or not total.requires_grad:
-            return None
-        gradients = torch.autograd.grad(total, leaves, allow_unused=True)
+        gradients: Any = [None] * len(leaves)  # what a backward that leaves the graph comes to
+        if isinstance(total, torch.Tensor) and total.requires_grad:
+            gradients = torch.autograd.grad(total, leaves, allow_unused=True)
     else:
         gradients = torch.autograd.grad(outs, leaves, v, allow_unused=True)
     what = "second derivative" if second else "gradient"

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import builtins
+import io
 import os
 import runpy
 import sys
 import traceback
+import zipfile
 from collections.abc import Callable, Sequence
-from types import TracebackType
+from importlib.machinery import SourceFileLoader
+from types import ModuleType, TracebackType
+
+import torch.overrides
 
 from ..errors import BackprobeError
 from .session import Session, Settings, Sink
 
+_DISPATCH = torch.overrides.handle_torch_function.__code__
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _EXAMPLES = os.path.join(_OURS, "examples") + os.sep
 
@@ -57,7 +64,7 @@ def launch(
         if is_module:
             runpy.run_module(script, run_name="__main__", alter_sys=True)
         else:
-            runpy.run_path(script, run_name="__main__")
+            run_file(script)
     except SystemExit as stop:
         code = _exit_code(stop)
     except BaseException as raised:
@@ -73,6 +80,27 @@ def launch(
         _show(error)
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
     return code
+
+
+def run_file(script: str) -> None:
+    """Run `script` as ``python script`` does: ``__file__`` is absolute, ``sys.argv[0]`` as it was given, and the module
+    is ``__main__`` for those who pickle. A folder or an archive is left to ``runpy``."""
+    path = os.path.abspath(script)
+    if os.path.isdir(path) or zipfile.is_zipfile(path):
+        runpy.run_path(script, run_name="__main__")
+        return
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    module = ModuleType("__main__")
+    loader = SourceFileLoader("__main__", path)
+    module.__dict__.update(__file__=path, __cached__=None, __loader__=loader, __spec__=None, __annotations__={})
+    module.__dict__["__builtins__"] = builtins
+    before = sys.modules["__main__"]
+    sys.modules["__main__"] = module
+    try:
+        exec(code, module.__dict__)
+    finally:
+        sys.modules["__main__"] = before
 
 
 def _exit_code(stop: SystemExit) -> int:
@@ -103,12 +131,20 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None:
         frames.append(trace)
         trace = trace.tb_next
-    kept = None
-    for one in reversed(frames):
+    dropped = set()
+    for i, one in enumerate(frames):
         file = one.tb_frame.f_code.co_filename
         if file.startswith(_OURS) and not file.startswith(_EXAMPLES):
-            continue
+            dropped.add(i)
+            # A function of torch that is written in Python asks for modes first: the call that went to us, and the
+            # function that made it and is called again.
+            if i >= 2 and frames[i - 1].tb_frame.f_code is _DISPATCH:
+                dropped.update((i - 1, i - 2))
         if file == runpy.__file__ or file.startswith("<frozen runpy"):
+            dropped.add(i)
+    kept = None
+    for i, one in reversed(list(enumerate(frames))):
+        if i in dropped:
             continue
         one.tb_next = kept
         kept = one

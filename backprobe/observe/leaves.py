@@ -138,8 +138,12 @@ class Leaves:
             return self._modules.full_name(leaf.root, leaf.path)
         return leaf.label or "tensor"
 
-    def parameters(self, held: dict[int, Any] | None) -> tuple[Parameter, ...]:
-        """What became of every parameter of a module. `held`: weak references to those that an optimizer holds."""
+    def parameters(self, held: dict[int, Any] | None, present: list[dict[int, Any]]) -> tuple[Parameter, ...]:
+        """What became of every parameter of a module.
+
+        :param held: weak references to those that an optimizer holds.
+        :param present: for each optimizer, references to those that the modules in sight had when it was made.
+        """
         self.refresh()
         trained = None if held is None else {id(ref) for ref in held.values()}
         found = []
@@ -149,6 +153,7 @@ class Leaves:
             if leaf.root is not None:
                 first.setdefault((id(leaf.root), leaf.path), leaf)
                 last[(id(leaf.root), leaf.path)] = leaf
+        later = self._came_later(present)
         for leaf in self._all:
             if leaf.root is None:
                 continue
@@ -173,9 +178,16 @@ class Leaves:
                     place if place is not None or leaf.reached else defined_at(leaf.owners, name),
                     replaced,
                     self._modules.turned_off(leaf.owner),
+                    not held_too and id(leaf) in later,
                 )
             )
         return tuple(found)
+
+    def _came_later(self, present: list[dict[int, Any]]) -> set[int]:
+        """Ids of the leaves that came to their model after the optimizer of that model was made."""
+        known = {id(ref) for refs in present for ref in refs.values()}
+        roots = {id(one.root) for one in self._all if id(one.ref) in known}
+        return {id(one) for one in self._all if id(one.root) in roots and id(one.ref) not in known}
 
 
 def owners_of(root: nn.Module, path: str) -> list[Owner]:

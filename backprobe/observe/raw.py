@@ -165,6 +165,20 @@ class Recorded:
             self.region,
         )
 
+    def _bad_op(self, seen: SeenBad) -> BadOp:
+        where = seen.entry[3]
+        return BadOp(
+            seen.first - self.base,
+            seen.last - self.base,
+            op_name(seen.entry[2]),
+            self.frames.site(spot_of(seen.entry)),
+            self.modules.name_of(where),
+            where.call if where else 1,
+            seen.output,
+            seen.inputs,
+            self._bad_op(seen.origin) if seen.origin is not None else None,
+        )
+
     def packed(self) -> Packed:
         return Packed(
             self.live.layout(self.modules, self.leaves, self.frames),
@@ -186,19 +200,7 @@ class Recorded:
         bad_nodes = self.bad_nodes
         if self.bad and not bad_nodes:
             bad_nodes = culprits(nodes)
-        ops = tuple(
-            BadOp(
-                s.first - self.base,
-                s.last - self.base,
-                op_name(s.entry[2]),
-                self.frames.site(spot_of(s.entry)),
-                self.modules.name_of(s.entry[3]),
-                s.entry[3].call if s.entry[3] else 1,
-                s.output,
-                s.inputs,
-            )
-            for s in self.bad_seen
-        )
+        ops = tuple(self._bad_op(s) for s in self.bad_seen)
         return BackwardCall(
             self.index,
             self.step,

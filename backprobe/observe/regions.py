@@ -144,6 +144,7 @@ class Regions:
                 if again:
                     return True
                 known = self._regions[holder] = _Region(self._checkpoint(frame), False, first=before)
+                known.where = self._modules.stack[-1] if self._modules.stack else None
                 self.known = True
             region = known
             if again and region.run is not run:
@@ -236,13 +237,13 @@ class Regions:
         elif how == "arguments" and {forward.rpartition("=")[2], again.rpartition("=")[2]} == {"True", "False"}:
             method = "eval" if again.endswith("False") else "train"
             changed = next((c[0] for c in calls_of_method(self._frames, method)), None)
-        where = op.where if op is not None else None
+        where = (op.where or region.where) if op is not None else None
         self._found[region.spot] = RegionDiffers(
             how,
             self._frames.site(region.spot),
             self._frames.site(op.spot or region.spot) if op is not None else None,
             self._frames.site(failed),
-            self._modules.name_of(where) if where is not None else None,
+            self._modules.name_of(where) if op is not None else None,
             name,
             forward,
             again,

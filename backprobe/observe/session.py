@@ -48,7 +48,7 @@ from .hooked import Hooked
 from .leaves import Leaf, Leaves
 from .ledger import saved_bytes, silent_writes
 from .measure import dtype_name
-from .modules import ModuleWatch
+from .modules import ModuleWatch, modules_in_sight
 from .raw import LiveLayout, Recorded
 from .recompute import Recompute
 from .regions import Regions
@@ -354,7 +354,12 @@ class Session:
         """An optimizer asks this of every parameter it is given: that is how we see where one is made."""
         frame = sys._getframe(2)
         if frame.f_code is _ADD_GROUP and self._attached:
-            self.steps.made(frame.f_locals["self"], self.frames.spot(frame))
+            above = frame.f_back
+            self.steps.made(
+                frame.f_locals["self"],
+                self.frames.spot(frame),
+                lambda: [m for _, m in modules_in_sight(above, self.frames)],
+            )
         return func(*args, **kwargs)
 
     def _set_grad_mode(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -366,6 +371,7 @@ class Session:
                 frame = frame.f_back
             if frame is not None:
                 self.regions.gradient_mode(frame, on)
+                self.eye.library_off = self.eye.library_off and not on
                 if not on and torch.is_grad_enabled():
                     self._grad_turned_off(frame)
         return func(*args, **kwargs)
@@ -862,7 +868,8 @@ class Session:
 
     def parameters(self) -> tuple[Parameter, ...]:
         """What became of every parameter of every outermost module."""
-        return self.leaves.parameters(self.steps.held if self.steps.ever_stepped else None)
+        present = [o.present for o in self.steps.optimizers.values() if o.present and o.refs]
+        return self.leaves.parameters(self.steps.held if self.steps.ever_stepped else None, present)
 
     def cuts(self) -> tuple[Cut, ...]:
         """Ops that lost a gradient's path, those with a tensor for a result first."""
@@ -887,7 +894,7 @@ class Session:
     def optimizers(self) -> tuple[OptimizerSeen, ...]:
         """The optimizers that stepped."""
         return tuple(
-            OptimizerSeen(o.name, self.frames.site(o.spot), len(o.refs), self.leaves.orphans(o.refs))
+            OptimizerSeen(o.name, self.frames.site(o.spot), len(o.refs), self.leaves.orphans(o.refs), o.groups)
             for o in self.steps.optimizers.values()
         )
 

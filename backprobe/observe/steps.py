@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -35,6 +35,9 @@ class SeenOptimizer:
     spot: Spot | None
     refs: dict[int, weakref.ref[Any]]
     ref: weakref.ref[Any]
+    #: Parameters of the modules in sight where it was made; empty where none was.
+    present: dict[int, weakref.ref[Any]] = field(default_factory=dict)
+    groups: int = 1
 
 
 class StepWatch:
@@ -127,6 +130,7 @@ class StepWatch:
         if self._sizes.get(id(optimizer)) != len(parameters):
             self._sizes[id(optimizer)] = len(parameters)
             known = self._known(optimizer, None)
+            known.groups = len(optimizer.param_groups)
             for p in parameters:
                 self.held[id(p)] = known.refs[id(p)] = weakref.ref(p)
         if self.sampled:
@@ -182,10 +186,12 @@ class StepWatch:
         self.spent += _clock() - begin
         self.watching += _clock() - begin
 
-    def made(self, optimizer: Any, spot: Any) -> None:
-        """An optimizer is being made, or given more parameters, at `spot`."""
-        if len(self.optimizers) < 1000:
-            self._known(optimizer, spot)
+    def made(self, optimizer: Any, spot: Any, modules: Callable[[], list[Any]]) -> None:
+        """An optimizer is being made, or given more parameters, at `spot`, where `modules` are in sight."""
+        known = self.optimizers.get(id(optimizer))
+        if len(self.optimizers) < 1000 and (known is None or known.ref() is not optimizer):
+            known = self._known(optimizer, spot)
+            known.present = {id(p): weakref.ref(p) for m in modules() for p in m.parameters()}
 
     def _known(self, optimizer: Any, spot: Spot | None) -> SeenOptimizer:
         known = self.optimizers.get(id(optimizer))

@@ -12,6 +12,11 @@ from ..explain.words import few, number
 from ..records import Finding, Site
 from ..traced import Trace
 
+#: A space at which a line is not broken.
+TIED = "\N{NO-BREAK SPACE}"
+#: Steps that it takes to tell what watching costs.
+FEW = 10
+
 
 @dataclass(frozen=True)
 class Line:
@@ -85,14 +90,15 @@ def headline(trace: Trace) -> str:
         text += f" in {info['seconds']:.1f} s"
     if "ended" not in info and "steps" not in info and "started" in info:
         text += " (the run was cut off)"
-    elif info.get("cost") is not None:
+    elif info.get("cost") is not None and steps >= FEW:
         text += f", watching took about {100 * info['cost']:.0f}%"
     found = len(trace.findings)
-    return f"{text}: {count(found, 'finding') if found else 'no findings'}"
+    return f"{text}: {count(found, 'finding') if found else f'no{TIED}findings'}"
 
 
 def count(n: int, what: str) -> str:
-    return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
+    """A number and what it counts, which stay on one line."""
+    return f"{n:,} {what if n == 1 else what + 's'}".replace(" ", TIED)
 
 
 def problem(i: int, finding: Finding) -> Problem:

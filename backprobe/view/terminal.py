@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -10,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from .parts import Line, Part, Problem, Table
+from .parts import TIED, Line, Part, Problem, Table
 
 _TONES = {"plain": "", "quiet": "dim", "good": "green", "head": "bold"}
 _SEVERITY = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
@@ -22,13 +23,16 @@ def console(file: TextIO) -> Console:
 
 def write(parts: Sequence[Part], file: TextIO) -> None:
     out = console(file)
-    for part in parts:
-        if isinstance(part, Line):
-            out.print(Text(part.text, style=_TONES[part.tone]))
-        elif isinstance(part, Problem):
-            _problem(out, part)
-        else:
-            _table(out, part)
+    with out.capture() as text:
+        for part in parts:
+            if isinstance(part, Line):
+                out.print(Text(part.text, style=_TONES[part.tone]))
+            elif isinstance(part, Problem):
+                _problem(out, part)
+            else:
+                _table(out, part)
+    # Lines were broken where they may be: a reader who searches or copies gets plain spaces, and none at the end.
+    file.write(re.sub(r" +$", "", text.get().replace(TIED, " "), flags=re.MULTILINE))
 
 
 def _problem(out: Console, part: Problem) -> None:
