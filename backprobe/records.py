@@ -530,6 +530,8 @@ class Facts:
     cycles: tuple[tuple[Site | None, tuple[str, ...]], ...] = ()
     regions: tuple[RegionDiffers, ...] = ()
     stale: tuple[StaleRead, ...] = ()
+    #: Other processes of the run, and this one where it is one of several.
+    ranks: tuple[RankSeen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -572,3 +574,35 @@ class Finding:
         out["sites"] = [{"role": s.role, **asdict(s.site)} for s in self.sites]
         out["evidence"], out["confidence"], out["advice"] = dict(self.evidence), self.confidence, self.advice
         return out
+
+
+@dataclass(frozen=True, slots=True)
+class RankWait:
+    """A long stay in a collective operation: since when (seconds since 1970), how long, and how it ended: ``returned``,
+    ``raised``, or ``never`` while anybody looked."""
+
+    op: str
+    site: Site | None
+    began: float
+    seconds: float
+    ended: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankSeen:
+    """One process of several.
+
+    :ivar trail: when it was seen at which line, oldest first.
+    :ivar over: it came to its end; a process that was killed did not.
+    :ivar findings: what was found in it.
+    """
+
+    rank: int | None
+    pid: int
+    waits: tuple[RankWait, ...] = ()
+    trail: tuple[tuple[float, Site], ...] = ()
+    over: bool = True
+    error: str = ""
+    findings: tuple[Finding, ...] = ()
+    steps: int = 0
+    backwards: int = 0

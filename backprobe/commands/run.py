@@ -72,7 +72,7 @@ class Run:
         if not options.module and not os.path.isfile(options.script):
             raise BackprobeError(f"no such script: {options.script}")
         first, last = options.steps
-        settings = Settings(options.level, options.every, first, last, ask=frozenset(options.ask))
+        settings = Settings(options.level, options.every, first, last, ask=frozenset(options.ask), quiet=options.quiet)
         watcher = _Watcher(options)
         code = launch(options.script, options.args, options.module, watcher, settings, watcher.begin, watcher.finish)
         worst = min((_LEVEL[f.severity] for f in watcher.findings), default=9)

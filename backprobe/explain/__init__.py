@@ -15,6 +15,7 @@ from .inplace import inplace
 from .no_gradient import grad_mode_disabled, nonleaf_grads
 from .none_grad import none_grads
 from .nonfinite import nonfinites
+from .ranks import desync, of_children
 from .retained import retained
 from .saved import cycles, saved_memory, silent_mutations
 from .second_backward import second_backward
@@ -34,6 +35,7 @@ _ORDER = (
     "second-backward",
     "wrong-backward-shape",
     "ddp-ready-twice",
+    "rank-desync",
     "hook-inplace-conflict",
     "wrong-backward",
     "wrong-double-backward",
@@ -68,6 +70,11 @@ def explain(trace: Trace) -> list[Finding]:
         early = call.raised is not None and call.raised.backward in stale
         found += known or (backward_errors(call) if call.index not in differing and not early else [])
     found += ready_twice(trace)
+    apart = desync(trace)
+    if apart:  # the error that a collective raised is its consequence
+        found = [f for f in found if f.kind != "backward-error"]
+    found += apart
+    found += [f for f in of_children(trace) if not (apart and f.kind == "backward-error")]
     bad = any(f.severity == "error" for f in found)
     zero = zero_grads(trace) if not bad else []
     found += zero

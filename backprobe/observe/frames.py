@@ -48,6 +48,7 @@ class Frames:
     def __init__(self, own: tuple[str, ...] = ()) -> None:
         self._libraries = _library_folders()
         #: Folders of the user's that may lie among installed packages: the script's, or the module's of ``-m``.
+        self.own = own
         self._own = tuple(os.path.realpath(p) + os.sep for p in own)
         #: Code object -> whether it is the user's.
         self.known: dict[CodeType, bool] = {}

@@ -16,6 +16,7 @@ from types import ModuleType, TracebackType
 import torch.overrides
 
 from ..errors import BackprobeError
+from .children import Children
 from .session import Session, Settings, Sink
 
 _DISPATCH = torch.overrides.handle_torch_function.__code__
@@ -55,8 +56,10 @@ def launch(
         own = (os.path.dirname(os.path.abspath(script)),)
         sys.path[0] = os.path.dirname(os.path.abspath(script))
     session = Session(sink, settings, own)
+    session.children = Children(session)
     begin(session)
     process = os.getpid()
+    session.children.start()
     error: BaseException | None = None
     code = 0
     session.start()
@@ -75,7 +78,11 @@ def launch(
         if error is not None:
             raise error
         os._exit(code)
-    finish(error)
+    session.raised = error
+    try:
+        finish(error)
+    finally:
+        session.children.stop()
     if error is not None:
         _show(error)
         code = 130 if isinstance(error, KeyboardInterrupt) else 1

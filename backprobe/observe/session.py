@@ -27,6 +27,8 @@ from ..records import (
     OptimizerSeen,
     Parameter,
     Raised,
+    RankSeen,
+    RankWait,
     Reuse,
     SavedBytes,
     SilentWrite,
@@ -37,6 +39,7 @@ from ..records import (
 )
 from . import private
 from .backward import Hooks, Program, Watch, as_list, describe, node_of, root_record
+from .children import Children
 from .defined import changed_after, changes_of, returns_at, use_of
 from .divergence import Diverging
 from .eye import Eye
@@ -56,6 +59,7 @@ from .retained import Retention
 from .stale import StaleReads
 from .steps import StepWatch
 from .strays import Strays
+from .waiting import Waiting, in_use, of_collective
 from .writes import WriteLog, mutation, names_of_storage, variable_of
 
 _GRAD_MODE = torch.autograd.grad_mode.__file__
@@ -87,6 +91,8 @@ class Settings:
     careful: int = 3
     #: What to look for besides: ``functions``, ``divergence``.
     ask: frozenset[str] = frozenset()
+    #: Say nothing while the script runs.
+    quiet: bool = False
 
     def traced(self, step: int) -> bool:
         if self.level == "watch" or step < self.first or (self.last is not None and step >= self.last):
@@ -203,6 +209,10 @@ class Session:
         self._no_gradients: dict[Any, NoGradient] = {}
         self._troubled = 0
         self._filter: Any = None
+        #: Processes that the script starts, where they are watched; what the script raised; whether ranks wait.
+        self.children: Children | None = None
+        self.raised: BaseException | None = None
+        self._waiting: Waiting | None = None
         #: What failed in our own code, if anything did.
         self.error: BaseException | None = None
         self.steps.on_optimizer = self._optimizing
@@ -245,6 +255,15 @@ class Session:
         self.steps.pause()
         self.modules.stop()
 
+    def leave(self) -> None:
+        """In a forked child: take off what the parent had put on, without finishing anything."""
+        self._pid = os.getpid()
+        self._inside.clear()
+        private.drop_mode(self.eye)
+        self._entered = self._attached = False
+        self.modules.stop()
+        self.steps.remove()
+
     def stop(self) -> None:
         """Detach for good: the last step is over, and nothing of the graph is held any longer."""
         ended = self._entered
@@ -252,6 +271,8 @@ class Session:
         if self.functions is not None and ended:
             self._checked = self.functions.check(self._second_order)
         self.steps.stop()
+        if self._waiting is not None:
+            self._waiting.stop()
         self.keeper.release(everything=True)
 
     def _name_of(self, leaf: Any) -> str:
@@ -270,6 +291,9 @@ class Session:
         self.modules.careful, self.modules.keep_trail = careful, traced
 
     def _forward_begins(self) -> None:
+        if self._waiting is None and self.children is not None and in_use():
+            self._waiting = Waiting(self.frames, say=not self.settings.quiet)
+            self._waiting.start()
         if self.steps.stepped:
             self.steps.finish()
         elif not self.calls and not self._inside:
@@ -864,7 +888,22 @@ class Session:
             self._cycles_now(),
             self.regions.records(),
             self.stale.records(),
+            self._ranks(),
         )
+
+    def _ranks(self) -> tuple[RankSeen, ...]:
+        found = self.children.records() if self.children is not None else ()
+        waiting = self._waiting
+        if waiting is None:
+            return found
+        error = self.raised
+        waits = waiting.records(error is not None)
+        if error is not None and of_collective(error) and not any(w.ended == "raised" for w in waits):
+            site = self.frames.site_of_traceback(error.__traceback__)
+            waits = (*waits, RankWait("a collective operation", site, time.time(), 0.0, "raised"))
+        text = "" if error is None else str(error)[:500]
+        own = RankSeen(waiting.rank, os.getpid(), waits, waiting.trail(), True, text)
+        return (own, *found)
 
     def parameters(self) -> tuple[Parameter, ...]:
         """What became of every parameter of every outermost module."""

@@ -88,10 +88,14 @@ class StepWatch:
         self.paused = True
         self._copies.clear()
 
-    def stop(self) -> None:
+    def remove(self) -> None:
+        """Take the hooks off, and finish nothing."""
         self.pause()
         while self._handles:
             self._handles.pop().remove()
+
+    def stop(self) -> None:
+        self.remove()
         if os.getpid() == self._pid and (self.stepped or self.backwards):
             self.finish()
 

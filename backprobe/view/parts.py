@@ -67,7 +67,7 @@ def report(trace: Trace, folder: Path | None = None, details: bool = False) -> l
     for i, finding in enumerate(findings, 1):
         parts.append(problem(i, finding))
     if not findings:
-        seen = trace.info.get("backwards", 1)
+        seen = trace.info.get("backwards", 1) or trace.facts.ranks
         parts.append(Line("Nothing wrong found.", "good") if seen else Line("No backward call was seen."))
     parts += [Line(text) for text in figures(trace)]
     if details:
@@ -86,6 +86,11 @@ def headline(trace: Trace) -> str:
     steps, calls = int(info.get("steps", len(trace.steps))), int(info.get("backwards", 0))
     calls = calls or sum(len(s.backwards) for s in trace.steps)
     text = f"backprobe: {count(steps, 'step')}, {count(calls, 'backward call')}"
+    others = [r for r in trace.facts.ranks if r.backwards or r.steps]
+    if others:
+        most = max(r.backwards for r in others)
+        each = count(most, "backward call")
+        text += f"; {len(others)} other {'process' if len(others) == 1 else 'processes'} with up to {each}"
     if "seconds" in info:
         text += f" in {info['seconds']:.1f} s"
     if "ended" not in info and "steps" not in info and "started" in info:
