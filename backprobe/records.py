@@ -429,6 +429,18 @@ class RegionDiffers:
 
 
 @dataclass(frozen=True, slots=True)
+class RegionGradient:
+    """A checkpointed region whose gradients differ from those without the checkpoint, when both are run on the same
+    inputs: of which inputs and parameters, the largest relative difference, and whether one is missing."""
+
+    region: Site | None
+    module: str | None
+    names: tuple[str, ...]
+    difference: float
+    missing: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Retained:
     """What keeps the graphs of earlier steps alive: its name, what it is (``how``), the line that puts them there, the
     module whose results it holds, and how many graphs there were."""
@@ -532,6 +544,9 @@ class Facts:
     stale: tuple[StaleRead, ...] = ()
     #: Other processes of the run, and this one where it is one of several.
     ranks: tuple[RankSeen, ...] = ()
+    #: What was asked for besides; regions whose gradients a checkpoint changes.
+    asked: tuple[str, ...] = ()
+    gradients: tuple[RegionGradient, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

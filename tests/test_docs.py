@@ -25,6 +25,7 @@ ASK = {
     "wrong-double-backward": "functions",
     "first-divergence": "divergence",
     "saved-memory": "memory",
+    "checkpoint-gradient-differs": "checkpoints",
 }
 
 

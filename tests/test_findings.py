@@ -1403,3 +1403,63 @@ def test_a_run_that_is_bad_throughout_is_one_finding() -> None:
             (model(torch.randn(2, 3)) / 0).sum().backward()
             optimizer.step()
     assert [f.kind for f in trace.findings] == ["nonfinite-forward"]
+
+
+CHECKPOINTS = """
+from torch.utils.checkpoint import checkpoint
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+    @staticmethod
+    def backward(ctx, g):
+        return g * 0.5
+calls = []
+net, drop, norm = nn.Linear(4, 4), nn.Dropout(0.5), nn.BatchNorm1d(4)
+def block(x):
+    h = net(x)
+    {body}
+    return h.tanh()
+for _ in range(2):
+    x = torch.randn(6, 4, requires_grad=True)
+    checkpoint(block, x, use_reentrant={reentrant}, preserve_rng_state={preserve}).sum().backward()  # HERE
+before = [norm.running_mean.clone(), net.weight.grad, torch.get_rng_state()]
+"""
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize(
+    ("body", "preserve", "wrong"),
+    [
+        ("h = drop(h)", True, False),
+        ("h = drop(h)", False, True),
+        ("h = norm(h)", True, False),
+        ("h = h * (1 + torch.rand(4))", True, False),
+        ("calls.append(1); h = h * (1 + len(calls) % 2)", True, True),
+        ("h = Scale.apply(h) if torch.is_grad_enabled() else h.clone()", True, None),
+    ],
+)
+def test_checkpoints_are_compared_when_asked(tmp_path, body, preserve, wrong, reentrant) -> None:
+    path = tmp_path / "train.py"
+    text = PREAMBLE + CHECKPOINTS.format(body=body, reentrant=reentrant, preserve=preserve)
+    path.write_text(text)
+    linecache.checkcache()
+    session, collector = watched(Settings(ask=frozenset({"checkpoints"})))
+    space: dict = {"__name__": "__main__"}
+    session.start()
+    try:
+        exec(compile(text, str(path), "exec"), space)
+    finally:
+        session.stop()
+    assert session.error is None
+    found = [f for f in collector.trace(session).findings if f.kind.startswith("checkpoint-g")]
+    # Where gradient mode decides, a reentrant checkpoint takes another way in the forward.
+    if wrong or (wrong is None and reentrant):
+        (one,) = found
+        assert one.sites[0].site.line == line_of(text, "HERE")
+    else:
+        assert found == []
+    mean, grad, state = space["before"]
+    assert torch.equal(mean, space["norm"].running_mean)
+    assert grad is space["net"].weight.grad
+    assert torch.equal(state, torch.get_rng_state())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..records import Finding
 from .asked import divergences, wrong_functions
 from .backward_error import backward_errors
-from .checkpoints import checkpoint_mismatches, checkpoint_side_effects
+from .checkpoints import checkpoint_mismatches, checkpoint_side_effects, gradient_differs
 from .ddp import ready_twice
 from .growth import growth
 from .hooks import hook_order, hooks
@@ -41,6 +41,7 @@ _ORDER = (
     "wrong-double-backward",
     "first-divergence",
     "checkpoint-mismatch",
+    "checkpoint-gradient-differs",
     "backward-error",
     "grad-mode-disabled",
     "unregistered-parameter",
@@ -88,7 +89,9 @@ def explain(trace: Trace) -> list[Finding]:
     found += hooks(trace)
     found += hook_order(trace)
     found += retained(trace)
-    found += checkpoint_mismatches(trace)
+    asked = "checkpoints" in trace.facts.asked
+    found += [f for f in checkpoint_mismatches(trace) if f.severity == "error" or not asked]
+    found += gradient_differs(trace)
     found += checkpoint_side_effects(trace)
     found += unregistered(trace)
     found += not_in_optimizer(trace)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, RegionDiffers
@@ -63,6 +64,47 @@ def checkpoint_mismatches(trace: Trace) -> list[Finding]:
                     **({"error": seen.raised.partition("Tip:")[0].strip()[:2000]} if seen.raised else {}),
                 },
                 advice=_ADVICE.get(seen.how, _ADVICE["extra"]),
+            )
+        )
+    return found
+
+
+def gradient_differs(trace: Trace) -> list[Finding]:
+    """What ``--ask checkpoints`` answers: regions whose gradients are not those without the checkpoint."""
+    if "checkpoints" not in trace.facts.asked:
+        return []
+    found = []
+    silent = [f for f in checkpoint_mismatches(trace) if f.severity != "error"]
+    for finding in silent:
+        # Torch took the recomputation for right, and its values are others: so are the gradients.
+        order = sorted(finding.sites, key=lambda s: s.role != "region")
+        found.append(
+            replace(
+                finding,
+                kind="checkpoint-gradient-differs",
+                title=f"the gradients are not those of the forward: {finding.title}",
+                sites=tuple(order),
+            )
+        )
+    known = {seen.region for seen in trace.facts.regions}
+    for seen in trace.facts.gradients:
+        if seen.region in known:
+            continue
+        lost = " (one of them is missing)" if seen.missing else ""
+        found.append(
+            Finding(
+                kind="checkpoint-gradient-differs",
+                severity="warning",
+                title=f"the checkpoint changes the gradients of {few(seen.names)} by up to "
+                f"{100 * seen.difference:.3g} %{lost}: on the same inputs the region without it gives others",
+                confidence="certain",
+                module=seen.module,
+                parameters=tuple(n for n in seen.names if not n.startswith("input ")),
+                sites=(FindingSite("region", seen.region),) if seen.region else (),
+                evidence={"of": list(seen.names), "relative_difference": seen.difference, "missing": seen.missing},
+                advice="Look at what the function does where gradient mode is off (a reentrant checkpoint's forward), "
+                "at tensors that it uses and does not get as arguments, at random numbers, and at hooks set inside it; "
+                "or use checkpoint(..., use_reentrant=False).",
             )
         )
     return found

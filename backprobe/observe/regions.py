@@ -19,6 +19,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from ..records import RegionDiffers, Site
 from . import private
+from .checkpointed import Checkpointed
 from .defined import calls_of_method
 from .frames import Frames, Spot, variables
 from .measure import dtype_name, is_float
@@ -92,6 +93,8 @@ class Regions:
         self.lost: dict[Any, tuple[Where | None, set[int]]] = {}
         #: Whether there was any.
         self.known = False
+        #: Who takes samples of regions, where that was asked for.
+        self.samples: Checkpointed | None = None
 
     def gradient_mode(self, frame: Any, on: bool) -> None:
         """A reentrant checkpoint runs its function with gradient mode off, and again with it on."""
@@ -114,6 +117,8 @@ class Regions:
                 self._reentrant.popitem(last=False)
             self._open.append((region, False))
             self.known = True
+            if self.samples is not None and self._modules.grad_was_on():
+                self.samples.take(region.spot, frame, region.where)
         elif code is _BACKWARD:
             if on:
                 found = self._reentrant.get(variables(frame)["ctx"]._sequence_nr())
@@ -145,6 +150,8 @@ class Regions:
                     return True
                 known = self._regions[holder] = _Region(self._checkpoint(frame), False, first=before)
                 known.where = self._modules.stack[-1] if self._modules.stack else None
+                if self.samples is not None:
+                    self.samples.take(known.spot, frame, known.where)
                 self.known = True
             region = known
             if again and region.run is not run:

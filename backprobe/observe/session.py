@@ -29,6 +29,7 @@ from ..records import (
     Raised,
     RankSeen,
     RankWait,
+    RegionGradient,
     Reuse,
     SavedBytes,
     SilentWrite,
@@ -39,6 +40,7 @@ from ..records import (
 )
 from . import private
 from .backward import Hooks, Program, Watch, as_list, describe, node_of, root_record
+from .checkpointed import Checkpointed
 from .children import Children
 from .defined import changed_after, changes_of, returns_at, use_of
 from .divergence import Diverging
@@ -172,6 +174,9 @@ class Session:
         self.functions = Functions(self.modules, self.frames) if "functions" in self.settings.ask else None
         self.diverging = Diverging(self.modules) if "divergence" in self.settings.ask else None
         self.modules.diverging = self.diverging
+        if "checkpoints" in self.settings.ask:
+            self.regions.samples = Checkpointed(self.modules, self.frames, self._name_of)
+        self._gradients: tuple[RegionGradient, ...] = ()
         self._checked: tuple[FunctionChecked, ...] = ()
         self._second_order = False
         self._saved: tuple[SavedBytes, ...] = ()
@@ -270,6 +275,8 @@ class Session:
         self.pause()
         if self.functions is not None and ended:
             self._checked = self.functions.check(self._second_order)
+        if self.regions.samples is not None and ended:
+            self._gradients = self.regions.samples.check()
         self.steps.stop()
         if self._waiting is not None:
             self._waiting.stop()
@@ -889,6 +896,8 @@ class Session:
             self.regions.records(),
             self.stale.records(),
             self._ranks(),
+            tuple(sorted(self.settings.ask)),
+            self._gradients,
         )
 
     def _ranks(self) -> tuple[RankSeen, ...]:
@@ -944,10 +953,8 @@ class Session:
     def unseen(self) -> tuple[Unseen, ...]:
         """What was not observed, counted."""
         found = []
-        if "checkpoints" in self.settings.ask:
-            found.append(
-                Unseen("question", 1, "checkpoints: this version cannot compare gradients with and without them")
-            )
+        for reason in self.regions.samples.skipped if self.regions.samples is not None else ():
+            found.append(Unseen("checkpointed region", 1, f"not compared: {reason}"))
         for reason in self.functions.skipped if self.functions is not None else ():
             found.append(Unseen("custom function", 1, f"not checked: {reason}"))
         if self.error is not None:
