@@ -140,6 +140,83 @@ BROKEN = {
         "HERE",
         "",
     ),
+    "forgotten over time": (
+        """
+        cell, out = nn.RNNCell(2, 16), nn.Linear(16, 1)
+        nn.init.orthogonal_(cell.weight_hh, gain=0.4)
+        for _ in range(2):
+            h = torch.zeros(4, 16)
+            for x in torch.rand(40, 4, 2):
+                h = cell(x, h)  # HERE
+            out(h).square().mean().backward()
+        """,
+        "vanishing-gradient",
+        "HERE",
+        None,
+    ),
+    "a head that comes after the optimizer": (
+        """
+        net = nn.ModuleDict({"a": nn.Linear(3, 2)})
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)  # HERE
+        net["b"] = nn.Linear(3, 2)
+        for _ in range(3):
+            x = torch.randn(4, 3)
+            opt.zero_grad(); (net["a"](x) + net["b"](x)).square().mean().backward(); opt.step()
+        """,
+        "parameter-not-in-optimizer",
+        "HERE",
+        None,
+    ),
+    "groups by name that miss a layer": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.body, self.neck, self.head = nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 1)
+            def forward(self, x):
+                return self.head(self.neck(self.body(x)))
+        net = Net()
+        groups = [{"params": [p for n, p in net.named_parameters() if part in n]} for part in ("body", "head")]
+        opt = torch.optim.SGD(groups, lr=0.01)  # HERE
+        for _ in range(3):
+            opt.zero_grad(); net(torch.randn(4, 3)).square().mean().backward(); opt.step()
+        """,
+        "parameter-not-in-optimizer",
+        "HERE",
+        None,
+    ),
+    "a division outside the graph": (
+        """
+        class Scale(nn.Module):
+            def forward(self, x):
+                return (x - x.mean(0)) / x.std(0)  # HERE
+        net = nn.Sequential(Scale(), nn.Linear(3, 1))
+        x = torch.randn(5, 3)
+        x[:, 1] = 2.0
+        net(x).square().mean().backward()
+        """,
+        "nonfinite-forward",
+        "HERE",
+        "0",
+    ),
+    "an expert that the data never choose": (
+        """
+        gate, experts = nn.Linear(3, 4), nn.ModuleList(nn.Linear(3, 2) for _ in range(4))
+        class Mix(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.gate, self.experts = gate, experts  # HERE
+            def forward(self, x, k):
+                weight = self.gate(x).softmax(-1)
+                return sum(weight[:, i : i + 1] * self.experts[i](x) for i in k)
+        mix = Mix()
+        for k in ([0, 1], [0, 2], [0, 2]):
+            mix(torch.randn(5, 3), k).square().mean().backward()
+        """,
+        "none-grad",
+        None,
+        "experts.3",
+    ),
     "frozen between forward and recomputation": (
         checkpointed(after="model.requires_grad_(False)", end=RAISES + "; model.requires_grad_(True)"),
         "checkpoint-mismatch",

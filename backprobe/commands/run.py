@@ -59,8 +59,8 @@ class Run:
             choices=_TOPICS,
             metavar="TOPIC",
             help="look for more: functions (custom Functions against finite differences), divergence (two models of "
-            "one structure in the script), memory (who keeps the bytes for backward), checkpoints (gradients of checkpointed "
-            "regions against the same without)",
+            "one structure in the script), memory (who keeps the bytes for backward), checkpoints (gradients of "
+            "checkpointed regions against the same without)",
         )
         parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
         parser.add_argument("script", help="the script to run")

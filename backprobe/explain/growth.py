@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 VANISHED, EXPLODED = 1e-5, 1e4
 #: Geometric mean of the factor at each layer.
 SHRINKS, GROWS = 0.5, 1.5
+#: The same over steps of time, where shrinking is how such a network forgets: only what no training gets back.
+FORGOTTEN = 1e-8
 #: Layers that a trend needs, and the share of them that must follow it.
 LAYERS, SHARE = 5, 0.75
 #: Nodes that may stand between a layer and its weight.
@@ -93,7 +95,8 @@ def _trend(layers: Sequence[_Layer]) -> str | None:
     factor = ratio ** (1 / count)
     shrinking = sum(a.norm < b.norm for a, b in pairwise(layers)) / count
     repeated = layers[0].parameter == layers[-1].parameter
-    if ratio < VANISHED and factor < SHRINKS and shrinking >= SHARE and not repeated:
+    bound = (VANISHED, SHRINKS) if not repeated else (FORGOTTEN, 1.0)
+    if ratio < bound[0] and factor < bound[1] and shrinking >= SHARE:
         return "vanishing-gradient"
     if ratio > EXPLODED and (factor > GROWS or repeated) and shrinking <= 1 - SHARE:
         return "exploding-gradient"
@@ -118,7 +121,7 @@ def _finding(kind: str, call: BackwardCall, layers: list[_Layer]) -> Finding:
         sites.append(FindingSite("failed", call.site))
     return Finding(
         kind=kind,
-        severity="warning",
+        severity="info" if vanishing and repeated else "warning",
         title=f"the gradient {'shrinks' if vanishing else 'grows'} by a factor of "
         f"{number(factor if not vanishing else 1 / factor)} at each of {over}, "
         f"from {number(last)} near the loss to {number(first)}; {op} multiplies most",
@@ -138,6 +141,9 @@ def _finding(kind: str, call: BackwardCall, layers: list[_Layer]) -> Finding:
         advice=(
             f"The first layers of {few(names)} hardly learn. Use an activation that does not saturate (relu, gelu, "
             "silu), normalisation, residual connections, or an initialisation that keeps the scale."
+            if vanishing and not repeated
+            else "What happened that many steps before the end cannot be learned. If it should be, use gated cells (LSTM, "
+            "GRU), an orthogonal recurrent weight, attention, or shorter sequences."
             if vanishing
             else "Scale the initial weights down, add normalisation or residual scaling, or clip the gradient's norm "
             "(torch.nn.utils.clip_grad_norm_)."
