@@ -142,8 +142,8 @@ def _finding(kind: str, call: BackwardCall, layers: list[_Layer]) -> Finding:
             f"The first layers of {few(names)} hardly learn. Use an activation that does not saturate (relu, gelu, "
             "silu), normalisation, residual connections, or an initialisation that keeps the scale."
             if vanishing and not repeated
-            else "What happened that many steps before the end cannot be learned. If it should be, use gated cells (LSTM, "
-            "GRU), an orthogonal recurrent weight, attention, or shorter sequences."
+            else "What happened that many steps before the end cannot be learned. If it should be, use gated cells "
+            "(LSTM, GRU), an orthogonal recurrent weight, attention, or shorter sequences."
             if vanishing
             else "Scale the initial weights down, add normalisation or residual scaling, or clip the gradient's norm "
             "(torch.nn.utils.clip_grad_norm_)."
