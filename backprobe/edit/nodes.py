@@ -139,7 +139,8 @@ class NodeHooks:
         self._keep(nodes, roots)
 
     def _hook(self, roots: list[Any]) -> tuple[list[Any], list[Any], list[int]]:
-        nodes, seqs, plan = walk([node_of(root) for root in roots], self._plans)
+        graph = walk([node_of(root) for root in roots], self._plans)
+        nodes, seqs, plan = graph.nodes, graph.seqs, graph.plan
         if len(self.names) < 1000:
             self.names.update(plan.names)
         handles: list[Any] = []

@@ -1,4 +1,4 @@
-"""One backward call: hooks on its nodes, what they saw, and the records made of it.
+"""One backward call: hooks on its nodes, and what they saw.
 
 N4. The engine passes a gradient on as it is where a node's input has one producer, so it is measured once, where it
     is made. Where several producers meet, the engine adds them up, and the sum is measured at the receiver.
@@ -10,96 +10,53 @@ N6. Hooks hold no gradient past their own call, but for small ones in a batch (`
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ..graph.plan import Plan
 from ..packed import SAME
-from ..records import BadNode, Root
+from ..records import BadNode
 from . import private
-from .measure import SMALL, Norms, bad_values, dtype_name, stat_of
+from .measure import Norms, bad_values, stat_of
+from .node_hooks import Hooks
+from .program import Program, Rows
 
 _clock = time.perf_counter
 #: How many culprits one backward call describes in full.
 BAD_LIMIT = 20
 
 
-class Program:
-    """What the last backward call over a layout measured, so that the next can measure the same without bookkeeping.
+@dataclass(frozen=True)
+class Look:
+    """How a backward call is looked at.
 
-    Made from the raw lists of a ``Watch``: rows of (node, number, slot, shape, dtype).
+    :ivar careful: measure every gradient at once, and look into a node that makes a bad one while its saved tensors
+        are there. Else small gradients are measured in batches.
+    :ivar brief: where a gradient is bad, do not count its elements.
+    :ivar create_graph: gradient mode is on in the hooks and has to be turned off while we measure.
     """
 
-    def __init__(self, order: list[int], out: list[Any], came: list[Any], plan: Plan) -> None:
-        self.order, self.out, self.came = order, out, came
-        self.slots = 1 + max((m[2] for m in (*out, *came)), default=-1)
-        rows: dict[int, list[Any]] = {}
-        for m in out:
-            rows.setdefault(m[0], []).append(m)
-        #: Node -> ((number, slot, shape, dtype), ...) of what goes out.
-        self.rows = {i: tuple(m[1:] for m in ms) for i, ms in rows.items()}
-        self.came_slots = {(m[0], m[1]): m for m in came}
-        #: Nodes whose results are small and made new: they may be held until a batch is full (N6).
-        self.held = {
-            i
-            for i, ms in rows.items()
-            if i not in plan.to_leaf and all(m[2] >= 0 and m[3].numel() <= SMALL for m in ms)
-        }
+    careful: bool
+    brief: bool = False
+    create_graph: bool = False
 
 
-class Hooks:
-    """Makes node hooks that know their node's number, once for each number: a hook is a number that can be called.
+@dataclass(frozen=True)
+class PythonNodes:
+    """What to do about nodes that run Python: custom functions, reentrant checkpoints, hooks.
 
-    N11. Making thousands of objects in each backward costs more than the calls: the collector of Python's garbage has
-         to look at all of them, again and again. So a hook is made once and serves every graph, and of a handle only
-         the two parts that removing needs are kept.
+    :ivar enter: called before such a node, `leave` after it.
+    :ivar within: more nodes of that kind than the custom functions: those whose saved tensors a checkpoint recomputes.
+    :ivar entered: nodes for which `enter` was called by a hook on their tensor: `leave` is called before them.
     """
 
-    def __init__(self) -> None:
-        #: The watches whose backward is running, innermost last.
-        running: list[Watch] = []
-        self.running = running
-
-        class After(int):
-            __slots__ = ()
-
-            def __call__(self, grad_inputs: Any, grad_outputs: Any) -> None:
-                watch = running[-1]
-                watch.times.append(_clock())
-                watch.order.append(self)
-                try:
-                    if self in watch.held:
-                        watch.waiting.append(grad_inputs)
-                        watch.waiting_nodes.append(self)
-                        if len(watch.waiting) > 512:
-                            watch.flush()
-                    else:
-                        watch.after(self, grad_inputs, grad_outputs)
-                except Exception as error:
-                    watch.on_error(error)
-                watch.times.append(_clock())
-
-        class Before(int):
-            __slots__ = ()
-
-            def __call__(self, grad_outputs: Any) -> None:
-                try:
-                    running[-1].before(self, grad_outputs)
-                except Exception as error:
-                    running[-1].on_error(error)
-
-        self._after_type, self._before_type = After, Before
-        self._after: list[Any] = []
-        self._before: list[Any] = []
-
-    def grow(self, size: int) -> tuple[list[Any], list[Any]]:
-        """Hooks for after a node and before one, by number, at least `size` of each."""
-        while len(self._after) < size:
-            self._after.append(self._after_type(len(self._after)))
-            self._before.append(self._before_type(len(self._before)))
-        return self._after, self._before
+    enter: Callable[..., None]
+    leave: Callable[..., None]
+    within: Sequence[int] = ()
+    entered: Iterable[int] = ()
 
 
 class Watch:
@@ -107,14 +64,8 @@ class Watch:
 
     :param before: nodes to measure the incoming gradients of, besides those where several meet: roots, and those that
         have hooks of the user's on them.
-    :param careful: measure every gradient at once, and look into a node that makes a bad one while its saved tensors
-        are there. Else small gradients are measured in batches.
     :param program: what a call over this graph measured before.
-    :param brief: where a gradient is bad, do not count its elements.
-    :param enter: called before a node that runs Python (a custom function, a reentrant checkpoint), `leave` after it.
-    :param entered: nodes for which `enter` was called by a hook on their tensor: `leave` is called before them.
-    :param within: more nodes of that kind: those whose saved tensors a checkpoint recomputes.
-    :param create_graph: gradient mode is on in the hooks and has to be turned off while we measure.
+    :param python: what to do about nodes that run Python; ``None``: nothing.
     """
 
     def __init__(
@@ -123,17 +74,12 @@ class Watch:
         plan: Plan,
         before: Iterable[int],
         hooks: Hooks,
-        careful: bool,
+        look: Look,
         program: Program | None = None,
-        brief: bool = False,
-        create_graph: bool = False,
-        enter: Any = None,
-        leave: Any = None,
-        within: Sequence[int] = (),
-        entered: Iterable[int] = (),
+        python: PythonNodes | None = None,
     ) -> None:
         self.nodes, self.plan, self.hooks = nodes, plan, hooks
-        self.norms = Norms(brief=brief)
+        self.norms = Norms(brief=look.brief)
         self.order: list[int] = []
         #: The clock when a hook was entered and left, in turn; the first is the start.
         self.times: list[float] = []
@@ -142,16 +88,16 @@ class Watch:
         #: (node, input, slot, shape, dtype) of what came in where it was measured apart.
         self.came: list[tuple[int, int, int, Any, Any]] = []
         self.bad_nodes: list[BadNode] = []
-        self.program = None if careful or create_graph else program
+        at_once = look.careful or look.create_graph
+        self.program = None if at_once else program
         #: Gradients of the program that did not come this time: (node, number).
         self.missing: set[tuple[int, int]] = set()
         self.held: set[int] = set()
         self.waiting: list[Any] = []
         self.waiting_nodes: list[int] = []
         self._seen_came: set[tuple[int, int]] = set()
-        self._careful = careful or create_graph
         self._before_nodes = {*plan.met, *before}
-        self._enter, self._leave, self._within, self._entered = enter, leave, within, entered
+        self._python = python
         self._dicts: list[Any] = []
         self._ids: list[int] = []
         self._spent_before = 0.0
@@ -159,9 +105,7 @@ class Watch:
         if self.program is not None:
             self.norms.values = [0.0] * self.program.slots
             self.held = self.program.held
-        self.after = (
-            self._after_careful if self._careful else self._after if self.program is None else self._after_known
-        )
+        self.after = self._after_careful if at_once else self._after if self.program is None else self._after_known
 
     def start(self) -> None:
         try:
@@ -183,14 +127,15 @@ class Watch:
             handle = nodes[i].register_prehook(before[i])
             dicts.append(handle.hooks_dict_ref())
             ids.append(handle.id)
-        if self._enter is not None:
-            for i in self._entered:
-                handle = nodes[i].register_prehook(self._leave)
+        python = self._python
+        if python is not None:
+            for i in python.entered:
+                handle = nodes[i].register_prehook(python.leave)
                 dicts.append(handle.hooks_dict_ref())
                 ids.append(handle.id)
             custom = [i for i in plan.hooked if isinstance(nodes[i], torch.autograd.function.BackwardCFunction)]
-            for i in {*custom, *self._within}:
-                for handle in (nodes[i].register_prehook(self._enter), nodes[i].register_hook(self._leave)):
+            for i in {*custom, *python.within}:
+                for handle in (nodes[i].register_prehook(python.enter), nodes[i].register_hook(python.leave)):
                     dicts.append(handle.hooks_dict_ref())
                     ids.append(handle.id)
 
@@ -223,7 +168,7 @@ class Watch:
         times = self.times
         return sum(times[2::2]) - sum(times[1 : len(times) - 1 : 2]) + self._spent_before if len(times) > 2 else 0.0
 
-    def raw(self) -> tuple[list[int], list[Any], list[Any]] | None:
+    def raw(self) -> Rows | None:
         """The rows of what was measured; ``None`` where it was what the program said."""
         program = self.program
         if program is None:
@@ -340,45 +285,3 @@ class Watch:
         saved = tuple(stat_of(name, t) for name, t in private.saved_tensors(self.nodes[i]))
         zero = any(o is not None and bool((o == 0).any()) for o in grad_outputs)
         self.bad_nodes.append(BadNode(int(i), k, self.norms.bad[slot], zero, saved))
-
-
-def node_of(tensor: Any) -> Any:
-    """The node that a gradient of `tensor` enters first: its ``grad_fn``, or the accumulator of a leaf."""
-    if isinstance(tensor, torch.autograd.graph.GradientEdge):
-        return tensor.node
-    if tensor.grad_fn is not None:
-        return tensor.grad_fn
-    if tensor.requires_grad:
-        return torch.autograd.graph.get_gradient_edge(tensor).node
-    return None
-
-
-def root_record(tensor: Any, node: int | None) -> Root:
-    """Reads the tensor's values: on an accelerator it waits for them, so call it after the backward."""
-    if not isinstance(tensor, torch.Tensor):
-        return Root(node, (), "", None, None)
-    value, suspect = None, True
-    if not private.hands_off(tensor):
-        with torch.no_grad():
-            if tensor.numel() == 1 and not tensor.is_complex() and tensor.layout is torch.strided:
-                value = float(tensor.detach())
-                suspect = value - value != 0.0
-            return Root(
-                node, tuple(tensor.shape), dtype_name(tensor.dtype), value, bad_values(tensor) if suspect else None
-            )
-    return Root(node, tuple(tensor.shape), dtype_name(tensor.dtype), None, None)
-
-
-def describe(value: Any) -> str:
-    """An argument of a backward call as a person would name it."""
-    if isinstance(value, torch.Tensor):
-        return f"{dtype_name(value.dtype)}{list(value.shape)}"
-    if isinstance(value, (tuple, list)):
-        return "[" + ", ".join(describe(v) for v in value[:8]) + (", ..." if len(value) > 8 else "") + "]"
-    return repr(value) if isinstance(value, (bool, int, float, str, type(None))) else type(value).__name__
-
-
-def as_list(value: Any) -> Sequence[Any]:
-    if value is None:
-        return []
-    return list(value) if isinstance(value, (tuple, list)) and not hasattr(value, "output_nr") else [value]

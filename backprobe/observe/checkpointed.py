@@ -17,7 +17,7 @@ import torch.utils.checkpoint
 from torch import nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from ..records import RegionGradient
+from ..records import RegionGradient, Unseen
 from .frames import Frames, Spot, variables
 from .measure import is_float
 from .modules import ModuleWatch, Where
@@ -46,7 +46,7 @@ class Checkpointed:
     def __init__(self, modules: ModuleWatch, frames: Frames, name_of: Callable[[Any], str]) -> None:
         self._modules, self._frames, self._name_of = modules, frames, name_of
         self._samples: dict[Spot | None, list[_Sample]] = {}
-        self.skipped: list[str] = []
+        self._skipped: list[str] = []
 
     def take(self, spot: Spot | None, frame: Any, where: Where | None) -> None:
         """A region runs that was called at `spot`; `frame` is inside it."""
@@ -85,7 +85,7 @@ class Checkpointed:
                     with self._put_back(sample), torch.enable_grad():
                         result = self._compare(sample)
                 except Exception as error:  # it does not run again, outside the script
-                    self.skipped.append(f"{_name(sample.function)}: {type(error).__name__}: {error}"[:300])
+                    self._skipped.append(f"{_name(sample.function)}: {type(error).__name__}: {error}"[:300])
                     break
                 if result is not None:
                     names, size, lost = result
@@ -93,6 +93,9 @@ class Checkpointed:
                     found.append(RegionGradient(self._frames.site(spot), module, tuple(names), size, lost))
                     break
         return tuple(found)
+
+    def unseen(self) -> list[Unseen]:
+        return [Unseen("checkpointed region", 1, f"not compared: {reason}") for reason in self._skipped]
 
     @contextmanager
     def _put_back(self, sample: _Sample) -> Iterator[None]:
@@ -114,7 +117,7 @@ class Checkpointed:
         plain, leaves, v = _gradients(sample, False, None, None)
         again, _, _ = _gradients(sample, False, leaves, v)
         if any(_far(a, b) for a, b in zip(plain, again, strict=True)):
-            self.skipped.append(f"{_name(sample.function)}: no two calls give the same gradients")
+            self._skipped.append(f"{_name(sample.function)}: no two calls give the same gradients")
             return None
         with_it, _, _ = _gradients(sample, True, leaves, v)
         names, worst, lost = [], 0.0, False

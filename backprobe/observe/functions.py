@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..records import FunctionChecked
+from ..records import FunctionChecked, Unseen
 from .defined import returns_at
 from .frames import Frames, Spot
 from .modules import ModuleWatch, Where
@@ -40,14 +40,14 @@ class Functions:
         self._modules, self._frames = modules, frames
         self._samples: dict[tuple[Any, Any], list[_Sample]] = {}
         self._on = False
-        self.skipped: list[str] = []
+        self._skipped: list[str] = []
 
     def start(self) -> None:
         if sys.getprofile() is None:
             sys.setprofile(self._called)
             self._on = True
         else:
-            self.skipped.append("a profiler is running, so custom functions were not seen")
+            self._skipped.append("a profiler is running, so custom functions were not seen")
 
     def stop(self) -> None:
         if self._on:
@@ -92,6 +92,9 @@ class Functions:
                     break
         return tuple(found)
 
+    def unseen(self) -> list[Unseen]:
+        return [Unseen("custom function", 1, f"not checked: {reason}") for reason in self._skipped]
+
     def _check(self, sample: _Sample, second_order: bool) -> FunctionChecked | None:
         name = sample.function.__name__
         for dtype in (torch.float64, torch.float32):
@@ -109,7 +112,7 @@ class Functions:
                 returns_at(sample.function),
                 *wrong,
             )
-        self.skipped.append(reason)
+        self._skipped.append(reason)
         return None
 
 

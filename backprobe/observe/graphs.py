@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from ..graph.plan import Plan
+from ..records import ACCUMULATE_SEQ
 
 #: Graphs larger than this are freed with care (N7): the measured limit is about 45,000 nodes on an 8 MB stack.
 DEEP = 10_000
@@ -37,8 +40,28 @@ class Plans:
         return plan
 
 
-def walk(roots: Iterable[Any], plans: Plans) -> tuple[list[Any], list[int], Plan]:
-    """The nodes that `roots` reach, roots first, each once; their sequence numbers; the plan. Iterative."""
+@dataclass
+class Graph:
+    """What a backward call can reach: the nodes, roots first, each once; their sequence numbers; the plan."""
+
+    nodes: list[Any]
+    seqs: list[int]
+    plan: Plan
+
+    @cached_property
+    def leaves(self) -> list[tuple[int, Any]]:
+        """Accumulators, with the tensor of each."""
+        return [(i, self.nodes[i].variable) for i in self.plan.leaves]
+
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        """The lowest and the highest sequence number of the nodes that have one of their own."""
+        own = [s for s in self.seqs if s != ACCUMULATE_SEQ]
+        return (min(own), max(own)) if own else (0, 0)
+
+
+def walk(roots: Iterable[Any], plans: Plans) -> Graph:
+    """The graph that `roots` reach. Iterative."""
     nodes: list[Any] = []
     index: dict[Any, int] = {}
     for root in roots:
@@ -66,7 +89,7 @@ def walk(roots: Iterable[Any], plans: Plans) -> tuple[list[Any], list[int], Plan
                 i = index[child] = len(nodes)
                 nodes.append(child)
             targets.append(i)
-    return nodes, seqs, plans.get(names, counts, targets, numbers)
+    return Graph(nodes, seqs, plans.get(names, counts, targets, numbers))
 
 
 class Keeper:

@@ -9,7 +9,8 @@ from ..records import Finding, Step
 from ..store.codec import to_plain
 from ..store.writer import Writer
 from ..traced import Trace
-from .raw import LiveLayout, Recorded
+from .layouts import LiveLayout
+from .raw import Recorded
 from .session import Session
 
 #: Share of the run's time that writing new graphs may take, after the first steps.
@@ -39,7 +40,7 @@ class Keep:
                 self.skipped += 1
                 return
             self._known.add(live.index)
-            self._naming[live.index] = recorded.modules.naming
+            self._naming[live.index] = recorded.names.modules.naming
         packed = recorded.packed()
         self.writer.backward(recorded.record(), packed, live, recorded.trouble)
         if new:
@@ -58,7 +59,7 @@ class Keep:
     def close(self, session: Session, trace: Trace, findings: list[Finding]) -> None:
         naming = session.modules.naming
         late = {
-            number: live.layout(session.modules, session.leaves, session.frames)
+            number: live.layout(session.names)
             for live, number in self.writer.layouts
             if isinstance(live, LiveLayout) and self._naming.get(live.index) != naming
         }

@@ -56,10 +56,10 @@ def launch(
         own = (os.path.dirname(os.path.abspath(script)),)
         sys.path[0] = os.path.dirname(os.path.abspath(script))
     session = Session(sink, settings, own)
-    session.children = Children(session)
+    children = session.ranks.children = Children(session)
     begin(session)
     process = os.getpid()
-    session.children.start()
+    children.start()
     error: BaseException | None = None
     code = 0
     session.start()
@@ -78,11 +78,11 @@ def launch(
         if error is not None:
             raise error
         os._exit(code)
-    session.raised = error
+    session.ranks.raised = error
     try:
         finish(error)
     finally:
-        session.children.stop()
+        children.stop()
     if error is not None:
         _show(error)
         code = 130 if isinstance(error, KeyboardInterrupt) else 1

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import nn
 
-from ..records import Parameter, Site
+from ..records import Parameter, Site, Unseen
 from .defined import Owner, defined_at, replaced_at
 from .frames import Frames, variables
 from .modules import ModuleWatch, Root, clean_path, modules_in_sight
@@ -78,6 +79,10 @@ class Leaves:
     def of_id(self, number: int) -> Leaf | None:
         return self._by_id.get(number)
 
+    def names_of(self, numbers: Iterable[int]) -> list[str]:
+        """Names of the leaves with these ids, of those that are known."""
+        return [self.name(leaf) for n in numbers if (leaf := self.of_id(n)) is not None]
+
     def reached(self) -> list[Leaf]:
         """Those that a backward call gave a gradient to."""
         return [leaf for leaf in self._all if leaf.reached]
@@ -105,6 +110,14 @@ class Leaves:
                         continue
                     full = f"{path}.{name}" if path else name
                     self._add(Leaf(p, root, clean_path(module, full), owner, owners_of(module, path)), p)
+
+    def unseen(self) -> list[Unseen]:
+        owners = {id(leaf.owner): leaf.owner for leaf in self.reached()}
+        around = sum(self._modules.counts(owner) == (0, 0) for owner in owners.values() if owner is not None)
+        if not around:
+            return []
+        text = "got gradients, but were not called as modules: their own calls are not seen"
+        return [Unseen("modules", around, text)]
 
     def orphans(self, refs: dict[int, weakref.ref[Any]]) -> int:
         """How many of `refs` never got a gradient, and have given their name to another parameter."""

@@ -11,10 +11,93 @@ from typing import Any
 
 import torch
 
-from ..records import ACCUMULATE_SEQ, SavedBytes
+from ..records import ACCUMULATE_SEQ, Node, SavedBytes, SilentWrite, Site
 from . import private
-from .raw import LiveLayout
-from .writes import Write
+from .calls import Running
+from .defined import changed_after, changes_of
+from .eye import Eye
+from .fingerprints import arrays_over
+from .layouts import LiveLayout
+from .names import Names
+from .writes import Write, names_of_storage, variable_of
+
+#: Writes behind autograd's back that are noted at most.
+SILENT = 10
+
+
+class Ledger:
+    """Looks at what the nodes of a graph have saved, where it was asked for or somebody wrote behind autograd's back.
+
+    :param count: how many graphs to count the bytes of.
+    """
+
+    def __init__(self, eye: Eye, names: Names, count: int) -> None:
+        self._eye, self._names, self._frames = eye, names, names.frames
+        self._count = count
+        #: Of the graph that keeps most.
+        self.bytes: tuple[SavedBytes, ...] = ()
+        self.silent: list[SilentWrite] = []
+
+    def look(self, running: Running, frame: Any) -> None:
+        """The graph of a call that `frame` made is known."""
+        graph, live = running.graph, running.live
+        if self._count:
+            self._count -= 1
+            rows = saved_bytes(graph.nodes, graph.seqs, live, live.layout(self._names))
+            if sum(r.bytes for r in rows) > sum(r.bytes for r in self.bytes):
+                self.bytes = rows
+        if self._eye.prints:
+            self._from_outside(running, frame)
+        writes = self._eye.writes.silent
+        if writes and max(w.seq for w in writes) > graph.span[0] and len(self.silent) < SILENT:
+            self._through_data(running, writes, frame)
+
+    def _through_data(self, running: Running, writes: Any, frame: Any) -> None:
+        """Saved tensors that were written through ``.data``."""
+        layout = running.live.layout(self._names)
+        for i, name, write in silent_writes(running.graph.nodes, running.graph.seqs, writes):
+            named = names_of_storage(write.storage, self._names.modules)
+            tensor = (
+                self._names.modules.full_name(*named)
+                if isinstance(named, tuple)
+                else variable_of(write.storage, frame, self._frames) or f"its saved {name}"
+            )
+            self._add(tensor, write.op, self._frames.site(write.spot), layout.nodes[i], running)
+        writes.clear()
+
+    def _from_outside(self, running: Running, frame: Any) -> None:
+        """Saved tensors whose memory was written from outside torch."""
+        prints, graph = self._eye.prints, running.graph
+        with private.unseen():
+            for i, seq in enumerate(graph.seqs):
+                for name, tensor in private.saved_tensors(graph.nodes[i]) if seq != ACCUMULATE_SEQ else ():
+                    found = prints.changed(tensor, seq) if tensor.layout is torch.strided else None
+                    if found is None or len(self.silent) >= SILENT:
+                        continue
+                    arrays = arrays_over(tensor.untyped_storage(), frame, self._frames)
+                    site = next((s for a in arrays if (s := changes_of(self._frames, a)) is not None), None)
+                    given = self._frames.site(found.given)
+                    if site is None and given is not None:
+                        site = changed_after(given)
+                    called = variable_of(tensor.untyped_storage().data_ptr(), frame, self._frames)
+                    node = running.live.layout(self._names).nodes[i]
+                    self._add(called or f"its saved {name}", "", site or given, node, running)
+        prints.clear()
+
+    def _add(self, tensor: str, op: str, written: Site | None, node: Node, running: Running) -> None:
+        seen = SilentWrite(
+            tensor,
+            op,
+            written,
+            node.op or node.name,
+            node.site,
+            self._frames.site(running.spot),
+            node.module,
+            node.name,
+            running.step,
+        )
+        if not any(s.site == seen.site for s in self.silent):
+            self.silent.append(seen)
 
 
 def _storage(tensor: Any) -> tuple[int, int] | None:

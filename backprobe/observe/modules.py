@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..records import ModuleCall, Site
+from ..records import ModuleCall, Site, Unseen
 from . import private
 from .frames import Frames, variables
 
@@ -318,6 +318,12 @@ class ModuleWatch:
         where = Where(seen.root, seen.root.path_of(module), type(module).__name__, n + 1)
         seen.wheres.append(where)
         return where
+
+    def unseen(self) -> list[Unseen]:
+        if not self.other_threads:
+            return []
+        text = "only the thread that started backprobe is watched"
+        return [Unseen("module calls in other threads", self.other_threads, text)]
 
     def was_called(self, module: nn.Module) -> bool:
         seen = self._seen.get(id(module))

@@ -17,9 +17,9 @@ import torch
 from ..records import Retained, Site
 from . import private
 from .defined import changes_of
-from .eye import OpLog, op_name, spot_of
 from .frames import Frames, variables
 from .modules import ModuleWatch
+from .oplog import OpLog, op_name, spot_of
 
 _KEY = "backprobe"
 #: Earlier graphs alive that are looked into, beside the last step's; once more at four times as many.

@@ -19,8 +19,9 @@ from typing import Any
 import torch
 from torch.optim import optimizer as optim
 
-from ..records import ParameterStat, Step
+from ..records import OptimizerSeen, ParameterStat, Step
 from .frames import Spot
+from .names import Names
 
 #: Bytes of weights copied at once to see an update.
 COPY_LIMIT = 64 << 20
@@ -189,6 +190,23 @@ class StepWatch:
         self._copies.clear()
         self.spent += _clock() - begin
         self.watching += _clock() - begin
+
+    @property
+    def listed(self) -> dict[int, weakref.ref[Any]] | None:
+        """Parameters that an optimizer held when it stepped; ``None`` where none has."""
+        return self.held if self.ever_stepped else None
+
+    @property
+    def present(self) -> list[dict[int, weakref.ref[Any]]]:
+        """By optimizer that stepped, the parameters in sight where it was made."""
+        return [o.present for o in self.optimizers.values() if o.present and o.refs]
+
+    def records(self, names: Names) -> tuple[OptimizerSeen, ...]:
+        """The optimizers that stepped."""
+        return tuple(
+            OptimizerSeen(o.name, names.frames.site(o.spot), len(o.refs), names.leaves.orphans(o.refs), o.groups)
+            for o in self.optimizers.values()
+        )
 
     def made(self, optimizer: Any, spot: Any, modules: Callable[[], list[Any]]) -> None:
         """An optimizer is being made, or given more parameters, at `spot`, where `modules` are in sight."""
