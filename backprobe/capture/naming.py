@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ..errors import BackprobeError
-from ..observe.modules import clean_path
+from ..observe.roots import clean_path
 from ..select import Selection, nothing_chosen, selector
 
 #: What a module returns besides tensors and says nothing about them.

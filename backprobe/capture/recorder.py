@@ -13,7 +13,7 @@ from torch import nn
 from ..errors import add_note
 from ..observe import private
 from ..observe.frames import Frames
-from ..observe.modules import clean_path
+from ..observe.roots import clean_path
 from ..records import Site
 from .files import Writer
 from .grads import has_node

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ..observe import private
-from ..observe.modules import clean_path
+from ..observe.roots import clean_path
 from ..select import nothing_chosen
 from .backwards import BackwardCalls
 from .log import Log, Place, Unused

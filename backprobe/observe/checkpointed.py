@@ -20,7 +20,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from ..records import RegionGradient, Unseen
 from .frames import Frames, Spot, variables
 from .measure import is_float
-from .modules import ModuleWatch, Where
+from .modules import ModuleWatch
+from .roots import Where
 
 _CHECKPOINT = getattr(torch.utils.checkpoint.checkpoint, "__wrapped__", torch.utils.checkpoint.checkpoint).__code__
 #: Regions looked at for one line, and lines.

@@ -10,9 +10,9 @@ import torch
 
 from ..records import Cut
 from .frames import Frames, Spot
-from .modules import Where
 from .names import Names
 from .oplog import op_name
+from .roots import Where
 from .traces import Traces
 
 _Tensor = torch.Tensor

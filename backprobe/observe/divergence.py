@@ -10,7 +10,8 @@ from torch import nn
 from ..records import Divergence
 from .defined import defined_at
 from .leaves import owners_of
-from .modules import ModuleWatch, Root, Where
+from .modules import ModuleWatch
+from .roots import Root, Where
 
 #: Relative difference that rounding does not explain.
 BOUND = {torch.float64: 1e-9, torch.float32: 1e-4}

@@ -16,7 +16,8 @@ import torch
 from ..records import FunctionChecked, Unseen
 from .defined import returns_at
 from .frames import Frames, Spot
-from .modules import ModuleWatch, Where
+from .modules import ModuleWatch
+from .roots import Where
 
 #: Inputs kept of each function, and directions tried on each.
 SAMPLES, DIRECTIONS = 2, 3

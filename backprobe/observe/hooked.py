@@ -11,7 +11,8 @@ from torch import nn
 from ..records import HookSeen, Site
 from .defined import calls_of_method
 from .frames import Frames
-from .modules import ModuleWatch, Where
+from .modules import ModuleWatch
+from .roots import Where
 
 #: Methods that register a hook on gradients of a module.
 MODULE_HOOKS = ("register_full_backward_hook", "register_full_backward_pre_hook", "register_backward_hook")

@@ -17,7 +17,8 @@ from torch import nn
 from ..records import Parameter, Site, Unseen
 from .defined import Owner, defined_at, replaced_at
 from .frames import Frames, variables
-from .modules import ModuleWatch, Root, clean_path, modules_in_sight
+from .modules import ModuleWatch
+from .roots import Root, clean_path, modules_in_sight
 
 
 class Leaf:

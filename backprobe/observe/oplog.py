@@ -7,7 +7,7 @@ from typing import Any
 
 from ..records import Unseen
 from .frames import Spot
-from .modules import Where
+from .roots import Where
 
 #: An entry of the op log: code object and instruction of the place, the function, the module call.
 Entry = tuple[Any, int, Any, Where | None]

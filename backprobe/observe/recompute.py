@@ -10,7 +10,8 @@ from torch import nn
 
 from ..records import Recomputed
 from .frames import Frames, Spot
-from .modules import ModuleWatch, Where
+from .modules import ModuleWatch
+from .roots import Where
 
 _CHECKPOINT = frozenset(
     getattr(f, "__wrapped__", f).__code__

@@ -23,7 +23,8 @@ from .checkpointed import Checkpointed
 from .defined import calls_of_method
 from .frames import Frames, Spot, variables
 from .measure import dtype_name, is_float
-from .modules import ModuleWatch, Where
+from .modules import ModuleWatch
+from .roots import Where
 from .writes import WriteLog
 
 _FORWARD = CheckpointFunction.forward.__code__

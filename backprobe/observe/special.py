@@ -16,9 +16,9 @@ from .arguments import EntryPoint, entry_points
 from .calls import BackwardCalls
 from .eye import Eye
 from .frames import Frames, variables
-from .modules import modules_in_sight
 from .names import Names
 from .no_gradient import NoGradients
+from .roots import modules_in_sight
 from .steps import StepWatch
 
 _GRAD_MODE = torch.autograd.grad_mode.__file__

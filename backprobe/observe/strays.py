@@ -17,7 +17,8 @@ from torch import nn
 from ..records import Site, Stray
 from .defined import assigned
 from .frames import Frames, Spot
-from .modules import ModuleWatch, Root, Where, clean_path
+from .modules import ModuleWatch
+from .roots import Root, Where, clean_path
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from .frames import Frames, Spot, variables
-from .modules import Where
+from .roots import Where
 
 _ACTIVATIONS = (
     *("relu", "relu6", "elu", "selu", "celu", "leaky_relu", "rrelu", "hardtanh", "hardswish", "hardsigmoid", "silu"),
