@@ -6,14 +6,14 @@ from ..records import Divergence, FunctionChecked, RegionGradient, Unseen
 from .checkpointed import Checkpointed
 from .divergence import Diverging
 from .functions import Functions
-from .names import Names
+from .naming import Naming
 from .regions import Regions
 
 
 class Asked:
     """Those who look, by topic; ``None`` where nobody asked."""
 
-    def __init__(self, topics: frozenset[str], names: Names, regions: Regions) -> None:
+    def __init__(self, topics: frozenset[str], names: Naming, regions: Regions) -> None:
         modules, frames = names.modules, names.frames
         self._functions = Functions(modules, frames) if "functions" in topics else None
         self._diverging = Diverging(modules) if "divergence" in topics else None

@@ -19,7 +19,7 @@ from .eye import Eye
 from .frames import Spot
 from .graphs import Graph, Keeper, Plans, walk
 from .layouts import Layouts, LiveLayout
-from .names import Names
+from .naming import Naming
 from .node_hooks import Hooks
 from .stale import StaleReads
 from .steps import StepWatch
@@ -66,7 +66,7 @@ class Running:
 class BackwardCalls:
     """Watches backward calls, nested ones too. What they mean is for those that it calls."""
 
-    def __init__(self, eye: Eye, names: Names, steps: StepWatch, attention: Attention, cost: Cost) -> None:
+    def __init__(self, eye: Eye, names: Naming, steps: StepWatch, attention: Attention, cost: Cost) -> None:
         self._eye, self._names, self._steps = eye, names, steps
         self._attention, self._cost = attention, cost
         self._plans, self._hooks, self._keeper = Plans(), Hooks(), Keeper()

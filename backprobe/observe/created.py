@@ -8,13 +8,13 @@ from ..records import Site
 from . import private
 from .calls import Running
 from .leaves import Leaf
-from .names import Names
+from .naming import Naming
 
 
 class CreatedGraphs:
     """Calls with ``create_graph``, and where ``backward`` was called with it."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Naming) -> None:
         self._names = names
         self.any = False
         #: Where ``backward(create_graph=True)`` was called -> the leaves that it reached.

@@ -10,7 +10,7 @@ import torch
 
 from ..records import Cut
 from .frames import Frames, Spot
-from .names import Names
+from .naming import Naming
 from .oplog import op_name
 from .roots import Where
 from .traces import Traces
@@ -87,7 +87,7 @@ class Cuts:
             _rank(func, out, spot is not None and self._frames.is_user(_frame(2).f_code)),
         )
 
-    def records(self, names: Names, regions: dict[Any, tuple[Where | None, set[int]]]) -> tuple[Cut, ...]:
+    def records(self, names: Naming, regions: dict[Any, tuple[Where | None, set[int]]]) -> tuple[Cut, ...]:
         """Ops that lost a gradient's path, those with a tensor for a result first. Before them reentrant checkpoints
         that lost it: `regions` has module call and ids of leaves by place."""
         seen = [SeenCut("checkpoint", spot, where, frozenset(ids), 0) for spot, (where, ids) in regions.items()]

@@ -16,7 +16,7 @@ from .calls import Running
 from .defined import returns_at
 from .frames import Frames, Spot, variables
 from .layouts import LiveLayout
-from .names import Names
+from .naming import Naming
 from .raw import Cause
 from .regions import Regions
 from .writes import mutation, names_of_storage, variable_of
@@ -37,7 +37,7 @@ class _Past:
 class Failures:
     """Says what an error of a backward call is about."""
 
-    def __init__(self, names: Names, regions: Regions) -> None:
+    def __init__(self, names: Naming, regions: Regions) -> None:
         self._names, self._frames, self._regions = names, names.frames, regions
         self._past: deque[_Past] = deque(maxlen=1024)
 

@@ -11,7 +11,7 @@ from ..packed import Layout, Signature
 from ..records import ACCUMULATE_SEQ, Node, Unseen
 from .graphs import Graph
 from .leaves import Leaf
-from .names import Names
+from .naming import Naming
 from .oplog import Entry, OpLog, op_name, spot_of
 from .program import Program
 
@@ -55,7 +55,7 @@ class LiveLayout:
             return False
         return entries == self.entries
 
-    def layout(self, names: Names) -> Layout:
+    def layout(self, names: Naming) -> Layout:
         """The record, made again when the names of modules have changed."""
         modules, leaves, frames = names.modules, names.leaves, names.frames
         if self._made is not None and self._made[0] == modules.naming:
@@ -104,7 +104,7 @@ class LiveLayout:
 class Layouts:
     """The layouts of the last calls."""
 
-    def __init__(self, log: OpLog, names: Names) -> None:
+    def __init__(self, log: OpLog, names: Naming) -> None:
         self._log, self._names = log, names
         self._layouts: list[LiveLayout] = []
         self._count = 0

@@ -18,7 +18,7 @@ from .defined import changed_after, changes_of
 from .eye import Eye
 from .fingerprints import arrays_over
 from .layouts import LiveLayout
-from .names import Names
+from .naming import Naming
 from .writes import Write, names_of_storage, variable_of
 
 #: Writes behind autograd's back that are noted at most.
@@ -31,7 +31,7 @@ class Ledger:
     :param count: how many graphs to count the bytes of.
     """
 
-    def __init__(self, eye: Eye, names: Names, count: int) -> None:
+    def __init__(self, eye: Eye, names: Naming, count: int) -> None:
         self._eye, self._names, self._frames = eye, names, names.frames
         self._count = count
         #: Of the graph that keeps most.

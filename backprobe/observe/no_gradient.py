@@ -12,7 +12,7 @@ from ..records import NoGradient
 from .defined import use_of
 from .eye import Eye
 from .frames import Spot
-from .names import Names
+from .naming import Naming
 from .values import tensor_names
 
 #: Places that are noted at most.
@@ -22,7 +22,7 @@ LIMIT = 100
 class NoGradients:
     """Notes them by kind and line."""
 
-    def __init__(self, eye: Eye, names: Names) -> None:
+    def __init__(self, eye: Eye, names: Naming) -> None:
         self._eye, self._names = eye, names
         self._found: dict[Any, NoGradient] = {}
 

@@ -8,7 +8,7 @@ from .calls import Running
 from .detail import Attention
 from .eye import Eye
 from .failures import Failures, loss_scale
-from .names import Names
+from .naming import Naming
 from .no_gradient import NoGradients
 from .program import Program, signature_of
 from .raw import Cause, Recorded
@@ -20,7 +20,7 @@ class Outcome:
     """Makes a ``Recorded`` of each call, and passes on what it means."""
 
     def __init__(
-        self, eye: Eye, names: Names, steps: StepWatch, attention: Attention, no_gradients: NoGradients
+        self, eye: Eye, names: Naming, steps: StepWatch, attention: Attention, no_gradients: NoGradients
     ) -> None:
         self._eye, self._names, self._steps = eye, names, steps
         self._attention, self._no_gradients = attention, no_gradients

@@ -14,7 +14,7 @@ from typing import Any
 from ..packed import Packed, PackedNodes, Signature
 from ..records import BackwardCall, BadNode, BadOp, Mutation, Raised, Reuse, Root, Site
 from .layouts import LiveLayout
-from .names import Names
+from .naming import Naming
 from .oplog import op_name, spot_of
 from .values import SeenBad
 from .writes import SeenMutation
@@ -35,7 +35,7 @@ class Cause:
     region: Site | None = None
     reuse: Reuse | None = None
 
-    def mutation(self, names: Names) -> Mutation | None:
+    def mutation(self, names: Naming) -> Mutation | None:
         seen = self.mutated
         if seen is None:
             return None
@@ -84,7 +84,7 @@ class Recorded:
     base: int
     inside: int | None
     cause: Cause
-    names: Names
+    names: Naming
 
     def _bad_op(self, seen: SeenBad) -> BadOp:
         where = seen.entry[3]

@@ -21,7 +21,7 @@ from .hooked import Hooked
 from .leaves import Leaves
 from .ledger import Ledger
 from .modules import ModuleWatch
-from .names import Names
+from .naming import Naming
 from .no_gradient import NoGradients
 from .outcome import Outcome
 from .ranks import Ranks
@@ -58,7 +58,7 @@ class Session:
         self.frames = Frames(own)
         self.modules = ModuleWatch(self.frames)
         self.leaves = Leaves(self.modules, self.frames)
-        self.names = Names(self.modules, self.leaves, self.frames)
+        self.names = Naming(self.modules, self.leaves, self.frames)
         self.ranks = Ranks(self.frames, say=not self.settings.quiet)
         self._regions = Regions(self.modules, self.frames, WriteLog())
         self._eye = Eye(self.frames, self.modules, self._regions)

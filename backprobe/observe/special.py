@@ -16,7 +16,7 @@ from .arguments import EntryPoint, entry_points
 from .calls import BackwardCalls
 from .eye import Eye
 from .frames import Frames, variables
-from .names import Names
+from .naming import Naming
 from .no_gradient import NoGradients
 from .roots import modules_in_sight
 from .steps import StepWatch
@@ -29,7 +29,7 @@ class Special:
     """Gives the eye a handler for each such function. Each calls the function, and does the same as it."""
 
     def __init__(
-        self, eye: Eye, names: Names, steps: StepWatch, calls: BackwardCalls, no_gradients: NoGradients
+        self, eye: Eye, names: Naming, steps: StepWatch, calls: BackwardCalls, no_gradients: NoGradients
     ) -> None:
         self._eye, self._names, self._steps = eye, names, steps
         self._calls, self._no_gradients = calls, no_gradients

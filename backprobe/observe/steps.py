@@ -21,7 +21,7 @@ from torch.optim import optimizer as optim
 
 from ..records import OptimizerSeen, ParameterStat, Step
 from .frames import Spot
-from .names import Names
+from .naming import Naming
 
 #: Bytes of weights copied at once to see an update.
 COPY_LIMIT = 64 << 20
@@ -201,7 +201,7 @@ class StepWatch:
         """By optimizer that stepped, the parameters in sight where it was made."""
         return [o.present for o in self.optimizers.values() if o.present and o.refs]
 
-    def records(self, names: Names) -> tuple[OptimizerSeen, ...]:
+    def records(self, names: Naming) -> tuple[OptimizerSeen, ...]:
         """The optimizers that stepped."""
         return tuple(
             OptimizerSeen(o.name, names.frames.site(o.spot), len(o.refs), names.leaves.orphans(o.refs), o.groups)

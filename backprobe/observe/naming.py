@@ -11,7 +11,7 @@ from .modules import ModuleWatch
 
 
 @dataclass(frozen=True)
-class Names:
+class Naming:
     """Those who know what things are called."""
 
     modules: ModuleWatch
