@@ -145,7 +145,7 @@ class Values:
                 norms.now(t)
                 norms.flush()
                 if norms.bad and len(self._bad) < self._limit:
-                    seen = SeenBad(first, after - 1, entry, norms.bad[0], self._inputs(args, kwargs))
+                    seen = SeenBad(first, after - 1, entry, norms.bad[0], self._inputs(args, kwargs, _frame(3)))
                     seen.origin = next((o for a in tensors_in(args) if (o := self._origin_of(a)) is not None), None)
                     self._bad.append(seen)
             finally:
@@ -169,7 +169,7 @@ class Values:
             frame = _frame(2)
             spot = self._frames.spot(frame)
             entry = (*(spot or (None, 0)), func, stack[-1] if stack else None)
-            came = SeenBad(0, 0, entry, norms.bad[0], self._inputs(args, kwargs))
+            came = SeenBad(0, 0, entry, norms.bad[0], self._inputs(args, kwargs, frame))
         if len(self._origins) > 1000:
             self._origins.clear()
         self._origins[id(out)] = (weakref.ref(out), came)
@@ -179,8 +179,8 @@ class Values:
         known = self._origins.get(id(tensor))
         return known[1] if known is not None and known[0]() is tensor else None
 
-    def _inputs(self, args: Any, kwargs: Any) -> tuple[TensorStat, ...]:
-        names = tensor_names(self._frames, _frame(4))
+    def _inputs(self, args: Any, kwargs: Any, frame: Any) -> tuple[TensorStat, ...]:
+        names = tensor_names(self._frames, frame)
         inputs = []
         for value in [*args, *(kwargs or {}).values()]:
             for t in value if isinstance(value, (tuple, list)) else (value,):
