@@ -185,7 +185,9 @@ class Eye(TorchFunctionMode):
                 return out
             if self.careful:
                 if after != before:
-                    self.prints.used(args, before, after)
+                    # A normalisation writes its statistics without a version, and its backward does not read them.
+                    own = kind[1] if type(kind) is tuple else ()
+                    self.prints.used([a for i, a in enumerate(args) if i not in own], before, after)
                 if self._traces.active:
                     self._traces.flow(func, args, kwargs, out, self._stack)
                 if after == before:
