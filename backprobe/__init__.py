@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .edit.attach import edit as edit
     from .edit.multi import on_gradients as on_gradients
     from .errors import BackprobeError as BackprobeError
+    from .observe.tracing import explain as explain
     from .observe.tracing import trace as trace
     from .records import Finding as Finding
     from .store.reader import open_run as open
@@ -34,6 +35,7 @@ _PUBLIC = {
     "capture": ("capture", "capture"),
     "edit": ("edit.attach", "edit"),
     "edits": ("edit", "actions"),
+    "explain": ("observe.tracing", "explain"),
     "jacobian": ("derivatives.dense", "jacobian"),
     "jacobian_norm": ("derivatives.norms", "jacobian_norm"),
     "jvp": ("derivatives.linear", "jvp"),
@@ -54,6 +56,7 @@ __all__ = [
     "capture",
     "edit",
     "edits",
+    "explain",
     "jacobian",
     "jacobian_norm",
     "jvp",

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-CASES = {path.stem: path for path in sorted((Path(__file__).parent / "cases").glob("*.py"))}
+HERE = Path(__file__).parent
+CASES = {path.stem: path for path in sorted((HERE / "cases").glob("*.py"))}
 
 
 def expectation(text: str) -> dict[str, Any]:
@@ -39,31 +40,33 @@ def lines_of(text: str, marker: str) -> set[int]:
     return lines
 
 
-def watch(folder: Path, path: Path) -> tuple[list[dict[str, Any]], str]:
-    folder.mkdir()
-    ask = expectation(path.read_text()).get("ask")
-    command = [sys.executable, "-m", "backprobe", "run", "--no-keep", *(["--ask", ask] if ask else [])]
-    command += ["--findings", str(folder / "findings.json"), str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=200)
-    assert (folder / "findings.json").exists(), done.stderr
-    return json.loads((folder / "findings.json").read_text())["findings"], done.stderr
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Name -> what was found. Two at a time: most of the time goes into importing torch."""
+    """Name -> what was found, and the report."""
     folder = tmp_path_factory.mktemp("cases")
-    with ThreadPoolExecutor(2) as pool:
-        found: dict[str, Future] = {name: pool.submit(watch, folder / name, path) for name, path in CASES.items()}
-        yield found
-        pool.shutdown(cancel_futures=True)
+    jobs = []
+    for name, path in CASES.items():
+        ask = expectation(path.read_text()).get("ask")
+        arguments = ["run", "--no-keep", *(["--ask", ask] if ask else []), "--findings", "findings.json", str(path)]
+        (folder / name).mkdir()
+        jobs.append({"folder": str(folder / name), "arguments": arguments})
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, HERE / "forked.py", folder / "jobs.json"], check=True, env=environment)
+
+    def of(name: str) -> tuple[list[dict[str, Any]], str]:
+        report = (folder / name / "err").read_text()
+        assert (folder / name / "findings.json").exists(), report
+        return json.loads((folder / name / "findings.json").read_text())["findings"], report
+
+    return of
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_first_finding_is_the_mistake(name: str, runs) -> None:
     text = CASES[name].read_text()
     expect = expectation(text)
-    findings, report = runs[name].result()
+    findings, report = runs(name)
     assert "internal error" not in report
     if expect["kind"] is None:
         assert [f["title"] for f in findings if f["severity"] != "info"] == []

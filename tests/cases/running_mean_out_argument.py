@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-EXPECT = {"kind": "inplace", "line": ("mutated", "MUTATES"), "module": ""}
+EXPECT = {"kind": "inplace", "line": ("mutated", "MUTATES"), "module": "mix.1"}
 
 
 class FourierFeatures(nn.Module):
