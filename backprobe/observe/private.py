@@ -5,7 +5,7 @@ Checked on torch 2.13. Each name says what it is for, so that a change in torch 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -91,3 +91,91 @@ def in_mode() -> bool:
 
 #: ``with unseen():`` calls inside do not go through torch function modes.
 unseen = torch._C.DisableTorchFunction
+
+
+def function_modes() -> list[Any]:
+    """The torch function modes of this thread, outermost first."""
+    return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+
+
+class SavedView(NamedTuple):
+    """One thing that a node saved, read without running anybody's hook.
+
+    ``hook``: the unpack hook that it lies behind; then ``tensor`` is ``None``. ``own``: it is the node's own result.
+    ``changed``: it was written in place since, so torch would refuse to use it.
+    """
+
+    name: str
+    tensor: torch.Tensor | None
+    own: bool
+    changed: bool
+    hook: Any
+
+
+def saved_attributes(cls: type, node: Any) -> tuple[tuple[str, str, str], ...]:
+    """(raw attribute, unpacking attribute, name) of what nodes of this type save. The same for all of a type."""
+    if hasattr(cls, "_raw_saved_tensors"):  # a Function written in Python
+        return (("_raw_saved_tensors", "saved_tensors", "saved"),)
+    raw = [a for a in dir(node) if a.startswith("_raw_saved_")]
+    return tuple((a, a[len("_raw") :], a[len("_raw_saved_") :]) for a in raw)
+
+
+def read_saved(node: Any, attributes: tuple[tuple[str, str, str], ...]) -> tuple[list[SavedView], bool | None]:
+    """What `node` keeps, and whether a backward has freed it: ``None`` where it saves no tensors, so one cannot tell."""
+    found: list[SavedView] = []
+    freed: bool | None = None
+    for raw_name, unpack_name, name in attributes:
+        try:
+            raw = getattr(node, raw_name)
+        except RuntimeError:
+            freed = True
+            continue
+        many = isinstance(raw, (tuple, list))
+        ones = raw if many else (raw,)
+        hooked = [one is not None and one.unpack_hook is not None for one in ones]
+        value: Any = None
+        changed = False
+        if ones and not any(hooked):
+            try:
+                value = getattr(node, unpack_name)
+            except RuntimeError as error:
+                changed = "inplace operation" in str(error)
+                if not changed and "second time" in str(error):
+                    freed = True
+                    continue
+        values = value if many and value is not None else [value] * len(ones)
+        for i, one in enumerate(ones):
+            title = f"{name}[{i}]" if many else name
+            if hooked[i]:
+                found.append(SavedView(title, None, False, False, one.unpack_hook))
+                freed = bool(freed)
+                continue
+            tensor = one.data if one is not None else None
+            if tensor is None:  # not needed for any gradient, so it was not saved
+                continue
+            freed = bool(freed)
+            own = values[i] is not None and values[i].grad_fn is node
+            found.append(SavedView(title, tensor, own, changed, None))
+    return found, freed
+
+
+def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """What tells a tensor's storage from others while both live, and its bytes. ``None`` where it has none."""
+    if tensor.layout is not torch.strided:
+        return None
+    try:
+        storage = tensor.untyped_storage()
+        return int(storage._cdata), int(storage.nbytes())
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def backward_module(node: Any) -> Any:
+    """The FX graph of what a compiled region runs in its backward, where torch still has it, else ``None``."""
+    info = getattr(getattr(node, "_forward_cls", None), "_lazy_backward_info", None)
+    return getattr(info, "bw_module", None)
+
+
+def is_compiled(node: Any) -> bool:
+    """Whether `node` is a whole compiled region."""
+    return hasattr(getattr(node, "_forward_cls", None), "compiled_bw")

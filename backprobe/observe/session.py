@@ -48,6 +48,7 @@ from .leaves import Leaf, Leaves
 from .ledger import saved_bytes, silent_writes
 from .measure import dtype_name
 from .modules import ModuleWatch
+from .origins import Origins
 from .raw import LiveLayout, Recorded
 from .recompute import Recompute
 from .regions import Regions
@@ -156,6 +157,9 @@ class Session:
         self.regions = Regions(self.modules, self.frames)
         self.eye = Eye(self.frames, self.modules, self.regions, special)
         special[torch.Tensor.data.__get__] = self.eye.read_data  # type: ignore[attr-defined]
+        self.eye.owner = self
+        #: The sequence number that the first node after ``start`` gets.
+        self.first = 0
         self.leaves = Leaves(self.modules, self.frames)
         self.stale = StaleReads(self.frames)
         self.hooked = self.modules.hooked = Hooked(self.modules, self.frames)
@@ -211,6 +215,7 @@ class Session:
     def start(self) -> None:
         self.begin = _clock()
         self._pid, self._thread = os.getpid(), threading.get_ident()
+        self.first = private.next_sequence_nr()
         self.resume()
 
     def resume(self) -> None:
@@ -250,6 +255,12 @@ class Session:
             self._checked = self.functions.check(self._second_order)
         self.steps.stop()
         self.keeper.release(everything=True)
+
+    def origins(self) -> Origins:
+        """Where the nodes of a graph were made, as far as it was recorded."""
+        log = self.eye.log
+        first = max(self.first, log.ends[0]) if log.dropped and log.ends else self.first
+        return Origins(log.ends, log.entries, self.modules, self.frames, first, 0)
 
     def _name_of(self, leaf: Any) -> str:
         return self.leaves.name(self.leaves.get(leaf))
@@ -571,6 +582,8 @@ class Session:
         spent = running.watching + watch.watching + (_clock() - running.ended)
         self.watching += spent
         self.steps.watching += spent
+        if running.arguments.get("create_graph") and threading.get_ident() == self.eye.thread:
+            self.eye.made_by(running.spot, running.kind)
         self.eye.last = private.next_sequence_nr()
         running.free()
 
