@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    graph: Any  # a package that can be called: see its first lines
     from .errors import BackprobeError as BackprobeError
     from .observe.tracing import trace as trace
     from .records import Finding as Finding
@@ -19,11 +20,12 @@ _PUBLIC = {
     "BackprobeError": ("errors", "BackprobeError"),
     "Finding": ("records", "Finding"),
     "Trace": ("traced", "Trace"),
+    "graph": ("graph", "package"),
     "open": ("store.reader", "open_run"),
     "trace": ("observe.tracing", "trace"),
 }
 __version__ = "0.1.0"
-__all__ = ["BackprobeError", "Finding", "Trace", "open", "trace"]
+__all__ = ["BackprobeError", "Finding", "Trace", "graph", "open", "trace"]
 
 
 def __getattr__(name: str) -> Any:

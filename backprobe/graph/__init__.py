@@ -25,4 +25,6 @@ class _CallablePackage(ModuleType):
         return recording
 
 
-sys.modules[__name__].__class__ = _CallablePackage
+#: What ``backprobe.graph`` is, whether a part of it has been imported before or not.
+package = sys.modules[__name__]
+package.__class__ = _CallablePackage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 #: Boxes that a drawing may have when nobody says how deep it is to go, and at most.
 READABLE, MOST = 60, 600
+#: Nodes that say nothing about what is computed.
+_QUIET = VIEW_NODES | {"ExpandBackward0", "UnsafeSplitBackward0", "ToCopyBackward0"}
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass
@@ -124,9 +128,7 @@ def _opened(graph: Graph, select: Selection) -> set[int]:
 class _Folder:
     """Makes one diagram."""
 
-    def __init__(
-        self, tree: Tree, depth: int, opened: set[int], fold: bool, parameters: bool, views: bool
-    ) -> None:
+    def __init__(self, tree: Tree, depth: int, opened: set[int], fold: bool, parameters: bool, views: bool) -> None:
         self._tree, self._graph = tree, tree.graph
         self._depth, self._opened, self._fold = depth, opened, fold
         self._parameters, self._views = parameters, views
@@ -157,8 +159,7 @@ class _Folder:
     def _level(self, call: int, parent: int) -> list[tuple[int, int]]:
         """Boxes of one level; the levels to do next, with the boxes around them."""
         level = self._tree.levels[call]
-        apart = {i for i, item in enumerate(level.items) if item.call in self._opened}
-        found = runs(level, apart) if self._fold else [Run(i) for i in range(len(level.items))]
+        found = runs(level, self._labels(level)) if self._fold else [Run(i) for i in range(len(level.items))]
         self._runs[call] = found
         groups: list[tuple[int, int]] = []
         more: list[tuple[int, int]] = []
@@ -185,6 +186,16 @@ class _Folder:
         self._groups[call] = groups
         return more
 
+    def _labels(self, level: Level) -> list[object]:
+        """What has to be equal for items to be folded: their make, and their names but for numbers."""
+        calls = self._graph.calls
+        return [
+            i
+            if item.call in self._opened
+            else (item.digest, _NUMBER.sub("#", calls[item.call].path) if item.call >= 0 else "")
+            for i, item in enumerate(level.items)
+        ]
+
     def _shown(self, item: Item) -> bool:
         if item.call >= 0:
             return True
@@ -193,7 +204,7 @@ class _Folder:
             return self._parameters or not leaf.parameter
         c = self._graph.columns
         inputs = [to for to in c.targets[c.starts[item.node] : c.starts[item.node + 1]] if to >= 0]
-        return self._views or self._graph.type(item.node) not in VIEW_NODES or len(inputs) != 1
+        return self._views or self._graph.type(item.node) not in _QUIET or len(inputs) != 1
 
     def _repeat_label(self, level: Level, run: Run) -> str:
         names = []
@@ -204,8 +215,9 @@ class _Folder:
 
     def _module(self, level: Level, item: Item, run: Run, parent: int, times: int, at: int) -> int:
         call = self._graph.calls[item.call]
-        last = self._graph.calls[level.items[run.end - 1].call] if times > 1 else call
-        if not call.path:
+        last = self._graph.calls[level.items[at + run.end - run.start - run.period].call]
+        stray = call.path == f"({call.class_name})"  # a module that the model does not hold
+        if not call.path or stray:
             label = call.class_name + (f":{call.call}" if call.call > 1 else "")
         elif times > 1:
             label = names_of_run(call.name, last.name)
@@ -214,7 +226,8 @@ class _Folder:
         around = self._graph.calls[call.parent].path if call.parent >= 0 else ""
         if around and label.startswith(around + "."):
             label = label[len(around) + 1 :]
-        box = Box(-1, label, "module", parent, self._is_open(item.call), times, call.class_name if call.path else "")
+        box = Box(-1, label, "module", parent, self._is_open(item.call), times)
+        box.class_name = call.class_name if call.path and not stray else ""
         if call.outputs:
             box.details.append("gives " + ", ".join(map(size_of, call.outputs[:2])))
         box.site = str(call.site) if call.site else ""
@@ -300,7 +313,7 @@ class _Folder:
             call = level.items[low].call
 
     def _through(self, i: int) -> list[int]:
-        """Boxes that stand for the maker `i`: itself, or where it is hidden and only reshapes, what it was made from."""
+        """Boxes that stand for the maker `i`: its own, or where it is hidden, those of what it was made from."""
         c = self._graph.columns
         seen, stack, found = {i}, [i], []
         while stack:
@@ -339,7 +352,7 @@ class _Folder:
         for root in graph.roots:
             for source in self._through(root.node):
                 number = len(self._made.boxes)
-                detail = [str(root.meta)] if root.meta is not None else []
+                detail = [size_of(root.meta.shape)] if root.meta is not None else []
                 self._made.boxes.append(Box(number, root.name, "root", details=detail))
                 arrows[source, number] = Arrow(source, number)
                 break

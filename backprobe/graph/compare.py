@@ -1,7 +1,8 @@
 """What differs between two graphs: from step to step, eager to compiled, before to after a change of the code.
 
-Nodes are paired call by call: those of the same module call, by type, in the order of the forward; leaves by name. Within
-a call that is a comparison of two sequences; where one is very long, rows that occur once on each side split it first.
+Nodes are paired call by call: those of the same module call, by type, in the order of the forward; leaves by name.
+Within a call that is a comparison of two sequences; where one is very long, types that occur once on each side split
+it first.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from .data import Node
@@ -47,7 +49,8 @@ class GraphDiff:
         if not self:
             return f"no difference in {self.same} nodes"
         lines = [
-            f"{len(self.removed)} nodes removed, {len(self.added)} added, {len(self.changed)} changed, {self.same} the same"
+            f"{len(self.removed)} nodes removed, {len(self.added)} added, {len(self.changed)} changed, "
+            f"{self.same} the same"
         ]
         for sign, nodes in (("-", self.removed), ("+", self.added)):
             groups: dict[str, list[Node]] = defaultdict(list)
@@ -57,7 +60,9 @@ class GraphDiff:
                 counts = Counter(node.parameter or node.name for node in members)
                 what = ", ".join(f"{name} x{n}" if n > 1 else name for name, n in counts.items())
                 lines.append(f"{sign} {where}: {what}")
-        lines += [f"~ {_where(c.before)}: {c.before.parameter or c.before.name}: {'; '.join(c.what)}" for c in self.changed]
+        lines += [
+            f"~ {_where(c.before)}: {c.before.parameter or c.before.name}: {'; '.join(c.what)}" for c in self.changed
+        ]
         return "\n".join(lines)
 
 
@@ -90,7 +95,7 @@ def compare(a: Graph, b: Graph) -> GraphDiff:
     pairs.sort()
     mine, its = {i for i, _ in pairs}, {i for _, i in pairs}
     other = dict(pairs)
-    changed = [c for i, k in pairs if (c := _change(a[i], b[k], other)) is not None]
+    changed = [c for i, k in pairs if (c := _change(a[i], b[k], other, (a, b))) is not None]
     return GraphDiff(
         tuple(a[i] for i in _forward(a) if i not in mine),
         tuple(b[i] for i in _forward(b) if i not in its),
@@ -103,7 +108,7 @@ def _forward(graph: Graph) -> list[int]:
     return sorted(range(len(graph)), key=lambda i: (graph.columns.seqs[i], i))
 
 
-def _change(x: Node, y: Node, other: dict[int, int]) -> Change | None:
+def _change(x: Node, y: Node, other: dict[int, int], graphs: tuple[Graph, Graph]) -> Change | None:
     what = []
     if x.inputs != y.inputs:
         what.append(f"{_shapes(x)} became {_shapes(y)}")
@@ -113,10 +118,17 @@ def _change(x: Node, y: Node, other: dict[int, int]) -> Change | None:
         what.append(f"saved {_saved(x)}, saves {_saved(y)}")
     mine = [None if e is None else (other.get(e[0], -1), e[1]) for e in x.edges]
     if mine != list(y.edges):
-        lost = [e[0] for e, m in zip(x.edges, mine, strict=True) if e is not None and m is not None and m not in y.edges]
-        new = [e[0] for e in y.edges if e is not None and e not in mine]
-        what.append(f"its gradients went to nodes {lost}, they go to {new}" if lost or new else "its edges changed places")
+        go = [_name(graphs[1], e) for e in y.edges]
+        went = [_name(graphs[0], e) for e in x.edges]
+        what.append(f"its gradients went to {', '.join(went)}; now to {', '.join(go)}")
     return Change(x, y, tuple(what)) if what else None
+
+
+def _name(graph: Graph, edge: tuple[int, int] | None) -> str:
+    if edge is None:
+        return "nowhere"
+    leaf = graph.facts.leaves.get(edge[0])
+    return (leaf.name if leaf is not None and leaf.name else graph.type(edge[0])) + f" ({edge[0]})"
 
 
 def _shapes(node: Node) -> str:
@@ -149,7 +161,7 @@ def align(a: Sequence[str], b: Sequence[str]) -> list[Pair]:
         if anchors:
             edges = [(lo - 1, low - 1), *anchors, (hi, high)]
             found += anchors
-            stack += [(x + 1, p, y + 1, q) for (x, y), (p, q) in zip(edges, edges[1:], strict=False)]
+            stack += [(x + 1, p, y + 1, q) for (x, y), (p, q) in pairwise(edges)]
             continue
         found += _in_order(a, b, lo, hi, low, high)
     return sorted(found)
@@ -183,7 +195,7 @@ def _anchors(a: Sequence[str], b: Sequence[str], lo: int, hi: int, low: int, hig
 
 
 def _in_order(a: Sequence[str], b: Sequence[str], lo: int, hi: int, low: int, high: int) -> list[Pair]:
-    """Greedy: each position of `a` with the next position of `b` that has its label, if that skips no more than a few."""
+    """Greedy: each position of `a` with the next one of `b` that has its label, if that skips no more than a few."""
     found = []
     for i in range(lo, hi):
         for k in range(low, min(low + 64, high)):

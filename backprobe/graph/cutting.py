@@ -50,13 +50,17 @@ def subgraph(graph: Graph, nodes: Iterable[int]) -> Graph:
         replace(graph.calls[c], index=renumbered[c], parent=renumbered.get(graph.calls[c].parent, -1))
         for c in sorted(used)
     )
-    made.places = [replace(place, call=renumbered.get(place.call, -1)) if place.seen else Place() for place in old.places]
+    made.places = [
+        replace(place, call=renumbered.get(place.call, -1)) if place.seen else Place() for place in old.places
+    ]
 
     facts = graph.facts
     roots = tuple(replace(r, node=number[r.node]) for r in facts.roots if r.node in number)
     if not roots:
         roots = tuple(
-            Root(f"out{k}" if led.count(0) > 1 else "out", i, 0, (graph.columns.kinds[made.kind[i]].inputs or (None,))[0])
+            Root(
+                f"out{k}" if led.count(0) > 1 else "out", i, 0, (graph.columns.kinds[made.kind[i]].inputs or (None,))[0]
+            )
             for k, i in enumerate(i for i in range(len(kept)) if not led[i])
         )
     return Graph(

@@ -77,7 +77,7 @@ class Saved:
 class Leaf:
     """The tensor that an ``AccumulateGrad`` node belongs to.
 
-    :ivar name: the parameter's, of the model that was given or recorded; ``aliases`` are its other names (tied weights).
+    :ivar name: the parameter's, of the model that was given or recorded; ``aliases``: its other names (tied weights).
     :ivar parameter: it is a ``torch.nn.Parameter``.
     """
 

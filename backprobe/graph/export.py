@@ -59,7 +59,9 @@ def mermaid(diagram: Diagram) -> str:
     def quoted(*lines: str) -> str:
         # Mermaid reads numbered entities inside quotes; with letters, signs and spaces alone nothing is markup.
         words = (
-            "".join(c if c.isalnum() or c in " .,_-…→" else f"#{ord(c)};" for c in plain(line)) for line in lines if line
+            "".join(c if c.isalnum() or c in " .,_-…→" else f"#{ord(c)};" for c in plain(line))
+            for line in lines
+            if line
         )
         return '"' + "<br/>".join(words) + '"'
 
@@ -102,8 +104,11 @@ def model_explorer(graph: Graph) -> str:
         spaces.append("/".join(part for part in (parent, (own or call.class_name).replace("/", "_")) if part))
     nodes = []
     for node in graph:
-        call = graph.call_of(node.index)
-        attributes = {"sequence number": str(node.seq) if node.seq != ACCUMULATE_SEQ else "", "line": str(node.site or "")}
+        made_in = graph.call_of(node.index)
+        attributes = {
+            "sequence number": str(node.seq) if node.seq != ACCUMULATE_SEQ else "",
+            "line": str(node.site or ""),
+        }
         attributes.update(op=node.op, parameter=node.parameter or "", type=node.name)
         attributes.update((f"saves {s.name}", f"{s.meta or s.hook} ({s.role})") for s in node.saved)
         sources = [(k, *edge) for k, edge in enumerate(node.edges) if edge is not None]
@@ -111,14 +116,17 @@ def model_explorer(graph: Graph) -> str:
             {
                 "id": str(node.index),
                 "label": node.parameter or plain_type(node.name),
-                "namespace": spaces[call] if call >= 0 else "",
+                "namespace": spaces[made_in] if made_in >= 0 else "",
                 "attrs": [{"key": key, "value": value} for key, value in attributes.items() if value],
                 "incomingEdges": [
                     {"sourceNodeId": str(to), "sourceNodeOutputId": str(number), "targetNodeInputId": str(k)}
                     for k, to, number in sources
                 ],
                 "outputsMetadata": [
-                    {"id": str(k), "attrs": [{"key": "shape", "value": f"{meta.dtype}[{','.join(map(str, meta.shape))}]"}]}
+                    {
+                        "id": str(k),
+                        "attrs": [{"key": "shape", "value": f"{meta.dtype}[{','.join(map(str, meta.shape))}]"}],
+                    }
                     for k, meta in enumerate(node.inputs)
                 ],
             }
@@ -129,7 +137,9 @@ def model_explorer(graph: Graph) -> str:
 
 def chrome_trace(graph: Graph) -> str:
     """A trace whose time is the order of the forward, one microsecond a node: there are no real times in a graph."""
-    own = sorted((i for i in range(len(graph)) if graph.columns.seqs[i] != ACCUMULATE_SEQ), key=graph.columns.seqs.__getitem__)
+    own = sorted(
+        (i for i in range(len(graph)) if graph.columns.seqs[i] != ACCUMULATE_SEQ), key=graph.columns.seqs.__getitem__
+    )
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     events: list[dict[str, Any]] = [
@@ -137,11 +147,11 @@ def chrome_trace(graph: Graph) -> str:
         {"ph": "M", "name": "thread_name", "pid": 1, "tid": 1, "args": {"name": "order of the forward, not time"}},
     ]
     for at, i in enumerate(own):
-        call = graph.call_of(i)
-        while call >= 0:
-            first.setdefault(call, at)
-            last[call] = at
-            call = graph.calls[call].parent
+        around = graph.call_of(i)
+        while around >= 0:
+            first.setdefault(around, at)
+            last[around] = at
+            around = graph.calls[around].parent
     for call in graph.calls:
         if call.index in first:
             span = {"ts": first[call.index], "dur": last[call.index] - first[call.index] + 1}

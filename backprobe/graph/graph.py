@@ -143,11 +143,20 @@ class Graph(Sequence[Node]):
         leaf = self.facts.leaves.get(i)
         pairs = zip(*(part[c.starts[i] : c.starts[i + 1]] for part in (c.targets, c.numbers)), strict=True)
         return Node(
-            *(i, kind.name, c.seqs[i], kind.kind),
-            *(call.path if call else None, call.call if call else 1),
-            *(place.site, place.op, place.seen, leaf.name if leaf else None, kind.inputs, self.saved(i)),
-            _FREED[c.freed[i]],
-            tuple((to, number) if to >= 0 else None for to, number in pairs),
+            index=i,
+            name=kind.name,
+            seq=c.seqs[i],
+            kind=kind.kind,
+            module=call.path if call else None,
+            call=call.call if call else 1,
+            site=place.site,
+            op=place.op,
+            seen=place.seen,
+            parameter=leaf.name if leaf else None,
+            inputs=kind.inputs,
+            saved=self.saved(i),
+            freed=_FREED[c.freed[i]],
+            edges=tuple((to, number) if to >= 0 else None for to, number in pairs),
         )
 
     # Asking
@@ -176,10 +185,11 @@ class Graph(Sequence[Node]):
         :param kind: ``op``, ``accumulate``, ``function``, ``compiled`` or ``checkpoint``.
         """
         found: set[int] | None = None
-        for value, search in ((module, places.in_module), (line, places.at_line)):
-            if value is not None:
-                fits = set(search(self, value))  # type: ignore[operator]
-                found = fits if found is None else found & fits
+        if module is not None:
+            found = set(places.in_module(self, module))
+        if line is not None:
+            fits = set(places.at_line(self, line))
+            found = fits if found is None else found & fits
         rows = range(len(self)) if found is None else sorted(found)
         kinds = {
             row
@@ -211,7 +221,7 @@ class Graph(Sequence[Node]):
         return self.subgraph(i for i in range(len(self)) if mask[i])
 
     def reached(self, root: Place | None = None) -> list[str]:
-        """Names of the parameters that a gradient from `root` (any root) can come to; an unnamed leaf as ``leaf 17``."""
+        """Names of the parameters that a gradient from `root` (any root) can come to. ``leaf 17`` has no name."""
         begin = [r.node for r in self.roots] if root is None else self.at(root)
         seen = order.reach(self.columns.starts, self.columns.targets, begin)
         return [leaf.name or f"leaf {i}" for i, leaf in sorted(self.facts.leaves.items()) if seen[i]]
@@ -231,8 +241,9 @@ class Graph(Sequence[Node]):
         return [parent if 0 <= parent < len(self) else -1 for parent in tree.parent[:-1]]
 
     def bottlenecks(self, a: Place | None = None, b: Place | None = None) -> list[Node]:
-        """The nodes that every gradient from `a` (all roots) to `b` (all leaves) passes through, in its order. The nodes
-        of `a` and `b` themselves are left out."""
+        """The nodes that every gradient from `a` (all roots) to `b` (all leaves) passes through, in its order.
+
+        The nodes of `a` and `b` themselves are left out."""
         c = self.columns
         begin = [r.node for r in self.roots] if a is None else self.at(a)
         ends = list(self.facts.leaves) if b is None else self.at(b)
@@ -356,7 +367,7 @@ class Graph(Sequence[Node]):
         return model_explorer(self)
 
     def to_chrome_trace(self) -> str:
-        """JSON that Perfetto and chrome://tracing open: nodes in their module calls, along their order in the forward."""
+        """JSON that Perfetto and chrome://tracing open: nodes in their module calls, in the forward's order."""
         from .export import chrome_trace
 
         return chrome_trace(self)

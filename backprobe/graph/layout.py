@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from .collapse import Box, Diagram
 
@@ -66,7 +67,7 @@ class _Slot:
 
 
 def layout(diagram: Diagram, size: Callable[[Box], tuple[float, float]]) -> Layout:
-    """Places for all boxes and arrows. `size` gives the width and height of a closed box, or of an opened one's title."""
+    """Places for all boxes and arrows. `size` gives width and height of a closed box, or of an opened one's title."""
     made = Layout()
     for box in diagram.boxes:
         width, height = size(box)
@@ -82,13 +83,13 @@ def layout(diagram: Diagram, size: Callable[[Box], tuple[float, float]]) -> Layo
         if number < 0:
             made.width, made.height = width, height
             continue
-        box = made.placed[number]
-        spare = max(0.0, box.width - width) / 2
+        around = made.placed[number]
+        spare = max(0.0, around.width - width) / 2
         for child in children[number]:
             made.placed[child].x += spare
         inner[number] = [_moved(line, spare, 0.0) for line in lines]
-        box.port_in, box.port_out = ports[0] + spare, ports[1] + spare
-        box.width, box.height = max(box.width, width), height
+        around.port_in, around.port_out = ports[0] + spare, ports[1] + spare
+        around.width, around.height = max(around.width, width), height
     for box in diagram.boxes:  # from places inside the box around to places in the drawing: parents come first
         if box.parent >= 0:
             around = made.placed[box.parent]
@@ -142,24 +143,25 @@ def _arrange(
     right = max((s.x + s.width / 2 for s in slots), default=0.0)
     shift = PAD - left
     tops, heights = [], []
-    y = (HEAD + 6 if framed else PAD)
+    y = HEAD + 6 if framed else PAD
     for row in rows:
         height = max((placed[i].height for k in row if (i := slots[k].item) is not None and i >= 0), default=0.0)
-        ports = any((i := slots[k].item) is not None and i < 0 for k in row)
+        bare = any((i := slots[k].item) is not None and i < 0 for k in row)
         tops.append(y)
         heights.append(height)
-        y += height + (GAP_Y if not (ports and not height) else GAP_Y * 0.6)
+        y += height + (GAP_Y if not (bare and not height) else GAP_Y * 0.6)
     bottom = y - (GAP_Y if rows else 0) + PAD
-    for k, slot in enumerate(slots):
+    for slot in slots:
         slot.x += shift
         if slot.item is not None and slot.item >= 0:
             box = placed[slot.item]
             box.x = slot.x - box.width / 2
             box.y = tops[slot.rank] + (heights[slot.rank] - box.height) / 2
-    lines = [
-        _line(a, b, title, chains[a, b], slots, placed, tops, heights, bottom) for (a, b), title in links.items()
-    ]
-    ports = (slots[of[IN]].x if IN in of else (left + right) / 2 + shift, slots[of[OUT]].x if OUT in of else (left + right) / 2 + shift)
+    lines = [_line(a, b, title, chains[a, b], slots, placed, tops, heights, bottom) for (a, b), title in links.items()]
+    ports = (
+        slots[of[IN]].x if IN in of else (left + right) / 2 + shift,
+        slots[of[OUT]].x if OUT in of else (left + right) / 2 + shift,
+    )
     return right - left + 2 * PAD, bottom, ports, lines
 
 
@@ -216,7 +218,7 @@ def _slots(
                 slots.append(_Slot(None, row, 6.0))
             way.append(k)
         way.append(of[end])
-        for upper, lower in zip(way, way[1:], strict=False):
+        for upper, lower in pairwise(way):
             if lower not in slots[upper].down:
                 slots[upper].down.append(lower)
                 slots[lower].up.append(upper)
@@ -246,9 +248,9 @@ def _uncross(slots: list[_Slot], rows: list[list[int]], sweeps: int = 8) -> None
 
 
 def _crossings(slots: list[_Slot], rows: list[list[int]]) -> int:
-    """Pairs of links between neighbouring rows that cross, counted by inversions (merge-free, rows are short)."""
+    """Pairs of links between neighbouring rows that cross, as inversions, in a Fenwick tree."""
     total = 0
-    for upper, lower in zip(rows, rows[1:], strict=False):
+    for upper, lower in pairwise(rows):
         place = {k: n for n, k in enumerate(lower)}
         ends = [sorted(place[m] for m in slots[k].down) for k in upper]
         tree = [0] * (len(lower) + 1)
@@ -332,7 +334,7 @@ def _line(
     heights: list[float],
     bottom: float,
 ) -> Line:
-    """The points of a link: out of the bottom of one thing, down through the rows it passes, into the top of the other."""
+    """The points of a link: out of the bottom of one thing, down through rows it passes, into the top of another."""
 
     def port(item: int | None, slot: _Slot, leaving: bool) -> Point:
         if item == IN:

@@ -32,8 +32,8 @@ def resolve(graph: Graph, place: Place) -> list[int]:
         return [place.node]
     if isinstance(place, bool) or not isinstance(place, (int, str, re.Pattern, Iterable)) or hasattr(place, "grad_fn"):
         raise BackprobeError(
-            f"a {type(place).__name__} is no place in a graph, which holds no tensors: give a name, or name the tensor when "
-            'the graph is read: backprobe.graph(loss, tensors={"h": h})'
+            f"a {type(place).__name__} is no place in a graph, which holds no tensors: give a name, or name the tensor "
+            'when the graph is read: backprobe.graph(loss, tensors={"h": h})'
         )
     if isinstance(place, int):
         if not -len(graph) <= place < len(graph):
@@ -89,7 +89,7 @@ def in_module(graph: Graph, path: str) -> list[int]:
         inside[call.index] = mine or within or (call.parent >= 0 and inside[call.parent] == 1)
     if not any(inside):
         return []
-    found = [i for i in range(len(graph)) if (call := graph.call_of(i)) >= 0 and inside[call]]
+    found = [i for i in range(len(graph)) if (own := graph.call_of(i)) >= 0 and inside[own]]
     found += [i for name, i in graph.parameters.items() if base == "" or name.startswith(base + ".")]
     return sorted(set(found))
 

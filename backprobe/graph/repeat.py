@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .tree import Item, Level, Link
@@ -22,13 +22,13 @@ class Run:
         return self.start + self.period * self.times
 
 
-def runs(level: Level, apart: Collection[int] = (), longest: int = 64) -> list[Run]:
+def runs(level: Level, labels: Sequence[object], longest: int = 64) -> list[Run]:
     """The items of `level` as runs, as few as a greedy pass finds.
 
-    :param apart: items that are to stand alone. :param longest: the longest group that is looked for.
+    :param labels: of the items: equal for those that may be folded.
+    :param longest: the longest group that is looked for.
     """
     items = level.items
-    labels: list[object] = [i if i in apart else item.digest for i, item in enumerate(items)]
     made: dict[int, list[Link]] = defaultdict(list)
     for link in level.links:
         made[link.user].append(link)
@@ -64,9 +64,7 @@ def _worth(items: list[Item], at: int, period: int, times: int) -> bool:
     return calls or times > 2
 
 
-def _alike(
-    made: dict[int, list[Link]], outside: dict[int, list[int]], at: int, period: int, times: int
-) -> int:
+def _alike(made: dict[int, list[Link]], outside: dict[int, list[int]], at: int, period: int, times: int) -> int:
     """How many of the groups hang together alike, counted from the first.
 
     The first may take its inputs from anywhere outside, so that only the links inside it are held against the second;

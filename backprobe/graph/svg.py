@@ -27,9 +27,11 @@ _COLOURS = {
     "repeat": ("#ffffff", "#8b96a5"),
 }
 _LONGEST = 38
+_TIMES = "\u00d7"
 _STYLE = (
     "text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#1c2733}"
     ".b{font-weight:600}.d{fill:#5a6675;font-size:11px}.x{font-weight:700;fill:#a03b00}"
+    ".h{paint-order:stroke;stroke:#f3f7fd;stroke-width:4px;stroke-linejoin:round}"
     ".l{fill:none;stroke:#7a8696;stroke-width:1.2}"
 )
 
@@ -56,11 +58,13 @@ def svg(diagram: Diagram) -> str:
         f'viewBox="0 0 {width:.0f} {height:.0f}"><title>{_escape(diagram.title)}</title><style>{_STYLE}</style>'
         '<defs><marker id="bp-head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0.6 L7.5 4 L0 7.4 z" fill="#7a8696"/></marker></defs>'
-        f'<rect width="100%" height="100%" fill="#ffffff"/><text class="b" x="16" y="20">{_escape(diagram.title)}</text>'
+        f'<rect width="100%" height="100%" fill="#ffffff"/>'
+        f'<text class="b" x="16" y="20">{_escape(diagram.title)}</text>'
         f'<g transform="translate({shift:.1f} {top:.1f})">'
     ]
     parts += [_box(one) for one in placed.placed.values() if one.box.opened]  # boxes around others come first
     parts += _lines(placed)
+    parts += [_heading(one) for one in placed.placed.values() if one.box.opened]
     parts += [_box(one) for one in placed.placed.values() if not one.box.opened]
     parts.append("</g>")
     for k, line in enumerate(caption):
@@ -106,7 +110,7 @@ def _head(box: Box) -> str:
 
 
 def _size(box: Box) -> tuple[float, float]:
-    badge = 10 + 7.6 * len(f"×{box.times}") if box.times > 1 else 0
+    badge = 10 + 7.6 * len(f"{_TIMES}{box.times}") if box.times > 1 else 0
     if box.opened:
         return 7.2 * len(_head(box)) + badge + 40, 0.0
     rows = _rows(box)
@@ -124,16 +128,13 @@ def _box(one: Placed) -> str:
         title.append(f"saves {bytes_of(box.saved)} for backward" + (" each" if box.times > 1 else ""))
     tip = f"<title>{_escape(' | '.join(part for part in title if part))}</title>"
     x, y, w, h = one.x, one.y, one.width, one.height
-    badge = f"×{box.times}" if box.times > 1 else ""
+    badge = f"{_TIMES}{box.times}" if box.times > 1 else ""
     if box.opened:
         dash = ' stroke-dasharray="5 4"' if box.kind == "repeat" else ""
         shown = (
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" rx="9" fill="{fill}" fill-opacity="0.45" '
-            f'stroke="{edge}"{dash}/><text x="{x + 12:.1f}" y="{y + 19:.1f}"><tspan class="b">{_escape(_short(box.label))}'
-            f'</tspan> <tspan class="d">{_escape(_short(box.class_name))}</tspan></text>'
+            f'stroke="{edge}"{dash}/>'
         )
-        if badge:
-            shown += f'<text class="x" text-anchor="end" x="{x + w - 12:.1f}" y="{y + 19:.1f}">{badge}</text>'
         return f"<g>{tip}{shown}</g>"
     shown = ""
     if badge:  # a stack of paper
@@ -142,15 +143,26 @@ def _box(one: Placed) -> str:
                 f'<rect x="{x + step:.1f}" y="{y + step:.1f}" width="{w:.1f}" height="{h:.1f}" rx="6" fill="{fill}" '
                 f'stroke="{edge}"/>'
             )
-    shown += (
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" rx="6" fill="{fill}" stroke="{edge}"/>'
-    )
+    shown += f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" rx="6" fill="{fill}" stroke="{edge}"/>'
     for k, (style, line) in enumerate(_rows(box)):
         at = y + 17 + 15 * k
         shown += f'<text class="{style}" x="{x + 11:.1f}" y="{at:.1f}">{_escape(line)}</text>'
         if k == 0 and badge:
             shown += f'<text class="x" text-anchor="end" x="{x + w - 9:.1f}" y="{at:.1f}">{badge}</text>'
     return f"<g>{tip}{shown}</g>"
+
+
+def _heading(one: Placed) -> str:
+    """The title of an opened box, over the lines that pass."""
+    box, x, y = one.box, one.x, one.y
+    shown = (
+        f'<text class="h" x="{x + 12:.1f}" y="{y + 19:.1f}"><tspan class="b">{_escape(_short(box.label))}</tspan> '
+        f'<tspan class="d">{_escape(_short(box.class_name))}</tspan></text>'
+    )
+    if box.times > 1:
+        at = x + one.width - 12
+        shown += f'<text class="x h" text-anchor="end" x="{at:.1f}" y="{y + 19:.1f}">{_TIMES}{box.times}</text>'
+    return shown
 
 
 def _lines(placed: Layout) -> list[str]:

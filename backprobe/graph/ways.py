@@ -22,7 +22,7 @@ def between(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) -> 
 def shortest(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) -> list[int]:
     """A way from a node of `a` to one of `b` with the fewest edges; empty where there is none."""
     goals = set(b)
-    came = {i: -1 for i in a}
+    came = dict.fromkeys(a, -1)
     queue = deque(came)
     while queue:
         i = queue.popleft()
@@ -41,9 +41,10 @@ def shortest(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) ->
 def paths(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) -> Iterator[list[int]]:
     """Every way from `a` to `b` that touches each of the two at its end only. Work per way is linear in its length."""
     ends, goals = set(a), set(b)
-    for both in sorted(ends & goals):
-        yield [both]
-    ends, goals = ends - goals, goals - ends
+    both = ends & goals
+    for i in sorted(both):
+        yield [i]
+    ends, goals = ends - both, goals - both
     # A way may not touch `a` again, so what leads on is found from the goals without passing through `a` or `b`.
     leads = bytearray(len(starts) - 1)
     back_starts, back = reverse(starts, targets)
@@ -53,7 +54,7 @@ def paths(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) -> It
     while stack:
         i = stack.pop()
         for up in back[back_starts[i] : back_starts[i + 1]]:
-            if not leads[up] and up not in goals:
+            if not leads[up] and up not in goals and up not in both:
                 leads[up] = 1
                 if up not in ends:
                     stack.append(up)
@@ -177,7 +178,7 @@ def smallest_cut(starts: Ints, targets: Ints, a: Sequence[int], b: Sequence[int]
             steps: list[tuple[int, bool]] = []
             if past:
                 for to in following(starts, targets, i):
-                    if mask[to] and to not in ends and (i, to) not in flow:
+                    if mask[to] and to not in ends:
                         steps.append((to, False))
                 if i in used:
                     steps.append((i, False))

@@ -29,10 +29,10 @@ class NodeReader:
         self.inside: dict[int, tuple[Inside, ...]] = {}
         self._kinds: dict[Any, int] = {}
         self._metas: dict[Any, TensorMeta] = {}
-        self._saved_kinds: dict[SavedKind, int] = {}
+        self._saved_kinds: dict[Any, int] = {}
         self._storages: dict[int, int] = {}
         self._attributes: dict[type, tuple[tuple[str, str, str], ...]] = {}
-        self._types: dict[type, str] = {}
+        self._types: dict[type, tuple[str, str]] = {}
         #: Storage -> the leaf of this graph that lives in it.
         self._leaf_storage: dict[int, str | None] = {}
         #: Row of a saved tensor -> the node that made it, until its index is known.
@@ -45,30 +45,44 @@ class NodeReader:
         columns = self._columns
         i = self._count
         self._count = i + 1
-        seq = node._sequence_nr()
-        columns.seqs.append(seq)
-        kind = self._types.get(type(node))
-        if kind is None:
-            kind = self._types[type(node)] = _kind_of(node)
-        name = node.name()
-        metas = tuple([self._meta(m.shape, m.dtype, m.device) for m in node._input_metadata])
-        key = (name, kind, metas)
-        row = self._kinds.get(key)
+        columns.seqs.append(node._sequence_nr())
+        cls = type(node)
+        known = self._types.get(cls)
+        if known is None:
+            known = self._types[cls] = self._meet(cls, node)
+        kind, name = known
+        metas = node._input_metadata
+        try:
+            if len(metas) == 1:  # the same few again and again: one look-up
+                (m,) = metas
+                key: Any = (cls, name or node.name(), tuple(m.shape), m.dtype, m.device)
+            else:
+                key = (cls, name or node.name(), *[(tuple(m.shape), m.dtype, m.device) for m in metas])
+            row = self._kinds.get(key)
+        except (RuntimeError, TypeError):  # sizes that are symbolic, or that nested tensors do not have
+            key = (cls, name or node.name(), *[(shape_of(m), m.dtype, m.device) for m in metas])
+            row = self._kinds.get(key)
         if row is None:
             row = self._kinds[key] = len(columns.kinds)
-            columns.kinds.append(NodeKind(name, kind, metas))
+            inputs = tuple([self._meta(shape_of(m), m.dtype, m.device) for m in metas])
+            columns.kinds.append(NodeKind(name or node.name(), kind, inputs))
         columns.kind.append(row)
         columns.place.append(0)
         freed: bool | None = None
         if kind == "accumulate":
             self._leaf(i, node)
         elif self._saved:
-            freed = self._read_saved(i, node, kind)
+            freed = self._read_saved(node, kind)
         columns.freed.append(0 if freed is None else 2 if freed else 1)
         self._freed += freed is True
         columns.saved_starts.append(len(columns.saved_kind))
         if kind == "compiled":
             self.inside[i] = inside_of(node)
+
+    def _meet(self, cls: type, node: Any) -> tuple[str, str]:
+        """A type of nodes: its kind, and its nodes' name where all have the type's."""
+        self._attributes[cls] = private.saved_attributes(cls, node)
+        return _kind_of(node), node.name() if node.name() == cls.__name__ or cls.__name__ == "AccumulateGrad" else ""
 
     def resolve(self, index: dict[Any, int]) -> None:
         """All nodes are known now: which of them made what was saved."""
@@ -92,54 +106,56 @@ class NodeReader:
             )
         return notes
 
-    def _meta(self, shape: Any, dtype: Any, device: Any) -> TensorMeta:
-        shape = tuple(shape)
+    def _meta(self, shape: tuple[int, ...], dtype: Any, device: Any) -> TensorMeta:
         key = (shape, dtype, device)
         found = self._metas.get(key)
         if found is None:
-            plain = tuple(n if type(n) is int else _size(n) for n in shape)
-            found = self._metas[key] = TensorMeta(plain, dtype_name(dtype), str(device))
+            found = self._metas[key] = TensorMeta(shape, dtype_name(dtype), str(device))
         return found
 
     def _leaf(self, i: int, node: Any) -> None:
         tensor = node.variable
         name, aliases = self._names.of(tensor)
-        meta = self._meta(tensor.shape, tensor.dtype, tensor.device)
+        meta = self._meta(shape_of(tensor), tensor.dtype, tensor.device)
         self.leaves[i] = Leaf(name, meta, isinstance(tensor, torch.nn.Parameter), aliases)
 
-    def _read_saved(self, i: int, node: Any, kind: str) -> bool | None:
-        attributes = self._attributes.get(type(node))
-        if attributes is None:
-            attributes = self._attributes[type(node)] = private.saved_attributes(type(node), node)
+    def _read_saved(self, node: Any, kind: str) -> bool | None:
+        freed: bool | None = None
+        attributes = self._attributes[type(node)]
         if attributes:
             found, freed = private.read_saved(node, attributes)
             for one in found:
-                self._add_saved(i, node, one)
-        else:
-            freed = None
+                self._add_saved(node, *one)
         if kind in ("function", "checkpoint"):
             for name, value in list(vars(node).items()):
                 for k, item in enumerate(value if isinstance(value, (tuple, list)) else [value]):
                     if isinstance(item, torch.Tensor):
                         title = f"ctx.{name}" + (f"[{k}]" if isinstance(value, (tuple, list)) else "")
-                        self._add_saved(i, node, private.SavedView(title, item, item.grad_fn is node, False, None))
+                        self._add_saved(node, title, item, item.grad_fn is node, False, None)
         return freed
 
-    def _add_saved(self, i: int, node: Any, one: private.SavedView) -> None:
-        columns, tensor = self._columns, one.tensor
+    def _add_saved(self, node: Any, name: str, tensor: Any, own: bool, changed: bool, hook: Any) -> None:
+        columns = self._columns
         number = -1
         if tensor is None:
-            hook = getattr(one.hook, "__qualname__", type(one.hook).__name__)
-            made = SavedKind(one.name, None, 0, 0, False, "hidden", None, False, hook)
+            title = getattr(hook, "__qualname__", type(hook).__name__)
+            key: Any = (name, title)
+            row = self._saved_kinds.get(key)
+            if row is None:
+                row = self._saved_kinds[key] = len(columns.saved_kinds)
+                columns.saved_kinds.append(SavedKind(name, None, 0, 0, False, "hidden", None, False, title))
         else:
-            meta = self._meta(tensor.shape, tensor.dtype, tensor.device)
             storage = private.storage_of(tensor)
-            size = tensor.numel() * tensor.element_size() if storage is not None else 0
+            size = total = 0
             owner: tuple[str, bool] | None = None
             if storage is not None:
-                number = self._storages.setdefault(storage[0], len(self._storages))
-                owner = self._names.storages.get(storage[0])
-            maker = node if one.own else tensor.grad_fn
+                at, total = storage
+                size = tensor.numel() * tensor.element_size()
+                number = self._storages.setdefault(at, len(self._storages))
+                owner = self._names.storages.get(at)
+            maker = node if own else tensor.grad_fn
+            if maker is not None:
+                self._makers.append((len(columns.saved_kind), maker))
             if owner is not None:
                 role = "buffer" if owner[1] else "parameter"
             elif maker is not None:
@@ -148,17 +164,14 @@ class NodeReader:
                 role = "parameter" if isinstance(tensor, torch.nn.Parameter) else "leaf"
             else:
                 role = "constant"
-            if maker is not None:
-                self._makers.append((len(columns.saved_kind), maker))
-            total = storage[1] if storage is not None else 0
             view = storage is not None and (size < total or tensor._is_view())
-            made = SavedKind(
-                one.name, meta, size, total, view, role, owner[0] if owner else None, one.changed, None
-            )
-        row = self._saved_kinds.get(made)
-        if row is None:
-            row = self._saved_kinds[made] = len(columns.saved_kinds)
-            columns.saved_kinds.append(made)
+            shape, dtype, device = shape_of(tensor), tensor.dtype, tensor.device
+            key = (name, shape, dtype, device, total, view, role, owner, changed)
+            row = self._saved_kinds.get(key)
+            if row is None:
+                row = self._saved_kinds[key] = len(columns.saved_kinds)
+                meta, owned = self._meta(shape, dtype, device), owner[0] if owner else None
+                columns.saved_kinds.append(SavedKind(name, meta, size, total, view, role, owned, changed, None))
         columns.saved_kind.append(row)
         columns.storage.append(number)
         columns.made.append(-1)
@@ -174,11 +187,22 @@ def _kind_of(node: Any) -> str:
     return "function" if isinstance(node, BackwardCFunction) else "op"
 
 
+def shape_of(value: Any) -> tuple[int, ...]:
+    """Sizes as numbers: -1 for one that is symbolic and has no value, a single -1 where there are none to be had."""
+    try:
+        shape = tuple(value.shape)
+    except RuntimeError:
+        return (-1,)
+    for n in shape:
+        if type(n) is not int:
+            return tuple(map(_size, shape))
+    return shape
+
+
 def _size(number: Any) -> int:
-    """A size as a number; -1 for one that is symbolic and has no value."""
     try:
         return int(number)
-    except Exception:  # data dependent: torch raises one of several types of its own
+    except Exception:  # a nested or data-dependent size: torch raises one of several types of its own
         return -1
 
 

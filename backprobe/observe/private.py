@@ -5,7 +5,7 @@ Checked on torch 2.13. Each name says what it is for, so that a change in torch 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -98,18 +98,10 @@ def function_modes() -> list[Any]:
     return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
 
 
-class SavedView(NamedTuple):
-    """One thing that a node saved, read without running anybody's hook.
-
-    ``hook``: the unpack hook that it lies behind; then ``tensor`` is ``None``. ``own``: it is the node's own result.
-    ``changed``: it was written in place since, so torch would refuse to use it.
-    """
-
-    name: str
-    tensor: torch.Tensor | None
-    own: bool
-    changed: bool
-    hook: Any
+#: One thing that a node saved, read without running anybody's hook: its name, the tensor, whether it is the node's own
+#: result, whether it was written in place since (torch would refuse to use it), the unpack hook that it lies behind.
+#: Behind a hook the tensor is ``None``.
+SavedView = tuple[str, "torch.Tensor | None", bool, bool, Any]
 
 
 def saved_attributes(cls: type, node: Any) -> tuple[tuple[str, str, str], ...]:
@@ -121,7 +113,7 @@ def saved_attributes(cls: type, node: Any) -> tuple[tuple[str, str, str], ...]:
 
 
 def read_saved(node: Any, attributes: tuple[tuple[str, str, str], ...]) -> tuple[list[SavedView], bool | None]:
-    """What `node` keeps, and whether a backward has freed it: ``None`` where it saves no tensors, so one cannot tell."""
+    """What `node` keeps, and whether a backward has freed it: ``None`` where it saves no tensors."""
     found: list[SavedView] = []
     freed: bool | None = None
     for raw_name, unpack_name, name in attributes:
@@ -130,33 +122,49 @@ def read_saved(node: Any, attributes: tuple[tuple[str, str, str], ...]) -> tuple
         except RuntimeError:
             freed = True
             continue
-        many = isinstance(raw, (tuple, list))
-        ones = raw if many else (raw,)
-        hooked = [one is not None and one.unpack_hook is not None for one in ones]
+        if not isinstance(raw, (tuple, list)):
+            freed = _read_one(node, unpack_name, name, raw, found) or bool(freed)
+            continue
         value: Any = None
         changed = False
-        if ones and not any(hooked):
+        hooked = [one is not None and one.unpack_hook is not None for one in raw]
+        if raw and not any(hooked):
             try:
                 value = getattr(node, unpack_name)
             except RuntimeError as error:
                 changed = "inplace operation" in str(error)
-                if not changed and "second time" in str(error):
+                if "second time" in str(error):
                     freed = True
                     continue
-        values = value if many and value is not None else [value] * len(ones)
-        for i, one in enumerate(ones):
-            title = f"{name}[{i}]" if many else name
-            if hooked[i]:
-                found.append(SavedView(title, None, False, False, one.unpack_hook))
-                freed = bool(freed)
-                continue
-            tensor = one.data if one is not None else None
-            if tensor is None:  # not needed for any gradient, so it was not saved
-                continue
-            freed = bool(freed)
-            own = values[i] is not None and values[i].grad_fn is node
-            found.append(SavedView(title, tensor, own, changed, None))
+        for i, one in enumerate(raw):
+            tensor = one.data if one is not None and not hooked[i] else None
+            if tensor is not None or hooked[i]:
+                own = value is not None and value[i] is not None and value[i].grad_fn is node
+                found.append((f"{name}[{i}]", tensor, own, changed, one.unpack_hook if hooked[i] else None))
+        freed = bool(freed)
     return found, freed
+
+
+def _read_one(node: Any, unpack_name: str, name: str, raw: Any, found: list[SavedView]) -> bool:
+    """Read one saved tensor into `found`; whether it has been freed."""
+    if raw is None:
+        return False
+    hook = raw.unpack_hook
+    if hook is not None:
+        found.append((name, None, False, False, hook))
+        return False
+    tensor = raw.data
+    changed = own = False
+    try:
+        value = getattr(node, unpack_name)
+        own = value is not None and value.grad_fn is node
+    except RuntimeError as error:
+        changed = "inplace operation" in str(error)
+        if not changed and "second time" in str(error):
+            return True
+    if tensor is not None:  # else no gradient needs it, so it was not saved
+        found.append((name, tensor, own, changed, None))
+    return False
 
 
 def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:

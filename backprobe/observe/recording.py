@@ -1,7 +1,7 @@
 """``backprobe.graph.recording``: note the module call and the line of every node that a block makes.
 
-Cheaper than ``backprobe.trace``: no backward is watched and no value is looked at. What is kept is bounded, and holds no
-tensor, module or graph.
+Cheaper than ``backprobe.trace``: no backward is watched and no value is looked at. What is kept is bounded, and
+holds no tensor, module or graph.
 """
 
 from __future__ import annotations

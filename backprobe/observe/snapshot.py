@@ -21,7 +21,7 @@ from ..graph.order import sources, topological
 from . import deep, private
 from .measure import dtype_name
 from .names import Names
-from .nodes import NodeReader
+from .nodes import NodeReader, shape_of
 from .origins import Origins
 from .recording import Recording
 from .session import Session
@@ -95,8 +95,8 @@ def _snapshot(
         unseen = sum(1 for i, row in enumerate(columns.place) if not row and i not in reader.leaves)
         if unseen:
             notes.append(
-                f"{unseen} of {len(nodes) - len(reader.leaves)} nodes were made outside of the recording, or in another "
-                "thread: their module call and line are not known"
+                f"{unseen} of {len(nodes) - len(reader.leaves)} nodes were made outside of the recording, or in "
+                "another thread: their module call and line are not known"
             )
     else:
         columns.places, columns.place = [Place()], columns.place[:0]
@@ -161,21 +161,21 @@ def _start(name: str, value: Any, what: str) -> tuple[Any, int, TensorMeta | Non
     if isinstance(value, torch.Tensor):
         if not value.requires_grad:
             raise BackprobeError(
-                f"the {what} {name!r} ({dtype_name(value.dtype)}{list(value.shape)}) has no graph: it does not require a "
-                "gradient. It was made under no_grad, detached, or from nothing that requires one"
+                f"the {what} {name!r} ({dtype_name(value.dtype)}{list(value.shape)}) has no graph: it does not require "
+                "a gradient. It was made under no_grad, detached, or from nothing that requires one"
             )
         edge = get_gradient_edge(value)
         return edge.node, edge.output_nr, _meta(value)
     if hasattr(value, "next_functions") and hasattr(value, "_sequence_nr"):
         return value, 0, None
     raise BackprobeError(
-        f"the {what} {name!r} is a {type(value).__name__}: give a tensor, a torch.autograd.graph.GradientEdge or a node "
-        "(tensor.grad_fn)"
+        f"the {what} {name!r} is a {type(value).__name__}: give a tensor, a torch.autograd.graph.GradientEdge or a "
+        "node (tensor.grad_fn)"
     )
 
 
 def _meta(value: Any) -> TensorMeta:
-    return TensorMeta(tuple(int(n) for n in value.shape), dtype_name(value.dtype), str(value.device))
+    return TensorMeta(shape_of(value), dtype_name(value.dtype), str(value.device))
 
 
 def _owner(recording: Recording | LiveTrace | None) -> Recording | Session | None:
@@ -187,7 +187,7 @@ def _owner(recording: Recording | LiveTrace | None) -> Recording | Session | Non
         recording = recording.session  # type: ignore[assignment]
     elif not isinstance(recording, Recording):
         raise BackprobeError(
-            f"recording is a {type(recording).__name__}: give what backprobe.graph.recording() or backprobe.trace() gave"
+            f"recording is a {type(recording).__name__}: give what backprobe.graph.recording() or trace() gave"
         )
     elif recording.first < 0:
         recording = None
