@@ -49,38 +49,59 @@ def recorded(model, *inputs):
 @pytest.fixture(scope="module")
 def graph():
     torch.manual_seed(0)
-    return recorded(Net(), torch.randn(2, 8))
+    return recorded(Net(), torch.randn(2, 8, requires_grad=True))
+
+
+TEXT = """\
+Net, in the order of the forward
+leaf                      float32[2, 8]
+Net                       44 nodes, 1,803 parameters, gives 2 x 3, saves 1.7 KiB
+├─ blocks.0 … 5 Block x6  each 7 nodes, 296 parameters, gives 2 x 8, saves 272 B
+│  ├─ norm LayerNorm      1 node, 16 parameters, gives 2 x 8, saves 80 B
+│  ├─ up Linear           2 nodes, 144 parameters, gives 2 x 16, saves 64 B
+│  ├─ Relu                2 x 16, saves 128 B
+│  ├─ down Linear         2 nodes, 136 parameters, gives 2 x 8, saves 128 B
+│  └─ Add                 2 x 8
+└─ head Linear            2 nodes, 27 parameters, gives 2 x 3, saves 64 B
+Pow                       2 x 3, saves 24 B
+Mean                      scalar
+→ loss                    scalar"""
 
 
 def labels(diagram: Diagram):
-    return [(box.label, box.times) for box in diagram.boxes]
+    return [(box.label, box.times) for box in diagram.boxes if box.kind != "leaf"]
+
+
+def named(diagram: Diagram, label: str):
+    return next(box for box in diagram.boxes if box.label == label)
 
 
 def test_depths_and_folding(graph) -> None:
     assert labels(graph.collapse(0)) == [("Net", 1), ("Pow", 1), ("Mean", 1), ("loss", 1)]
     one = graph.collapse(1)
     assert labels(one)[:3] == [("Net", 1), ("blocks.0 … 5", 6), ("head", 1)]
-    inside = [box.label for box in graph.collapse(2).boxes if box.parent == 1]
+    inside = [box.label for box in graph.collapse(2).boxes if box.parent == named(graph.collapse(2), "blocks.0 … 5").number]
     assert inside == ["norm", "up", "Relu", "down", "Add"]
-    assert [box.label for box in graph.collapse(1, fold=False).inside(0)] == [*(f"blocks.{k}" for k in range(6)), "head"]
+    assert [box.label for box in graph.collapse(1, fold=False).inside(1)] == [*(f"blocks.{k}" for k in range(6)), "head"]
     arrows = {(one.boxes[a.source].label, one.boxes[a.target].label) for a in one.arrows}
-    assert arrows == {("blocks.0 … 5", "head"), ("head", "Pow"), ("Pow", "Mean"), ("Mean", "loss")}
+    assert arrows == {("leaf", "blocks.0 … 5"), ("blocks.0 … 5", "head"), ("head", "Pow"), ("Pow", "Mean"), ("Mean", "loss")}
 
 
 def test_counts_are_those_of_the_graph(graph) -> None:
     model = Net()
     diagram = graph.collapse(1)
-    assert diagram.boxes[0].nodes == len([n for n in graph if n.module is not None])
-    assert diagram.boxes[0].parameters == sum(p.numel() for p in model.parameters())
-    assert diagram.boxes[1].parameters == sum(p.numel() for p in model.blocks[0].parameters())
-    assert diagram.boxes[1].nodes == len([n for n in graph.module("blocks.3") if n.kind != "accumulate"])
-    assert diagram.boxes[1].saved == graph.saved_bytes(graph.at("blocks.0"))
+    net, block = named(diagram, "Net"), named(diagram, "blocks.0 … 5")
+    assert net.nodes == len([n for n in graph if n.module is not None])
+    assert net.parameters == sum(p.numel() for p in model.parameters())
+    assert block.parameters == sum(p.numel() for p in model.blocks[0].parameters())
+    assert block.nodes == len([n for n in graph.module("blocks.3") if n.kind != "accumulate"])
+    assert block.saved == graph.saved_bytes(graph.at("blocks.0"))
 
 
 def test_open_takes_a_block_out_of_its_like(graph) -> None:
     diagram = graph.collapse(1, open="blocks.2")
-    assert labels(diagram)[1:3] == [("blocks.0 … 1", 2), ("blocks.2", 1)]
-    assert [box.label for box in diagram.inside(2)] == ["norm", "up", "Relu", "down", "Add"]
+    assert labels(diagram)[:3] == [("Net", 1), ("blocks.0 … 1", 2), ("blocks.2", 1)]
+    assert [box.label for box in diagram.inside(named(diagram, "blocks.2").number)] == ["norm", "up", "Relu", "down", "Add"]
     assert ("blocks.3 … 5", 3) in labels(diagram)
     assert labels(graph.collapse(0, open=re.compile(r"^blocks\.[24]$"))).count(("norm", 1)) == 2
     with pytest.raises(BackprobeError, match="no module that made nodes fits 'block.2'"):
@@ -90,7 +111,7 @@ def test_open_takes_a_block_out_of_its_like(graph) -> None:
 
 
 def test_what_differs_is_not_folded() -> None:
-    diagram = recorded(Net((16, 16, 24, 16, 16, 16)), torch.randn(2, 8)).collapse(1)
+    diagram = recorded(Net((16, 16, 24, 16, 16, 16)), torch.randn(2, 8, requires_grad=True)).collapse(1)
     assert [label for label in labels(diagram) if label[0].startswith("blocks")] == [
         *[("blocks.0 … 1", 2), ("blocks.2", 1), ("blocks.3 … 5", 3)]
     ]
@@ -122,7 +143,7 @@ def test_projections_side_by_side_are_not_a_repeated_block() -> None:
             return self.query(x) @ self.key(x).T @ self.value(x)
 
     found = [label for label, _ in labels(recorded(Attention(), torch.randn(4, 4)).collapse(1))]
-    assert found[1:4] == ["query", "key", "value"]
+    assert {"query", "key", "value"} <= set(found)
 
 
 def test_a_loop_folds_with_a_recording_and_without_one() -> None:
@@ -221,17 +242,12 @@ def test_names_are_escaped_everywhere(evil) -> None:
 
 
 def test_text_of_a_small_graph(graph) -> None:
-    assert graph.text(2) == str(graph) == (
-        "Net, in the order of the forward\n"
-        "Net                    56 nodes, 1.9k parameters, gives 2 x 3, saves 3.4 KiB\n"
-        "├─ blocks.0 … 5 Block  x6"
-    ) or re.match(r"Net, in the order of the forward\nNet +\d+ nodes, [\d,.k]+ parameters, gives 2 x 3", graph.text(2))
-    lines = graph.text(2).splitlines()
-    assert lines[2].startswith("├─ blocks.0 … 5 Block x6 ") and "each 9 nodes" in lines[2]
-    assert [line.split("  ")[0].strip() for line in lines[3:8]] == [
-        "│", "│", "│", "│", "│"
-    ] or all(line.startswith("│  ") for line in lines[3:8])
-    assert lines[-1].startswith("→ loss")
+    assert str(graph) == TEXT
+
+
+def test_a_first_block_whose_input_needs_no_gradient_is_not_like_the_others() -> None:
+    found = labels(recorded(Net(), torch.randn(2, 8)).collapse(1))
+    assert ("blocks.0", 1) in found and ("blocks.1 … 5", 5) in found
 
 
 def test_too_many_boxes_are_refused_with_a_way_out() -> None:
@@ -304,16 +320,16 @@ def test_differences(graph) -> None:
                 x = block(x).tanh() if k == 3 else block(x)
             return self.head(x)
 
-    other = recorded(Changed(), torch.randn(2, 8))
+    other = recorded(Changed(), torch.randn(2, 8, requires_grad=True))
     found = graph.compare(other)
     assert [n.name for n in found.added] == ["TanhBackward0"] and not found.removed
     assert "+ the model: TanhBackward0" in str(found)
     moved = [change for change in found.changed if any("gradients went to" in what for what in change.what)]
     assert moved and all("TanhBackward0" in what for change in moved for what in change.what)
-    wider = graph.compare(recorded(Net(), torch.randn(5, 8)))
+    wider = graph.compare(recorded(Net(), torch.randn(5, 8, requires_grad=True)))
     assert not wider.added and not wider.removed
     assert "float32[2, 3] became float32[5, 3]" in str(wider)
-    fewer = graph.compare(recorded(Net((16,) * 5), torch.randn(2, 8)))
+    fewer = graph.compare(recorded(Net((16,) * 5), torch.randn(2, 8, requires_grad=True)))
     assert {n.module for n in fewer.removed if n.module} == {"blocks.5", "blocks.5.up", "blocks.5.norm", "blocks.5.down"}
     assert sum(n.parameter is not None for n in fewer.removed) == 6
 

@@ -237,7 +237,8 @@ class _Folder:
         node = self._graph[i]
         leaf = self._graph.facts.leaves.get(i)
         if leaf is not None:
-            label = leaf.name or ("parameter" if leaf.parameter else "leaf")
+            given = next((name for name, (at, _) in self._graph.facts.tensors.items() if at == i), None)
+            label = leaf.name or given or ("parameter" if leaf.parameter else "leaf")
             box = Box(-1, label, "parameter" if leaf.parameter else "leaf", parent, False, times)
             box.details.append(str(leaf.meta))
         else:

@@ -58,7 +58,7 @@ class Tree:
         self.graph = graph
         self.levels: dict[int, Level] = {-1: Level()}
         self.levels.update({call.index: Level() for call in graph.calls})
-        #: Call of each node; that of a leaf is the innermost one around all nodes that use it.
+        #: Call of each node; that of a parameter is the innermost one around all nodes that use it.
         self.call: list[int] = []
         #: Position of each node, and the node at each position.
         self.position: list[int] = []
@@ -98,8 +98,8 @@ class Tree:
                 if to in leaves:
                     home[to] = self._around(home[to], self.call[i]) if to in home else self.call[i]
                     self._first[to] = min(self._first.get(to, c.seqs[i]), c.seqs[i])
-        for leaf, call in home.items():
-            self.call[leaf] = call
+        for leaf, call in home.items():  # what no model owns came in from outside
+            self.call[leaf] = call if leaves[leaf].parameter or leaves[leaf].name else -1
 
     def _place(self) -> None:
         """Items in order of the first node in them, and positions."""
