@@ -81,7 +81,12 @@ def test_module_calls_and_lines(net) -> None:
     assert [(n.module, n.site.line, n.op) for n in relus] == [
         (f"blocks.{k}", line_of("block"), "relu") for k in (2, 1, 0)
     ]
-    assert [n.module for n in graph.find(type="AddmmBackward0")] == ["head", "blocks.2.up", "blocks.1.up", "blocks.0.up"]
+    assert [n.module for n in graph.find(type="AddmmBackward0")] == [
+        "head",
+        "blocks.2.up",
+        "blocks.1.up",
+        "blocks.0.up",
+    ]
     assert graph[0].module is None and graph[0].site.line == line_of("loss")
     assert {n.name for n in graph.find(line=f"test_graph.py:{line_of('block')}", module="blocks.1")} == {
         *("AddBackward0", "ReluBackward0", "AddmmBackward0", "TBackward0", "NativeLayerNormBackward0")

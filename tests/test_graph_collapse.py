@@ -80,11 +80,22 @@ def test_depths_and_folding(graph) -> None:
     assert labels(graph.collapse(0)) == [("Net", 1), ("Pow", 1), ("Mean", 1), ("loss", 1)]
     one = graph.collapse(1)
     assert labels(one)[:3] == [("Net", 1), ("blocks.0 … 5", 6), ("head", 1)]
-    inside = [box.label for box in graph.collapse(2).boxes if box.parent == named(graph.collapse(2), "blocks.0 … 5").number]
+    inside = [
+        box.label for box in graph.collapse(2).boxes if box.parent == named(graph.collapse(2), "blocks.0 … 5").number
+    ]
     assert inside == ["norm", "up", "Relu", "down", "Add"]
-    assert [box.label for box in graph.collapse(1, fold=False).inside(1)] == [*(f"blocks.{k}" for k in range(6)), "head"]
+    assert [box.label for box in graph.collapse(1, fold=False).inside(1)] == [
+        *(f"blocks.{k}" for k in range(6)),
+        "head",
+    ]
     arrows = {(one.boxes[a.source].label, one.boxes[a.target].label) for a in one.arrows}
-    assert arrows == {("leaf", "blocks.0 … 5"), ("blocks.0 … 5", "head"), ("head", "Pow"), ("Pow", "Mean"), ("Mean", "loss")}
+    assert arrows == {
+        ("leaf", "blocks.0 … 5"),
+        ("blocks.0 … 5", "head"),
+        ("head", "Pow"),
+        ("Pow", "Mean"),
+        ("Mean", "loss"),
+    }
 
 
 def test_counts_are_those_of_the_graph(graph) -> None:
@@ -101,7 +112,13 @@ def test_counts_are_those_of_the_graph(graph) -> None:
 def test_open_takes_a_block_out_of_its_like(graph) -> None:
     diagram = graph.collapse(1, open="blocks.2")
     assert labels(diagram)[:3] == [("Net", 1), ("blocks.0 … 1", 2), ("blocks.2", 1)]
-    assert [box.label for box in diagram.inside(named(diagram, "blocks.2").number)] == ["norm", "up", "Relu", "down", "Add"]
+    assert [box.label for box in diagram.inside(named(diagram, "blocks.2").number)] == [
+        "norm",
+        "up",
+        "Relu",
+        "down",
+        "Add",
+    ]
     assert ("blocks.3 … 5", 3) in labels(diagram)
     assert labels(graph.collapse(0, open=re.compile(r"^blocks\.[24]$"))).count(("norm", 1)) == 2
     with pytest.raises(BackprobeError, match="no module that made nodes fits 'block.2'"):
@@ -330,7 +347,12 @@ def test_differences(graph) -> None:
     assert not wider.added and not wider.removed
     assert "float32[2, 3] became float32[5, 3]" in str(wider)
     fewer = graph.compare(recorded(Net((16,) * 5), torch.randn(2, 8, requires_grad=True)))
-    assert {n.module for n in fewer.removed if n.module} == {"blocks.5", "blocks.5.up", "blocks.5.norm", "blocks.5.down"}
+    assert {n.module for n in fewer.removed if n.module} == {
+        "blocks.5",
+        "blocks.5.up",
+        "blocks.5.norm",
+        "blocks.5.down",
+    }
     assert sum(n.parameter is not None for n in fewer.removed) == 6
 
 

@@ -44,9 +44,7 @@ def graph_of(edges: list[list[int]], roots: list[int]) -> Graph:
 def dags(draw, most: int = 14):
     """Edges that go from lower to higher numbers, with doubles and edges to nowhere, as autograd has them."""
     n = draw(st.integers(2, most))
-    return [
-        draw(st.lists(st.sampled_from([-1, *range(i + 1, n)]), max_size=4)) if i + 1 < n else [] for i in range(n)
-    ]
+    return [draw(st.lists(st.sampled_from([-1, *range(i + 1, n)]), max_size=4)) if i + 1 < n else [] for i in range(n)]
 
 
 def to_networkx(edges: list[list[int]]) -> nx.DiGraph:
@@ -92,16 +90,10 @@ def test_paths_between_nodes_and_between_sets(edges, data) -> None:
     assert set(found) == expected
     assert ways.count(starts, targets, a, b) == len(expected)
     shortest = ways.shortest(starts, targets, a, b)
-    lengths = [
-        nx.shortest_path_length(other, x, y) for x in a for y in b if nx.has_path(other, x, y)
-    ]
+    lengths = [nx.shortest_path_length(other, x, y) for x in a for y in b if nx.has_path(other, x, y)]
     assert (len(shortest) - 1 == min(lengths)) if lengths else shortest == []
     mask = ways.between(starts, targets, a, b)
-    inside = {
-        i
-        for i in other
-        if any(nx.has_path(other, x, i) for x in a) and any(nx.has_path(other, i, y) for y in b)
-    }
+    inside = {i for i in other if any(nx.has_path(other, x, i) for x in a) and any(nx.has_path(other, i, y) for y in b)}
     assert {i for i, bit in enumerate(mask) if bit} == inside
 
 
