@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from .edit import actions as edits
     from .edit.attach import edit as edit
     from .edit.multi import on_gradients as on_gradients
+
+    graph: Any  # a package that can be called: see its first lines
     from .errors import BackprobeError as BackprobeError
     from .observe.tracing import explain as explain
     from .observe.tracing import trace as trace
@@ -36,6 +38,7 @@ _PUBLIC = {
     "edit": ("edit.attach", "edit"),
     "edits": ("edit", "actions"),
     "explain": ("observe.tracing", "explain"),
+    "graph": ("graph", "package"),
     "jacobian": ("derivatives.dense", "jacobian"),
     "jacobian_norm": ("derivatives.norms", "jacobian_norm"),
     "jvp": ("derivatives.linear", "jvp"),
@@ -57,6 +60,7 @@ __all__ = [
     "edit",
     "edits",
     "explain",
+    "graph",
     "jacobian",
     "jacobian_norm",
     "jvp",

@@ -115,6 +115,8 @@ class Eye(TorchFunctionMode):
         self._stack = modules.stack
         self.log = OpLog()
         self.thread = threading.get_ident()
+        #: The recording or session that it belongs to: a snapshot taken while it is on finds it there.
+        self.owner: Any = None
         #: Whether to note ops at all (not at the level ``watch``), and whether to look closely at each.
         self.noting, self.careful = True, True
         #: Whether to look at results: not while everything is bad anyway.
@@ -373,6 +375,20 @@ class Eye(TorchFunctionMode):
         self.log.ends.append(now)
         self.log.entries.append((*(spot or (None, 0)), name, stack[-1] if stack else None))
         self.last = now
+
+    def made_by(self, spot: Spot | None, name: str) -> None:
+        """The nodes made since the last op are those of a call at `spot` that is seen in another way."""
+        now = _next()
+        if self.noting and now != self.last:
+            self.log.ends.append(now)
+            self.log.entries.append((*(spot or (None, 0)), name, None))
+            self.last = now
+
+    def catch_up(self) -> None:
+        """Note nodes that were made since the last op that we saw."""
+        now = _next()
+        if self.noting and now != self.last:
+            self._gap(now)
 
     def _check(self, entry: Entry, out: Any, args: Any, kwargs: Any, first: int, after: int) -> None:
         """Look at the result of an op at once, with what went into it (N3)."""

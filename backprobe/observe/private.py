@@ -133,3 +133,99 @@ at_end = torch.autograd.Variable._execution_engine.queue_callback
 def in_backward() -> bool:
     """Whether this thread runs a backward call: a module called now is called by a recomputation or a hook."""
     return bool(torch._C._current_graph_task_id() != -1)
+
+
+def function_modes() -> list[Any]:
+    """The torch function modes of this thread, outermost first."""
+    return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+
+
+#: One thing that a node saved, read without running anybody's hook: its name, the tensor, whether it is the node's own
+#: result, whether it was written in place since (torch would refuse to use it), the unpack hook that it lies behind.
+#: Behind a hook the tensor is ``None``.
+SavedView = tuple[str, "torch.Tensor | None", bool, bool, Any]
+
+
+def saved_attributes(cls: type, node: Any) -> tuple[tuple[str, str, str], ...]:
+    """(raw attribute, unpacking attribute, name) of what nodes of this type save. The same for all of a type."""
+    if hasattr(cls, "_raw_saved_tensors"):  # a Function written in Python
+        return (("_raw_saved_tensors", "saved_tensors", "saved"),)
+    raw = [a for a in dir(node) if a.startswith("_raw_saved_")]
+    return tuple((a, a[len("_raw") :], a[len("_raw_saved_") :]) for a in raw)
+
+
+def read_saved(node: Any, attributes: tuple[tuple[str, str, str], ...]) -> tuple[list[SavedView], bool | None]:
+    """What `node` keeps, and whether a backward has freed it: ``None`` where it saves no tensors."""
+    found: list[SavedView] = []
+    freed: bool | None = None
+    for raw_name, unpack_name, name in attributes:
+        try:
+            raw = getattr(node, raw_name)
+        except RuntimeError:
+            freed = True
+            continue
+        if not isinstance(raw, (tuple, list)):
+            freed = _read_one(node, unpack_name, name, raw, found) or bool(freed)
+            continue
+        value: Any = None
+        changed = False
+        hooked = [one is not None and one.unpack_hook is not None for one in raw]
+        if raw and not any(hooked):
+            try:
+                value = getattr(node, unpack_name)
+            except RuntimeError as error:
+                changed = "inplace operation" in str(error)
+                if "second time" in str(error):
+                    freed = True
+                    continue
+        for i, one in enumerate(raw):
+            tensor = one.data if one is not None and not hooked[i] else None
+            if tensor is not None or hooked[i]:
+                own = value is not None and value[i] is not None and value[i].grad_fn is node
+                found.append((f"{name}[{i}]", tensor, own, changed, one.unpack_hook if hooked[i] else None))
+        freed = bool(freed)
+    return found, freed
+
+
+def _read_one(node: Any, unpack_name: str, name: str, raw: Any, found: list[SavedView]) -> bool:
+    """Read one saved tensor into `found`; whether it has been freed."""
+    if raw is None:
+        return False
+    hook = raw.unpack_hook
+    if hook is not None:
+        found.append((name, None, False, False, hook))
+        return False
+    tensor = raw.data
+    changed = own = False
+    try:
+        value = getattr(node, unpack_name)
+        own = value is not None and value.grad_fn is node
+    except RuntimeError as error:
+        changed = "inplace operation" in str(error)
+        if not changed and "second time" in str(error):
+            return True
+    if tensor is not None:  # else no gradient needs it, so it was not saved
+        found.append((name, tensor, own, changed, None))
+    return False
+
+
+def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """What tells a tensor's storage from others while both live, and its bytes. ``None`` where it has none."""
+    if tensor.layout is not torch.strided:
+        return None
+    try:
+        storage = tensor.untyped_storage()
+        return int(storage._cdata), int(storage.nbytes())
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def backward_module(node: Any) -> Any:
+    """The FX graph of what a compiled region runs in its backward, where torch still has it, else ``None``."""
+    info = getattr(getattr(node, "_forward_cls", None), "_lazy_backward_info", None)
+    return getattr(info, "bw_module", None)
+
+
+def is_compiled(node: Any) -> bool:
+    """Whether `node` is a whole compiled region."""
+    return hasattr(getattr(node, "_forward_cls", None), "compiled_bw")

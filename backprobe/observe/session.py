@@ -54,6 +54,7 @@ from .leaves import Leaf, Leaves
 from .ledger import saved_bytes, silent_writes
 from .measure import dtype_name
 from .modules import ModuleWatch, modules_in_sight
+from .origins import Origins
 from .raw import LiveLayout, Recorded
 from .recompute import Recompute
 from .regions import Regions
@@ -167,6 +168,9 @@ class Session:
         special[torch.Tensor.data.__get__] = self.eye.read_data  # type: ignore[attr-defined]
         for function in (torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__):
             special[function] = self.eye.read_memory
+        self.eye.owner = self
+        #: The sequence number that the first node after ``start`` gets.
+        self.first = 0
         self.leaves = Leaves(self.modules, self.frames)
         self.stale = StaleReads(self.frames)
         self.hooked = self.modules.hooked = Hooked(self.modules, self.frames)
@@ -229,6 +233,7 @@ class Session:
     def start(self) -> None:
         self.begin = _clock()
         self._pid, self._thread = os.getpid(), threading.get_ident()
+        self.first = private.next_sequence_nr()
         self.resume()
 
     def resume(self) -> None:
@@ -281,6 +286,12 @@ class Session:
         if self._waiting is not None:
             self._waiting.stop()
         self.keeper.release(everything=True)
+
+    def origins(self) -> Origins:
+        """Where the nodes of a graph were made, as far as it was recorded."""
+        log = self.eye.log
+        first = max(self.first, log.ends[0]) if log.dropped and log.ends else self.first
+        return Origins(log.ends, log.entries, self.modules, self.frames, first, 0)
 
     def _name_of(self, leaf: Any) -> str:
         return self.leaves.name(self.leaves.get(leaf))
@@ -656,6 +667,8 @@ class Session:
         spent = running.watching + watch.watching + (_clock() - running.ended)
         self.watching += spent
         self.steps.watching += spent
+        if running.arguments.get("create_graph") and threading.get_ident() == self.eye.thread:
+            self.eye.made_by(running.spot, running.kind)
         self.eye.last = private.next_sequence_nr()
         running.free()
 

@@ -78,6 +78,11 @@ class LiveTrace(Trace):
         if error is not None and self.findings:
             add_note(error, f"backprobe: {self.findings[0]}")
 
+    @property
+    def session(self) -> Session | None:
+        """What watches, or watched, the block; ``None`` before it is entered."""
+        return self._session
+
     def save(self, path: str | Path) -> Path:
         if self._session is None:
             raise BackprobeError("nothing to save: the trace has not been entered (with backprobe.trace() as t: ...)")
