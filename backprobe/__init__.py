@@ -8,6 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .engine.attach import breakpoint_backward as breakpoint_backward
+    from .engine.handle import Debugger as Debugger
+    from .engine.handle import debug as debug
     from .errors import BackprobeError as BackprobeError
     from .observe.tracing import trace as trace
     from .records import Finding as Finding
@@ -17,13 +20,16 @@ if TYPE_CHECKING:
 #: Public name -> module and name.
 _PUBLIC = {
     "BackprobeError": ("errors", "BackprobeError"),
+    "Debugger": ("engine.handle", "Debugger"),
     "Finding": ("records", "Finding"),
     "Trace": ("traced", "Trace"),
+    "breakpoint_backward": ("engine.attach", "breakpoint_backward"),
+    "debug": ("engine.handle", "debug"),
     "open": ("store.reader", "open_run"),
     "trace": ("observe.tracing", "trace"),
 }
 __version__ = "0.1.0"
-__all__ = ["BackprobeError", "Finding", "Trace", "open", "trace"]
+__all__ = ["BackprobeError", "Debugger", "Finding", "Trace", "breakpoint_backward", "debug", "open", "trace"]
 
 
 def __getattr__(name: str) -> Any:
