@@ -32,11 +32,17 @@ class Debug:
             action="append",
             default=[],
             metavar="PLACE",
-            help="stop at a node type ('*Norm*'), 'module PATH [enter|leave]', 'param NAME', 'file.py:41', 'norm > 10', "
-            "'nonfinite'; 'PLACE if CONDITION' for both; may be given again",
+            help="stop at a node type ('*Norm*'), 'module PATH [enter|leave]', 'param NAME', 'file.py:41', "
+            "'norm > 10', 'nonfinite'; 'PLACE if CONDITION' for both; may be given again",
         )
-        parser.add_argument("-c", dest="commands", action="append", default=[], metavar="COMMAND",
-                            help="give this command at the first stop, before any is read; may be given again")  # fmt: skip
+        parser.add_argument(
+            "-c",
+            dest="commands",
+            action="append",
+            default=[],
+            metavar="COMMAND",
+            help="give this command at the first stop, before any is read; may be given again",
+        )
         parser.add_argument("--tty", action="store_true", help="read commands from the terminal, not standard input")
         parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
         parser.add_argument("script", help="the script to run")

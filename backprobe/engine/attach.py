@@ -25,8 +25,8 @@ from .prompt import Prompt
 from .sight import Sight
 from .stop import Stop
 
-#: What is called at a stop. It returns how to go on: ``None`` (to the next breakpoint), a step (``"node"``, ``"after"``,
-#: ``"into"``, ``"module"``, ``"out"``), ``"finish"`` or ``"abort"``.
+#: What is called at a stop. It returns how to go on: ``None`` (to the next breakpoint), a step (``"node"``,
+#: ``"after"``, ``"into"``, ``"module"``, ``"out"``), ``"finish"`` or ``"abort"``.
 Action = Callable[[Stop], str | None]
 
 
@@ -148,8 +148,10 @@ class BackwardBreakpoints:
 
 
 def _going(stop: Stop, answer: Any) -> Going:
-    fixed = {None: CONTINUE, "cont": CONTINUE, "finish": FINISH, "abort": ABORT}
-    if answer is None or isinstance(answer, str):
+    if answer is None:
+        return CONTINUE
+    if isinstance(answer, str):
+        fixed = {"cont": CONTINUE, "finish": FINISH, "abort": ABORT}
         return fixed[answer] if answer in fixed else going_on(stop, answer)
     raise BackprobeError(
         f"the action of breakpoint_backward returned a {type(answer).__name__}; it returns None to go on, or one of "
@@ -188,9 +190,9 @@ def breakpoint_backward(
     Set it before the forward, so that the modules and lines of nodes are known. Without a place it stops at the first
     node of the next backward. The other arguments are those of ``Debugger.break_at``.
 
-    :param action: called with the ``Stop``, which can be read and changed until it returns. It returns ``None`` to go on
-        to the next breakpoint, a step (``"node"``, ``"after"``, ``"into"``, ``"module"``, ``"out"``), ``"finish"`` or
-        ``"abort"``. Without it a prompt opens, in the manner of pdb.
+    :param action: called with the ``Stop``, which can be read and changed until it returns. It returns ``None`` to
+        go on to the next breakpoint, a step (``"node"``, ``"after"``, ``"into"``, ``"module"``, ``"out"``),
+        ``"finish"`` or ``"abort"``. Without it a prompt opens, in the manner of pdb.
     :param model: the outermost module, so that paths begin there.
     :raises BackprobeError: an argument is wrong.
 

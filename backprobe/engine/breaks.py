@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ..errors import BackprobeError
 from ..select import Selection, described, nothing_chosen, selector
 from . import values
@@ -106,7 +108,9 @@ class Breakpoint:
         if self.seq is not None:
             parts.append(f"sequence number {self.seq}")
         if self.when is not None:
-            parts.append(f"if {self.when if isinstance(self.when, str) else described(self.when)}")
+            parts.append(
+                f"if {self.when if isinstance(self.when, str) else getattr(self.when, '__name__', repr(self.when))}"
+            )
         if self.phase != "before" and not (self.bare and self.phase == "both"):
             parts.append({"after": "after it ran", "both": "before and after"}[self.phase])
         if self.count > 1:
@@ -156,10 +160,10 @@ class Breakpoint:
         :raises BackprobeError: no node of `graph` fits, with names that look like what was given.
         """
         infos = [info for info in graph.infos if graph.runs(info.index)]
-        if self.bare or any(map(self.fits, infos)):
-            return
         if (self.module is not None or self.line is not None) and not graph.sight.known:
             raise BackprobeError(f"no node fits {self}: {UNKNOWN}")
+        if self.bare or any(map(self.fits, infos)):
+            return
         if self.parameter is not None:
             raise nothing_chosen(sorted({i.parameter for i in infos if i.parameter}), self.parameter, "parameter")
         if self.module is not None:
@@ -203,7 +207,7 @@ class Names(Mapping[str, Any]):
             "seq": lambda: stop.node.seq,
             "phase": lambda: stop.phase,
             "stop": lambda: stop,
-            "torch": lambda: values.torch,
+            "torch": lambda: torch,
         }
 
     def __getitem__(self, name: str) -> Any:

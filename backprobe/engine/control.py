@@ -3,7 +3,8 @@
 E1. A hook stops right where it is called, in the engine's own thread. What waits there (a prompt, a callback, another
     thread that gives commands) is the business of ``Pilot.on_stop``.
 E2. A hook answers only to its own call. A backward that a user's hook runs over the same nodes has another number
-    (``private.graph_task``), and a higher one.
+    (``private.graph_task``), and a higher one; one that began before ours, in another thread, has a lower one than
+    a call that we make just before.
 E3. The incoming gradients are held while their node runs, so that they can be looked at where it raises. Not for an
     accumulator, which would have to copy them.
 E4. All hooks go when the call is over, however it ends.
@@ -200,6 +201,7 @@ class Control:
         self.running: int | None = None
         self._incoming: Any = None
         self._number = -1
+        self._before = private.last_graph_task()
         self._dicts: list[Any] = []
         self._leave: list[Callable[[], None]] = []
         #: Breakpoint -> nodes that it names; for a module entered or left, its groups.
@@ -224,7 +226,7 @@ class Control:
     def before(self, i: int, grads: Any) -> Any:
         number = _task()
         if number != self._number:
-            if 0 <= self._number < number:
+            if number <= self._before or 0 <= self._number < number:
                 return None  # E2
             self._number = number
         self.running = i
@@ -269,11 +271,8 @@ class Control:
         graph = self.graph
         at, how = self.running, "raised"
         if at is None and graph.ran:
-            if "returned an invalid gradient" in str(error):
-                at, how = graph.ran[-1], "gave what torch does not take"
-            else:
-                ready = graph.ready()
-                at, how = (ready[0] if ready else graph.ran[-1]), "raised before it began, in a hook"
+            ready = graph.ready()
+            at, how = (ready[0] if ready else graph.ran[-1]), "raised before it began, in a hook"
         if at is None or self.pilot.going.kind == "finish":
             return
         stop = Stop(self, at, "exception", self._incoming, None)

@@ -46,8 +46,8 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("ready", "the nodes whose gradients have all come"),
             ("u(p), d(own)", "to the module around this one, and back: its parameters and how much of it has run"),
             ("rerun", "run the node by itself and compare with the engine"),
-            ("p EXPR, !STATEMENT", "Python with your variables, and: stop, node, grads, grad_outputs, grad_inputs, saved, "
-             "module, torch"),
+            ("p EXPR, !STATEMENT", "Python with your variables, and: stop, node, grads, grad_outputs, grad_inputs, "
+             "saved, module, torch"),
             ("why", "after an exception: what backprobe makes of it"),
             ("pdb", "Python's debugger at the line that called backward, or that raised; its c comes back here"),
         ),
@@ -315,7 +315,7 @@ class Prompt(cmd.Cmd):
             self._note("backprobe has nothing to say about it" if self.stop.error else "nothing was raised")
 
     def do_pdb(self, arg: str) -> None:
-        """pdb: Python's debugger at the line that called backward, or where the exception was raised. Its c comes back."""
+        """pdb: Python's debugger at the line that called backward, or that raised. Its c comes back here."""
         debugger = pdb.Pdb(nosigint=True)
         debugger.reset()
         error = self.stop.error

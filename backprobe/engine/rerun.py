@@ -1,7 +1,7 @@
 """One node once more, outside the engine.
 
-What the engine does around a node is not part of it: hooks, and fitting what a node gives to the shape and dtype of the
-next. The engine's own result, as a hook after the node sees it, is before that fitting too, so the two compare.
+What the engine does with what a node gives is done here too: it is summed to the shape that the next node takes, and
+cast to its dtype. Hooks do not run.
 """
 
 from __future__ import annotations
@@ -32,13 +32,29 @@ class Rerun:
         return None if self.equal is None else all(self.equal)
 
 
+def fitted(node: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+    """Outgoing gradients as the engine passes them on (``validate_outputs`` in torch's ``engine.cpp``)."""
+    out = []
+    for grad, (following, number) in zip(grads, node.next_functions, strict=False):
+        if following is None or grad is None:
+            out.append(grad)
+            continue
+        like = following._input_metadata[number]
+        if grad.is_complex() and not like.dtype.is_complex:
+            grad = grad.real
+        if grad.layout is torch.strided and grad.shape != like.shape:
+            grad = grad.sum_to_size(like.shape)
+        out.append(grad.to(like.dtype))
+    return tuple(out)
+
+
 def rerun(node: Any, info: NodeInfo, grads: Sequence[Any], engine: Sequence[Any] | None) -> Rerun:
     """Call `node` with `grads`.
 
     :param engine: what the engine got from the node; ``None``: it has not run it, or not from these.
     :raises BackprobeError: the node cannot be run again, or takes another number of gradients.
     """
-    if hasattr(node, "variable"):
+    if info.seq is None:
         raise BackprobeError(f"{info.label} cannot be run again: it would add to .grad a second time")
     metadata = node._input_metadata
     if len(grads) != len(metadata):
@@ -49,20 +65,17 @@ def rerun(node: Any, info: NodeInfo, grads: Sequence[Any], engine: Sequence[Any]
     # A custom function may draw random numbers: the run must not notice.
     with torch.no_grad(), torch.random.fork_rng(devices=devices):
         if isinstance(node, torch.autograd.function.BackwardCFunction):
-            if node.materialize_grads:  # type: ignore[attr-defined]
-                grads = [
-                    g if g is not None else torch.zeros(m.shape, dtype=m.dtype, device=m.device)
-                    for g, m in zip(grads, metadata, strict=True)
-                ]
+            # The engine does that unless set_materialize_grads(False) was called, which cannot be read back.
+            grads = [
+                g if g is not None else torch.zeros(m.shape, dtype=m.dtype, device=m.device)
+                for g, m in zip(grads, metadata, strict=True)
+            ]
             result = node.apply(*grads)
         else:
             result = node(*grads)
-    out = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        out = fitted(node, result if isinstance(result, (tuple, list)) else (result,))
     if engine is None:
         return Rerun(out, None)
-    # A custom function may leave out trailing Nones.
-    engine = (*engine, *[None] * (len(out) - len(engine)))
-    out = (*out, *[None] * (len(engine) - len(out)))
     return Rerun(out, tuple(bitwise(a, b) for a, b in zip(out, engine, strict=True)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .control import Control
 
 #: A gradient in another's place: a tensor, a number for every element, or a function of the old gradient.
-Replacement = torch.Tensor | float | Callable[[torch.Tensor], torch.Tensor]
+Replacement: TypeAlias = torch.Tensor | float | Callable[[torch.Tensor], torch.Tensor]
 
 
 class Stop:
@@ -93,7 +93,7 @@ class Stop:
     def variable(self) -> torch.Tensor | None:
         """The leaf of an ``AccumulateGrad``."""
         self._must_be_open()
-        return getattr(self._control.graph.nodes[self._i], "variable", None)
+        return self._control.graph.nodes[self._i].variable if self.node.seq is None else None
 
     @property
     def ran(self) -> list[NodeInfo]:
@@ -234,7 +234,7 @@ class Stop:
     def _must_be_open(self) -> None:
         if not self._open:
             raise BackprobeError(
-                f"the backward has gone on from {self.node.label}: its gradients are gone; ask at the stop, or clone them"
+                f"the backward has gone on from {self.node.label}: its gradients are gone; clone them at a stop"
             )
 
 

@@ -1,4 +1,4 @@
-"""Gradients as numbers and words. Nothing here leaves a trace: no graph, no random number, no mode of the user's sees it."""
+"""Gradients as numbers and words. Nothing here leaves a trace: no graph, no random number, and no mode sees it."""
 
 from __future__ import annotations
 

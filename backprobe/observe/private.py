@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 #: True where Dynamo is tracing, which reads it as a constant: what follows ``if compiling(): return`` is not compiled
 #: into the user's function.
@@ -94,6 +95,20 @@ unseen = torch._C.DisableTorchFunction
 
 #: Number of the backward call that the engine runs on this thread; -1 outside.
 graph_task = torch._C._current_graph_task_id
+
+
+def last_graph_task() -> int:
+    """Number of a backward call made here and now: those to come have higher ones. Makes no node and no random number;
+    -1 where a backward cannot be made (inference mode)."""
+    found = [-1]
+    try:
+        with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.enable_grad():
+            x = torch.zeros((), requires_grad=True, device="cpu")
+            x.register_hook(lambda grad: found.append(graph_task()))
+            torch.autograd.grad(x, x)
+    except RuntimeError:
+        pass
+    return found[-1]
 
 
 def is_batched(tensor: torch.Tensor) -> bool:
