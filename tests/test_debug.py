@@ -422,7 +422,7 @@ def test_breakpoints_are_listed_disabled_and_removed() -> None:
         ({"when": "norm >"}, r"the condition 'norm >' is not a Python expression: invalid syntax"),
         ({"count": 0}, r"count=0: it is 1 or more"),
         ({"place": "at the end"}, r"'at the end' is no breakpoint; give a node type"),
-        ({"place": "Relu*", "seq": 3}, r"give 'Relu\*' or keyword arguments, not both"),
+        ({"place": "Relu*", "seq": 3}, r"'Relu\*' is a place already; leave out seq="),
     ],
 )
 def test_breakpoints_that_cannot_be(where: dict, text: str) -> None:

@@ -49,14 +49,14 @@ class Debug:
         parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
 
     def run(self, options: argparse.Namespace) -> int:
-        from ..engine.breaks import parse
+        from ..engine.breaks import breakpoint_from
         from ..observe.collect import Collector
         from ..observe.launch import launch
         from ..observe.session import Settings
 
         if not options.module and not os.path.isfile(options.script):
             raise BackprobeError(f"no such script: {options.script}")
-        points = [parse(text) for text in options.breaks]
+        points = [breakpoint_from(text, {}) for text in options.breaks]
         source = _terminal() if options.tty else None
         collector = Collector()
         debugging = _Debugging(options, points, source, collector)

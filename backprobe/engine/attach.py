@@ -19,7 +19,7 @@ from ..observe import private
 from ..observe.collect import Collector
 from ..observe.session import Session
 from ..select import Selection
-from .breaks import Breakpoint, Condition, parse
+from .breaks import Breakpoint, Condition, breakpoint_from
 from .control import ABORT, CONTINUE, FINISH, Going, Pilot, going_on
 from .prompt import Prompt
 from .sight import Sight
@@ -111,7 +111,7 @@ class BackwardBreakpoints:
 
     def add(self, place: str | None = None, **where: Any) -> Breakpoint:
         """One more, with the arguments of ``breakpoint_backward``."""
-        return self._stops.pilot.add(_point(place, where))
+        return self._stops.pilot.add(breakpoint_from(place, where))
 
     def remove(self) -> None:
         """Stop watching. Twice is as good as once.
@@ -159,16 +159,6 @@ def _going(stop: Stop, answer: Any) -> Going:
     )
 
 
-def _point(place: str | None, options: dict[str, Any]) -> Breakpoint:
-    options = {k: v for k, v in options.items() if v is not None}
-    if place is None:
-        return Breakpoint(**options)
-    made = parse(place, bool(options.pop("temporary", False)))
-    if options:
-        raise BackprobeError(f"give {place!r} or keyword arguments, not both")
-    return made
-
-
 def breakpoint_backward(
     place: str | None = None,
     *,
@@ -214,4 +204,4 @@ def breakpoint_backward(
         raise BackprobeError(f"action is a {type(action).__name__}; it is a function of the stop")
     if model is not None and not isinstance(model, nn.Module):
         raise BackprobeError(f"model is a {type(model).__name__}; give a torch.nn.Module, or nothing")
-    return BackwardBreakpoints(_point(place, options) if given else None, action, model)
+    return BackwardBreakpoints(breakpoint_from(place, options) if given else None, action, model)

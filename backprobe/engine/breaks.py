@@ -25,6 +25,8 @@ _PLACE = re.compile(r"^(?P<file>.*\.py[w]?|<[^>]*>):(?P<line>\d+)$")
 _TYPE = re.compile(r"^[\w*?\[\]:!.-]+$")
 #: A word that only a condition has.
 _CONDITION = re.compile(r"[<>=()]|\b(nonfinite|norm|and|or|not)\b")
+#: Words that begin a form, and are no node type.
+_WORDS = frozenset({"module", "mod", "param", "parameter"})
 FORMS = (
     "a node type (AddmmBackward0, *Norm*), 'module PATH [enter|leave]', 'param NAME', 'file.py:41', '#NUMBER' "
     "(sequence number), 'norm > 10' or 'nonfinite'; a condition may follow any of the others after 'if'"
@@ -241,8 +243,23 @@ def _same_file(path: str, wanted: str) -> bool:
     return path == wanted or path.endswith("/" + wanted.lstrip("./"))
 
 
-def parse(text: str, temporary: bool = False) -> Breakpoint:
-    """A breakpoint from a line such as ``module encoder.* enter if norm > 10``.
+def breakpoint_from(place: str | None, options: Mapping[str, Any]) -> Breakpoint:
+    """A breakpoint from the text form, from keyword arguments, or from a text with a count or a phase beside it.
+
+    :raises BackprobeError: it is none, or the two say the same thing.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    if place is None:
+        return Breakpoint(**given)
+    found = parsed(place)
+    twice = (set(found) & set(given)) | ({"node", "module", "on", "parameter", "line", "seq"} & set(given))
+    if twice:
+        raise BackprobeError(f"{place!r} is a place already; leave out {', '.join(sorted(twice))}=")
+    return Breakpoint(**found, **given)
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """Keyword arguments from a line such as ``module encoder.* enter if norm > 10``.
 
     :raises BackprobeError: the line is none of the forms; it names them.
     """
@@ -250,27 +267,28 @@ def parse(text: str, temporary: bool = False) -> Breakpoint:
     head, found, condition = _split(text)
     if not found and _CONDITION.search(head) and not head.startswith(("module ", "param ", "#")):
         head, condition = "", head
-    options: dict[str, Any] = {"temporary": temporary}
+    options: dict[str, Any] = {}
     if condition:
         options["when"] = condition
     words = head.split()
-    if words and words[-1] in ("before", "after", "both"):
+    if words and words[-1] in PHASES:
         options["phase"] = words.pop()
-    if words and words[0] in ("module", "mod") and len(words) in (2, 3):
+    first = words[0] if words else ""
+    if first in ("module", "mod") and len(words) in (2, 3):
         options["module"] = words[1]
         if len(words) == 3:
             options["on"] = words[2]
-    elif words and words[0] in ("param", "parameter") and len(words) == 2:
+    elif first in ("param", "parameter") and len(words) == 2:
         options["parameter"] = words[1]
-    elif len(words) == 1 and words[0].startswith("#") and words[0][1:].isdigit():
-        options["seq"] = int(words[0][1:])
+    elif len(words) == 1 and first.startswith("#") and first[1:].isdigit():
+        options["seq"] = int(first[1:])
     elif words and _PLACE.match(" ".join(words)):
         options["line"] = " ".join(words)
-    elif len(words) == 1 and _TYPE.match(words[0]):
-        options["node"] = words[0]
+    elif len(words) == 1 and _TYPE.match(first) and first not in _WORDS:
+        options["node"] = first
     elif words or not condition:
         raise BackprobeError(f"{text!r} is no breakpoint; give {FORMS}")
-    return Breakpoint(**options)
+    return options
 
 
 def _split(text: str) -> tuple[str, bool, str]:

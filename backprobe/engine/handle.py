@@ -24,7 +24,7 @@ from ..errors import BackprobeError
 from ..observe import private
 from ..observe.eye import Eye
 from ..select import Selection
-from .breaks import Breakpoint, Condition, parse
+from .breaks import Breakpoint, Condition, breakpoint_from
 from .called import KINDS, CallGraph, NodeInfo, call_form
 from .control import ABORT, CONTINUE, FINISH, BackwardAborted, Going, Pilot, going_on
 from .rerun import Rerun
@@ -270,8 +270,8 @@ class Debugger:
         seq: int | None = None,
         when: Condition = None,
         phase: str | None = None,
-        count: int = 1,
-        temporary: bool = False,
+        count: int | None = None,
+        temporary: bool | None = None,
     ) -> Breakpoint:
         """Set a breakpoint. All that is given must hold.
 
@@ -293,7 +293,7 @@ class Debugger:
             "node": node, "module": module, "on": on, "parameter": parameter, "line": line, "seq": seq,
             "when": when, "phase": phase, "count": count, "temporary": temporary,
         }  # fmt: skip
-        return self._point(place, {k: v for k, v in options.items() if v is not None})
+        return self._point(place, options)
 
     # Looking and changing
 
@@ -390,12 +390,7 @@ class Debugger:
 
     def _point(self, place: str | None, options: dict[str, Any]) -> Breakpoint:
         graph: CallGraph = self._here().control.graph
-        if place is not None:
-            made = parse(place, bool(options.pop("temporary", False)))
-            if {k for k, v in options.items() if (k, v) != ("count", 1)}:
-                raise BackprobeError(f"give {place!r} or keyword arguments, not both")
-        else:
-            made = Breakpoint(**options)
+        made = breakpoint_from(place, options)
         made.check(graph)
         return self._pilot.add(made)
 

@@ -16,7 +16,7 @@ from ..errors import BackprobeError
 from ..observe import private
 from ..observe.frames import Frames, variables
 from . import show
-from .breaks import parse
+from .breaks import breakpoint_from
 from .control import ABORT, CONTINUE, FINISH, Going, Pilot, going_on
 from .stop import Stop
 from .values import summary
@@ -216,7 +216,7 @@ class Prompt(cmd.Cmd):
     def do_until(self, arg: str) -> None:
         """unt(il) PLACE [if COND]: to the next place that fits; see help break."""
         assert self.pilot is not None
-        self.pilot.add(parse(arg, temporary=True))
+        self.pilot.add(breakpoint_from(arg, {"temporary": True}))
         self._go(CONTINUE)
 
     def do_continue(self, arg: str) -> None:
@@ -365,7 +365,7 @@ class Prompt(cmd.Cmd):
 
     def _add(self, arg: str, temporary: bool) -> None:
         assert self.pilot is not None
-        point = parse(arg, temporary)
+        point = breakpoint_from(arg, {"temporary": temporary})
         self.pilot.add(point)
         self._note(f"breakpoint {point.number}: {point}")
         try:
