@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ import torch
 from ..errors import BackprobeError
 from ..graph.plan import ACCUMULATE, engine_order, needed_for
 from ..observe.backward import as_list, describe, node_of
-from ..observe.graphs import Keeper, Plans, walk
+from ..observe.graphs import DEEP, Plans, walk
 from ..records import ACCUMULATE_SEQ
 from .sight import Place, Sight
 
@@ -156,10 +157,37 @@ class CallGraph:
     def edges(self, i: int) -> list[tuple[int, int] | None]:
         return self.plan.edges(i)
 
-    def release(self, keeper: Keeper) -> None:
-        """Let go of the graph; a deep one with care."""
-        keeper.keep(self.nodes, [r for r in self.roots if isinstance(r, torch.Tensor)])
+    def release(self) -> None:
+        """Let go of the graph; of a deep one when its roots are gone (``_Later``)."""
+        if len(self.nodes) > DEEP:
+            left = {id(root) for root in self.roots if isinstance(root, torch.Tensor)}
+            for root in self.roots:
+                if isinstance(root, torch.Tensor):
+                    weakref.finalize(root, _gone, id(root), left, self.nodes).atexit = False
         self.nodes, self.roots = [], ()
+
+
+class _Later:
+    """Drops the wrappers of a deep graph, root first, when its root is gone. Torch frees a deep graph recursively once
+    Python has touched its nodes, which overflows the stack.
+
+    A root's finalizer is called just before torch lets go of the graph, so this waits for the collector's next round:
+    it is garbage from the start, in a cycle with itself.
+    """
+
+    def __init__(self, nodes: list[Any]) -> None:
+        self._nodes, self._me = nodes, self
+
+    def __del__(self) -> None:
+        nodes = self._nodes
+        for i in range(len(nodes)):
+            nodes[i] = None
+
+
+def _gone(root: int, left: set[int], nodes: list[Any]) -> None:
+    left.discard(root)
+    if not left:
+        _Later(nodes)
 
 
 def short(name: str) -> str:

@@ -20,7 +20,6 @@ import torch
 
 from ..errors import BackprobeError
 from ..observe import private
-from ..observe.graphs import Keeper
 from .breaks import Breakpoint
 from .called import CallGraph
 from .sight import UNKNOWN, Sight
@@ -95,7 +94,6 @@ class Pilot:
         self.around_python: Callable[[], Callable[[], None]] | None = None
         #: Told about breakpoints that fit no node of a call that begins.
         self.on_begin: Callable[[CallGraph], None] | None = None
-        self.keeper = Keeper()
         self._mourned: BaseException | None = None
 
     def add(self, point: Breakpoint) -> Breakpoint:
@@ -114,7 +112,6 @@ class Pilot:
                 graph = CallGraph(kind, args, kwargs, sight)
         except TypeError:  # wrong use: torch says so
             return proceed()
-        self.keeper.release()
         control = Control(self, graph, len(self.calls) + 1)
         if control.depth == 1 and self.on_begin is not None:
             self.on_begin(graph)
@@ -135,7 +132,7 @@ class Pilot:
             if not self.calls:
                 self._mourned = None
             control.detach()
-            graph.release(self.keeper)
+            graph.release()
 
     def reason(self, control: Control, i: int, before: bool, incoming: Any, outgoing: Any) -> Stop | None:
         """A stop if there is to be one."""

@@ -304,7 +304,12 @@ class Prompt(cmd.Cmd):
 
     def do_p(self, arg: str) -> None:
         """p EXPR: the value of a Python expression."""
-        self._python(arg)
+        if not arg.strip():
+            self._note("p shows an expression: p grads[0].shape", "red")
+            return
+        done, value = self._evaluate(arg)
+        if done:
+            self._note(repr(value))
 
     def do_why(self, arg: str) -> None:
         """why: after an exception, what backprobe makes of it."""
