@@ -286,6 +286,7 @@ def test_on_a_terminal_with_completion(tmp_path: Path) -> None:
     os.write(master, b"tbreak Native\t\n")
     assert b"NativeLayerNormBackward0" in read(b"breakpoint 1")
     read(prompt)
+    time.sleep(0.5)  # a signal that comes before readline waits is seen at the next key only, as in pdb
     os.write(master, b"\x03")
     read(b"--KeyboardInterrupt--")
     read(prompt)
