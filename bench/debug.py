@@ -1,8 +1,10 @@
 """What a step of the debugger costs, and what a backward costs while one is there, against the plain backward.
 
-Least times of five rounds: where a backward is long, its own spread is larger than the cost of its steps.
+    python bench/debug.py [gpt convnet mlp rnn]
 
-python bench/debug.py [gpt convnet mlp rnn]
+Least times of five rounds: where a backward is long, its own spread is larger than the cost of its steps.
+``us a step`` is all that a stepped backward takes more than a plain one, ``us waiting`` what it takes more than one
+that runs through in the same thread.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ def stepped(loss: torch.Tensor) -> tuple[int, float]:
 
 def main(names: list[str]) -> None:
     torch.set_num_threads(1)
-    heads = ("model", "nodes", "plain ms", "stepped ms", "setup ms", "us a step", "finish ms")
+    heads = ("model", "nodes", "plain ms", "stepped ms", "setup ms", "us a step", "finish ms", "us waiting")
     print("".join(f"{head:>12}" for head in heads))
     for name, make in losses().items():
         if names and name not in names:
@@ -68,7 +70,10 @@ def main(names: list[str]) -> None:
                 plain.append(a), through.append(b), setup.append(ready), finish.append(c)
         p, t, s, f = (min(v) for v in (plain, through, setup, finish))
         step = (t - s - p) / nodes * 1e6
-        print(f"{name:>12}{nodes:>12}" + "".join(f"{v:>12.1f}" for v in (p * 1e3, t * 1e3, s * 1e3, step, f * 1e3)))
+        print(
+            f"{name:>12}{nodes:>12}"
+            + "".join(f"{v:>12.1f}" for v in (p * 1e3, t * 1e3, s * 1e3, step, f * 1e3, (t - f) / nodes * 1e6))
+        )
 
 
 if __name__ == "__main__":

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
+import io
 import os
 import threading
 
@@ -225,3 +228,31 @@ def test_the_text_form(text: str, said: str) -> None:
 def test_text_that_is_no_breakpoint(text: str) -> None:
     with pytest.raises(BackprobeError, match="is no breakpoint; give a node type"):
         breakpoint_from(text, {})
+
+
+def test_the_prompt_opens_without_an_action(monkeypatch, capsys) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("p x.tolist()\nreplace 5.0\nc\n"))
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    with backprobe.breakpoint_backward("ExpBackward0"):
+        y = x.exp()
+        y.sum().backward()
+    assert torch.equal(x.grad, y.detach() * 5)
+    out = capsys.readouterr().out
+    assert "> before ExpBackward0" in out and "[1.0, 2.0]" in out and "test_debug_stops.py" in out
+
+
+def test_quitting_that_prompt_aborts_the_backward(monkeypatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    with (
+        backprobe.breakpoint_backward(),
+        pytest.raises(BackprobeError, match="the backward was aborted before SumBackward0"),
+    ):
+        x.exp().sum().backward()
+    assert x.grad is None and private.mode_depth() == 0
+
+
+@pytest.mark.parametrize("module", ["backprobe.engine.handle", "backprobe.engine.attach"])
+def test_the_examples_of_the_docstrings(module: str) -> None:
+    found = doctest.testmod(importlib.import_module(module))
+    assert found.attempted > 4 and found.failed == 0
