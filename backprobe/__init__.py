@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from .edit.multi import on_gradients as on_gradients
 
     graph: Any  # a package that can be called: see its first lines
+    from .engine.attach import breakpoint_backward as breakpoint_backward
+    from .engine.handle import Debugger as Debugger
+    from .engine.handle import debug as debug
     from .errors import BackprobeError as BackprobeError
     from .observe.tracing import explain as explain
     from .observe.tracing import trace as trace
@@ -32,9 +35,12 @@ if TYPE_CHECKING:
 #: Public name -> module and name.
 _PUBLIC = {
     "BackprobeError": ("errors", "BackprobeError"),
+    "Debugger": ("engine.handle", "Debugger"),
     "Finding": ("records", "Finding"),
     "Trace": ("traced", "Trace"),
+    "breakpoint_backward": ("engine.attach", "breakpoint_backward"),
     "capture": ("capture", "capture"),
+    "debug": ("engine.handle", "debug"),
     "edit": ("edit.attach", "edit"),
     "edits": ("edit", "actions"),
     "explain": ("observe.tracing", "explain"),
@@ -54,9 +60,12 @@ _PUBLIC = {
 __version__ = "0.1.0"
 __all__ = [
     "BackprobeError",
+    "Debugger",
     "Finding",
     "Trace",
+    "breakpoint_backward",
     "capture",
+    "debug",
     "edit",
     "edits",
     "explain",

@@ -112,6 +112,8 @@ class Eye(TorchFunctionMode):
         super().__init__()
         self.regions = regions
         self._frames, self._modules, self._special = frames, modules, special
+        #: For those who ask what made a node: the numbers below ``first`` were given before we looked.
+        self.frames, self.modules, self.first = frames, modules, _next()
         self._stack = modules.stack
         self.log = OpLog()
         self.thread = threading.get_ident()

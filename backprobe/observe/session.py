@@ -222,6 +222,8 @@ class Session:
         self.children: Children | None = None
         self.raised: BaseException | None = None
         self._waiting: Waiting | None = None
+        #: A debugger that backward calls go through: called with kind, arguments and what runs the call.
+        self.around: Callable[[str, Any, Any, Callable[[], Any]], Any] | None = None
         #: What failed in our own code, if anything did.
         self.error: BaseException | None = None
         self.steps.on_optimizer = self._optimizing
@@ -357,7 +359,14 @@ class Session:
         signature = inspect.signature(function)
 
         def call(func: Any, args: Any, kwargs: Any) -> Any:
-            if not self._attached or os.getpid() != self._pid:
+            if os.getpid() != self._pid:
+                return func(*args, **kwargs)
+            if self.around is None:
+                return watched(func, args, kwargs)
+            return self.around(kind, args, kwargs, lambda: watched(func, args, kwargs))
+
+        def watched(func: Any, args: Any, kwargs: Any) -> Any:
+            if not self._attached:
                 return func(*args, **kwargs)
             return self._backward(func, args, kwargs, kind, signature)
 
