@@ -17,7 +17,7 @@ from watching import same
 
 import backprobe
 from backprobe import BackprobeError
-from backprobe.engine.breaks import breakpoint_from
+from backprobe.engine.breaks import breakpoint_from, parsed
 from backprobe.observe import private
 
 
@@ -256,3 +256,16 @@ def test_quitting_that_prompt_aborts_the_backward(monkeypatch) -> None:
 def test_the_examples_of_the_docstrings(module: str) -> None:
     found = doctest.testmod(importlib.import_module(module))
     assert found.attempted > 4 and found.failed == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("blocks.0", {"module": "blocks.0"}),
+        ("*.attention", {"module": "*.attention"}),
+        ("AddmmBackward0", {"node": "AddmmBackward0"}),
+        ("torch::autograd::CopySlices", {"node": "torch::autograd::CopySlices"}),
+    ],
+)
+def test_a_name_with_a_dot_is_a_module(text, expected) -> None:
+    assert parsed(text) == expected

@@ -28,8 +28,9 @@ _CONDITION = re.compile(r"[<>=()]|\b(nonfinite|norm|and|or|not)\b")
 #: Words that begin a form, and are no node type.
 _WORDS = frozenset({"module", "mod", "param", "parameter"})
 FORMS = (
-    "a node type (AddmmBackward0, *Norm*), 'module PATH [enter|leave]', 'param NAME', 'file.py:41', '#NUMBER' "
-    "(sequence number), 'norm > 10' or 'nonfinite'; a condition may follow any of the others after 'if'"
+    "a node type (AddmmBackward0, *Norm*), a module's path ('module PATH [enter|leave]', or one with a dot in it), "
+    "'param NAME', 'file.py:41', '#NUMBER' (sequence number), 'norm > 10' or 'nonfinite'; a condition may follow any of "
+    "the others after 'if'"
 )
 
 
@@ -285,7 +286,8 @@ def parsed(text: str) -> dict[str, Any]:
     elif words and _PLACE.match(" ".join(words)):
         options["line"] = " ".join(words)
     elif len(words) == 1 and _TYPE.match(first) and first not in _WORDS:
-        options["node"] = first
+        # A node type has no dot in its name; a module's path has.
+        options["module" if "." in first and "::" not in first else "node"] = first
     elif words or not condition:
         raise BackprobeError(f"{text!r} is no breakpoint; give {FORMS}")
     return options
