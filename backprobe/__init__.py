@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from .edit import actions as edits
     from .edit.attach import edit as edit
     from .edit.multi import on_gradients as on_gradients
+
+    graph: Any  # a package that can be called: see its first lines
+    from .engine.attach import breakpoint_backward as breakpoint_backward
+    from .engine.handle import Debugger as Debugger
+    from .engine.handle import debug as debug
     from .errors import BackprobeError as BackprobeError
+    from .observe.tracing import explain as explain
     from .observe.tracing import trace as trace
     from .records import Finding as Finding
     from .store.reader import open_run as open
@@ -29,11 +35,16 @@ if TYPE_CHECKING:
 #: Public name -> module and name.
 _PUBLIC = {
     "BackprobeError": ("errors", "BackprobeError"),
+    "Debugger": ("engine.handle", "Debugger"),
     "Finding": ("records", "Finding"),
     "Trace": ("traced", "Trace"),
+    "breakpoint_backward": ("engine.attach", "breakpoint_backward"),
     "capture": ("capture", "capture"),
+    "debug": ("engine.handle", "debug"),
     "edit": ("edit.attach", "edit"),
     "edits": ("edit", "actions"),
+    "explain": ("observe.tracing", "explain"),
+    "graph": ("graph", "package"),
     "jacobian": ("derivatives.dense", "jacobian"),
     "jacobian_norm": ("derivatives.norms", "jacobian_norm"),
     "jvp": ("derivatives.linear", "jvp"),
@@ -49,11 +60,16 @@ _PUBLIC = {
 __version__ = "0.1.0"
 __all__ = [
     "BackprobeError",
+    "Debugger",
     "Finding",
     "Trace",
+    "breakpoint_backward",
     "capture",
+    "debug",
     "edit",
     "edits",
+    "explain",
+    "graph",
     "jacobian",
     "jacobian_norm",
     "jvp",

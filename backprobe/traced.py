@@ -107,7 +107,7 @@ class Trace:
     def findings(self) -> Sequence[Finding]:
         """What went wrong, the most important first; empty on a healthy run."""
         if self._findings is None:
-            from .explain import explain
+            from .findings import explain
 
             self._findings = explain(self)
         return self._findings

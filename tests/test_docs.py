@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from backprobe.explain import _ORDER
+from backprobe.findings import _ORDER
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -44,30 +44,32 @@ def only(found: list[str]) -> str:
     return found[0]
 
 
-def watch(folder: Path, script: str, kind: str) -> tuple[subprocess.CompletedProcess[str], list[dict]]:
-    """Run `script` under backprobe; its findings."""
-    folder.mkdir()
-    (folder / "train.py").write_text(script)
-    ask = ["--ask", ASK[kind]] if kind in ASK else []
-    command = [sys.executable, "-m", "backprobe", "run", "--no-keep", *ask, "--findings", "findings.json", "train.py"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=80)
-    out = folder / "findings.json"
-    assert out.exists(), done.stderr
-    return done, json.loads(out.read_text())["findings"]
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """(kind, section) -> the run of its script. A few at a time: most of the time goes into importing torch."""
+    """(kind, section) -> the report and the findings of its script."""
     folder = tmp_path_factory.mktemp("pages")
-    with ThreadPoolExecutor(4) as pool:
-        found: dict[tuple[str, str], Future] = {}
-        for kind, text in PAGES.items():
-            for section in ("Example", "Instead"):
-                for block in blocks(sections(text).get(section, ""), "python")[:1]:
-                    found[kind, section] = pool.submit(watch, folder / f"{kind}-{section}", block, kind)
-        yield found
-        pool.shutdown(cancel_futures=True)
+    jobs = []
+    for kind, text in PAGES.items():
+        for section in ("Example", "Instead"):
+            for block in blocks(sections(text).get(section, ""), "python")[:1]:
+                own = folder / f"{kind}-{section}"
+                own.mkdir()
+                (own / "train.py").write_text(block)
+                ask = ["--ask", ASK[kind]] if kind in ASK else []
+                arguments = ["run", "--no-keep", *ask, "--findings", "findings.json", "train.py"]
+                jobs.append({"folder": str(own), "arguments": arguments})
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, ROOT / "tests" / "forked.py", folder / "jobs.json"]
+    subprocess.run(command, check=True, env=environment)
+
+    def of(kind: str, section: str) -> tuple[int, str, list[dict]]:
+        own = folder / f"{kind}-{section}"
+        report = (own / "err").read_text()
+        assert (own / "findings.json").exists(), report
+        return int((own / "code").read_text()), report, json.loads((own / "findings.json").read_text())["findings"]
+
+    return of
 
 
 @pytest.mark.parametrize("kind", PAGES)
@@ -85,10 +87,10 @@ def test_the_example_gives_one_finding_at_the_marked_line(kind: str, runs) -> No
     script, output = only(blocks(example, "python")), only(blocks(example, "text"))
     marked = [n for n, line in enumerate(script.splitlines(), 1) if line.rstrip().endswith(MARK)]
     assert len(marked) == 1
-    done, findings = runs[kind, "Example"].result()
-    assert [f["kind"] for f in findings] == [kind], done.stderr
+    _, report, findings = runs(kind, "Example")
+    assert [f["kind"] for f in findings] == [kind], report
     main = findings[0]["sites"][0]
-    assert main["line"] == marked[0], done.stderr
+    assert main["line"] == marked[0], report
     assert f"| [{kind}]({kind}.md) |" in INDEX
     assert re.search(rf"^\| \[{kind}\].*\| {findings[0]['severity']} \|$", INDEX, re.MULTILINE)
     # Not compared to the letter: the output holds numbers, and words of torch.
@@ -99,9 +101,9 @@ def test_the_example_gives_one_finding_at_the_marked_line(kind: str, runs) -> No
 @pytest.mark.parametrize("kind", PAGES)
 def test_the_mended_script_gives_no_finding(kind: str, runs) -> None:
     assert MARK not in only(blocks(sections(PAGES[kind])["Instead"], "python"))
-    done, findings = runs[kind, "Instead"].result()
+    code, report, findings = runs(kind, "Instead")
     assert [f["title"] for f in findings] == []
-    assert done.returncode == 0, done.stderr
+    assert code == 0, report
 
 
 @pytest.mark.parametrize("kind", _ORDER)

@@ -1095,6 +1095,37 @@ def test_one_mistake_one_finding_at_its_line(name: str, tmp_path) -> None:
 
 
 HEALTHY = {
+    "batch norm that runs twice before the backward": """
+        net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+        for _ in range(3):
+            (net(torch.randn(5, 3)).mean() - net(torch.randn(5, 3)).mean()).square().backward()
+        """,
+    "a checkpoint of a method, called from the module's own forward": """
+        from functools import partial
+        from torch.utils.checkpoint import checkpoint
+        class Layer(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm, self.fc, self.drop = nn.LayerNorm(4), nn.Linear(4, 4), nn.Dropout(0.1)
+            def body(self, x, scale):
+                return x + self.drop(torch.relu(self.fc(self.norm(x)))) * scale
+            def forward(self, x):
+                return checkpoint(partial(self.body, scale=0.5), x, use_reentrant=False)
+        net = nn.Sequential(nn.Linear(3, 4), Layer(), Layer(), nn.Linear(4, 1))
+        for _ in range(4):
+            net(torch.randn(5, 3)).square().mean().backward()
+        """,
+    "what numpy only reads": """
+        import numpy as np
+        net = nn.Linear(4, 3)
+        buffer = np.ones((5, 4), dtype=np.float32)
+        for k in range(3):
+            out = torch.tanh(net(torch.from_numpy(buffer)))
+            picture = out.detach().numpy().copy()
+            picture -= picture.min()
+            out.square().sum().backward()
+            buffer += 1
+        """,
     "frozen backbone": """
         body, head = nn.Sequential(nn.Linear(3, 8), nn.ReLU()), nn.Linear(8, 1)
         for p in body.parameters():

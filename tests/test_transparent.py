@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import doctest
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 from watching import alone_and_watched, same
+
+import backprobe
+from backprobe.observe import tracing
 
 
 class Square(torch.autograd.Function):
@@ -306,3 +311,42 @@ def test_errors_are_the_same() -> None:
 
     alone, seen, _ = alone_and_watched(make, 2)
     assert alone[:-1] == seen[:-1]
+
+
+def test_explain_says_what_is_wrong_and_leaves_gradients_alone() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    x = torch.randn(5, 3)
+    model(x).sum().backward()
+    before = [p.grad for p in model.parameters()]
+    assert backprobe.explain(model, lambda: model(x).square().mean()) == []
+    (found,) = backprobe.explain(model, lambda: (model(x) * 0).log().sum())
+    assert (found.kind, found.sites[0].site.function) == ("nonfinite-forward", "<lambda>")
+
+    def broken() -> torch.Tensor:
+        h = model(x).sigmoid()
+        h += 1
+        return h.sum()
+
+    (found,) = backprobe.explain(model, broken)
+    assert found.kind == "inplace"
+    assert all(p.grad is g for p, g in zip(model.parameters(), before, strict=True))
+    loss = model(x).sum()
+    assert backprobe.explain(model, loss) == []
+    loss.backward()  # its graph was kept
+
+
+def test_explain_raises_what_it_cannot_explain() -> None:
+    model = torch.nn.Linear(3, 2)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        backprobe.explain(model, lambda: model(torch.ones(2, 4)).sum())
+    with pytest.raises(backprobe.BackprobeError, match="loss is a float; give a tensor"):
+        backprobe.explain(model, 1.0)
+    with pytest.raises(backprobe.BackprobeError, match="cannot ask for speed"):
+        backprobe.explain(model, lambda: model(torch.ones(2, 3)).sum(), ask=("speed",))
+    with pytest.raises(backprobe.BackprobeError, match="the function returned a float"):
+        backprobe.explain(model, lambda: 1.0)
+
+
+def test_the_examples_in_docstrings() -> None:
+    done = doctest.testmod(tracing)
+    assert (done.failed, done.attempted > 5) == (0, True)

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 from ..errors import BackprobeError
 from .bench import Bench
+from .debug import Debug
 from .demo import Demo
 from .run import Run
 from .show import Runs, Show
 
-_COMMANDS = (Run, Show, Runs, Demo, Bench)
+_COMMANDS = (Run, Show, Runs, Debug, Demo, Bench)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -57,7 +57,8 @@ class Running:
         return bool(self.arguments.get("create_graph"))
 
     def free(self) -> None:
-        """Let go of all: a traceback may hold us for long."""
+        """Let go of all: a traceback may hold us for long, and the error holds its traceback."""
+        self.error = None
         self.roots, self.starts, self.arguments = (), [], {}
         self.watch.release()
         del self.graph, self.watch
@@ -206,6 +207,8 @@ class BackwardCalls:
         if self.on_over is not None:
             self.on_over(running)
         self._took(watch.watching + (_clock() - running.ended))
+        if running.creates_graph and self._eye.is_here():
+            self._eye.made_by(running.spot, running.kind)
         self._eye.last = private.next_sequence_nr()
         running.free()
 

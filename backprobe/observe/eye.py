@@ -22,7 +22,7 @@ from ..records import Site
 from . import private
 from .cuts import Cuts
 from .fingerprints import Fingerprints
-from .frames import Frames
+from .frames import Frames, Spot
 from .measure import SMALL
 from .modules import ModuleWatch
 from .oplog import Entry, OpLog, spot_of
@@ -49,6 +49,10 @@ class Eye(TorchFunctionMode):
         super().__init__()
         self.regions = regions
         self._frames = frames
+        #: For those who ask what made a node: the numbers below ``first`` were given before we looked.
+        self.frames, self.modules, self.first = frames, modules, _next()
+        #: The recording or session that it belongs to: a snapshot taken while it is on finds it there.
+        self.owner: Any = None
         #: Functions that mean something besides making nodes, and who calls them for us.
         self.special: dict[Any, Callable[..., Any]] = {torch.Tensor.data.__get__: self.read_data}  # type: ignore[attr-defined]
         for function in (torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__):
@@ -118,7 +122,9 @@ class Eye(TorchFunctionMode):
                 return out
             if self.careful:
                 if after != before:
-                    self.prints.used(args, before, after)
+                    # A normalisation writes its statistics without a version, and its backward does not read them.
+                    own = kind[1] if type(kind) is tuple else ()
+                    self.prints.used([a for i, a in enumerate(args) if i not in own], before, after)
                 if self._traces.active:
                     self._traces.flow(func, args, kwargs, out, self._stack)
                 if after == before and not self.optimizing:
@@ -265,6 +271,20 @@ class Eye(TorchFunctionMode):
         self.log.ends.append(now)
         self.log.entries.append((*(spot or (None, 0)), name, stack[-1] if stack else None))
         self.last = now
+
+    def made_by(self, spot: Spot | None, name: str) -> None:
+        """The nodes made since the last op are those of a call at `spot` that is seen in another way."""
+        now = _next()
+        if self.noting and now != self.last:
+            self.log.ends.append(now)
+            self.log.entries.append((*(spot or (None, 0)), name, None))
+            self.last = now
+
+    def catch_up(self) -> None:
+        """Note nodes that were made since the last op that we saw."""
+        now = _next()
+        if self.noting and now != self.last:
+            self._gap(now)
 
     def made_at(self, tensor: Any) -> Site | None:
         """The user's line of the op that made `tensor`, which has a node."""

@@ -57,6 +57,8 @@ class ModuleWatch:
         self.roots: list[Root] = []
         #: The step's calls in order: a ``Where`` on entering, ``None`` on leaving.
         self.trail: list[Where | None] = []
+        #: Sequence number that the next node would have got at each of these moments: a graph's nodes find their calls.
+        self.moments: list[int] = []
         #: Lines and shapes by position in the trail, in careful steps.
         self.details: dict[int, list[Any]] = {}
         self.open: list[int] = []
@@ -102,7 +104,7 @@ class ModuleWatch:
 
     def new_step(self, step: int) -> None:
         self.step = step
-        self.trail = []
+        self.trail, self.moments = [], []
         self.details = {}
         self.open = []
 
@@ -143,7 +145,7 @@ class ModuleWatch:
                 self.recompute.enter(module)
             elif self.careful and module.training:
                 self.recompute.forward(module)
-        if module._backward_hooks or module._backward_pre_hooks:
+        if self.hooked is not None and (module._backward_hooks or module._backward_pre_hooks):
             self.hooked_at.append((module, private.next_sequence_nr()))
         if self.keep_trail:
             trail = self.trail
@@ -152,6 +154,7 @@ class ModuleWatch:
                 self.details[len(trail)] = [self._frames.spot(sys._getframe(2)), (), _grad_on()]
             if len(trail) < self._limit:
                 trail.append(where)
+                self.moments.append(private.next_sequence_nr())
             else:
                 self.dropped += 1
 
@@ -188,6 +191,7 @@ class ModuleWatch:
         if self.keep_trail:
             if len(self.trail) < self._limit:
                 self.trail.append(None)
+                self.moments.append(private.next_sequence_nr())
             if self.careful and self.open:
                 at = self.open.pop()
                 if at in self.details:

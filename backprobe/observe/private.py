@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.utils.checkpoint
+from torch.utils._python_dispatch import _disable_current_modes
 
 #: True where Dynamo is tracing, which reads it as a constant: what follows ``if compiling(): return`` is not compiled
 #: into the user's function.
@@ -133,3 +134,221 @@ at_end = torch.autograd.Variable._execution_engine.queue_callback
 def in_backward() -> bool:
     """Whether this thread runs a backward call: a module called now is called by a recomputation or a hook."""
     return bool(torch._C._current_graph_task_id() != -1)
+
+
+#: Number of the backward call that the engine runs on this thread; -1 outside.
+graph_task = torch._C._current_graph_task_id
+
+
+def last_graph_task() -> int:
+    """Number of a backward call made here and now: those to come have higher ones. Makes no node and no random number;
+    -1 where a backward cannot be made (inference mode)."""
+    found = [-1]
+    try:
+        with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.enable_grad():
+            x = torch.zeros((), requires_grad=True, device="cpu")
+            x.register_hook(lambda grad: found.append(graph_task()))
+            torch.autograd.grad(x, x)
+    except RuntimeError:
+        pass
+    return found[-1]
+
+
+def is_batched(tensor: torch.Tensor) -> bool:
+    """Whether `tensor` stands for many at once inside ``vmap`` (``is_grads_batched``)."""
+    functorch = torch._C._functorch
+    return bool(functorch.is_batchedtensor(tensor) or functorch.is_legacy_batchedtensor(tensor))
+
+
+def in_transform() -> bool:
+    """Whether a ``torch.func`` transform is going on in this thread."""
+    return torch._C._functorch.maybe_current_level() is not None
+
+
+def function_modes() -> list[Any]:
+    """The torch function modes of this thread, outermost first."""
+    return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+
+
+#: One thing that a node saved, read without running anybody's hook: its name, the tensor, whether it is the node's own
+#: result, whether it was written in place since (torch would refuse to use it), the unpack hook that it lies behind.
+#: Behind a hook the tensor is ``None``.
+SavedView = tuple[str, "torch.Tensor | None", bool, bool, Any]
+
+
+def saved_attributes(cls: type, node: Any) -> tuple[tuple[str, str, str], ...]:
+    """(raw attribute, unpacking attribute, name) of what nodes of this type save. The same for all of a type."""
+    if hasattr(cls, "_raw_saved_tensors"):  # a Function written in Python
+        return (("_raw_saved_tensors", "saved_tensors", "saved"),)
+    raw = [a for a in dir(node) if a.startswith("_raw_saved_")]
+    return tuple((a, a[len("_raw") :], a[len("_raw_saved_") :]) for a in raw)
+
+
+def read_saved(node: Any, attributes: tuple[tuple[str, str, str], ...]) -> tuple[list[SavedView], bool | None]:
+    """What `node` keeps, and whether a backward has freed it: ``None`` where it saves no tensors."""
+    found: list[SavedView] = []
+    freed: bool | None = None
+    for raw_name, unpack_name, name in attributes:
+        try:
+            raw = getattr(node, raw_name)
+        except RuntimeError:
+            freed = True
+            continue
+        if not isinstance(raw, (tuple, list)):
+            freed = _read_one(node, unpack_name, name, raw, found) or bool(freed)
+            continue
+        value: Any = None
+        changed = False
+        hooked = [one is not None and one.unpack_hook is not None for one in raw]
+        if raw and not any(hooked):
+            try:
+                value = getattr(node, unpack_name)
+            except RuntimeError as error:
+                changed = "inplace operation" in str(error)
+                if "second time" in str(error):
+                    freed = True
+                    continue
+        for i, one in enumerate(raw):
+            tensor = one.data if one is not None and not hooked[i] else None
+            if tensor is not None or hooked[i]:
+                own = value is not None and value[i] is not None and value[i].grad_fn is node
+                found.append((f"{name}[{i}]", tensor, own, changed, one.unpack_hook if hooked[i] else None))
+        freed = bool(freed)
+    return found, freed
+
+
+def _read_one(node: Any, unpack_name: str, name: str, raw: Any, found: list[SavedView]) -> bool:
+    """Read one saved tensor into `found`; whether it has been freed."""
+    if raw is None:
+        return False
+    hook = raw.unpack_hook
+    if hook is not None:
+        found.append((name, None, False, False, hook))
+        return False
+    tensor = raw.data
+    changed = own = False
+    try:
+        value = getattr(node, unpack_name)
+        own = value is not None and value.grad_fn is node
+    except RuntimeError as error:
+        changed = "inplace operation" in str(error)
+        if not changed and "second time" in str(error):
+            return True
+    if tensor is not None:  # else no gradient needs it, so it was not saved
+        found.append((name, tensor, own, changed, None))
+    return False
+
+
+def storage_of(tensor: torch.Tensor) -> tuple[int, int] | None:
+    """What tells a tensor's storage from others while both live, and its bytes. ``None`` where it has none."""
+    if tensor.layout is not torch.strided:
+        return None
+    try:
+        storage = tensor.untyped_storage()
+        return int(storage._cdata), int(storage.nbytes())
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def backward_module(node: Any) -> Any:
+    """The FX graph of what a compiled region runs in its backward, where torch still has it, else ``None``."""
+    info = getattr(getattr(node, "_forward_cls", None), "_lazy_backward_info", None)
+    return getattr(info, "bw_module", None)
+
+
+def is_compiled(node: Any) -> bool:
+    """Whether `node` is a whole compiled region."""
+    return hasattr(getattr(node, "_forward_cls", None), "compiled_bw")
+
+
+def push_function_mode(mode: Any) -> None:
+    torch._C._push_on_torch_function_stack(mode)
+
+
+def pop_function_mode() -> Any:
+    return torch._C._pop_torch_function_stack()
+
+
+def skip_sequence_numbers(count: int) -> None:
+    """Move this thread's sequence counter on by `count`: about 0.15 microseconds each."""
+    make = torch._C._FunctionBase
+    for _ in range(count):
+        make()
+
+
+class ThreadState:
+    """What torch keeps for each thread, taken from one thread and put on another that has not run torch yet.
+
+    Taken: gradient mode, inference mode, autocast, torch function modes (the default device is one), dispatch modes,
+    saved-tensor hooks, whether they are allowed, the engine's switches, CUDA device and stream.
+    """
+
+    #: (what to read, what to call with it)
+    _SWITCHES = (
+        (torch.is_grad_enabled, torch._C._set_grad_enabled),
+        (torch._C._is_fwd_grad_enabled, torch._C._set_fwd_grad_enabled),
+        (torch._C._is_multithreading_enabled, torch._C._set_multithreading_enabled),
+        (torch._C._is_view_replay_enabled, torch._C._set_view_replay_enabled),
+        (torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    )
+
+    def __init__(self) -> None:
+        self._switches = [(put, read()) for read, put in self._SWITCHES]
+        self._inference = torch.is_inference_mode_enabled()
+        self._autocast = []
+        for device in torch._C._autocast_supported_devices():
+            if torch.is_autocast_enabled(device):
+                self._autocast.append((device, torch.get_autocast_dtype(device)))
+        self.modes = function_modes()
+        self._unseen = not torch._C._is_torch_function_enabled()
+        stack = range(torch._C._len_torch_dispatch_stack())
+        self._dispatch = [torch._C._get_dispatch_stack_at(i) for i in stack]
+        self._no_saved = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()
+        self._saved = _saved_hooks()
+        self._cuda = None
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            self._cuda = torch.cuda.current_stream()
+        self._held: list[Any] = []
+
+    def put(self) -> None:
+        """Make this thread as the other was. It is not undone: the thread is to end."""
+        for put, value in self._switches:
+            put(value)
+        if self._cuda is not None:
+            torch.cuda.set_stream(self._cuda)  # its device too
+        if self._inference:
+            self._held.append(torch._C._InferenceMode(True))
+        for device, dtype in self._autocast:
+            torch.set_autocast_enabled(device, True)
+            torch.set_autocast_dtype(device, dtype)
+        if self._autocast:
+            torch.autocast_increment_nesting()  # an autocast block that ends in here must not empty the other's cache
+        for pair in self._saved:
+            torch._C._autograd._push_saved_tensors_default_hooks(*pair)
+        if self._no_saved is not None:
+            torch._C._autograd._saved_tensors_hooks_disable(self._no_saved)
+        for mode in self._dispatch:
+            torch._C._push_on_torch_dispatch_stack(mode)
+        for mode in self.modes:
+            push_function_mode(mode)
+        if self._unseen:
+            guard = torch._C.DisableTorchFunction()
+            guard.__enter__()
+            self._held.append(guard)
+
+
+def _saved_hooks() -> list[tuple[Any, Any]]:
+    """The saved-tensor hooks of this thread, outermost first: only the top can be read, so they are lifted off and put
+    back."""
+    autograd = torch._C._autograd
+    if _top_hooks is None:
+        return []
+    pairs: list[tuple[Any, Any]] = []
+    try:
+        while (pair := _top_hooks(True)) is not None:
+            pairs.insert(0, pair)
+            autograd._pop_saved_tensors_default_hooks()
+    finally:
+        for pair in pairs:
+            autograd._push_saved_tensors_default_hooks(*pair)
+    return pairs

@@ -231,7 +231,7 @@ class Regions:
 
     def _note(self, region: _Region, found: Any, raised: str, step: int, index: int, failed: Spot | None) -> None:
         known = self._found.get(region.spot)
-        if known is not None:
+        if known is not None and (known.raised or not raised):
             if len(known.backwards) < 1000:
                 self._found[region.spot] = replace(known, backwards=(*known.backwards, index))
             return
@@ -257,7 +257,7 @@ class Regions:
             again,
             raised,
             step,
-            (index,),
+            (*(known.backwards if known is not None else ()), index),
             changed,
         )
 

@@ -23,6 +23,7 @@ from .ledger import Ledger
 from .modules import ModuleWatch
 from .naming import Naming
 from .no_gradient import NoGradients
+from .origins import Origins
 from .outcome import Outcome
 from .ranks import Ranks
 from .raw import Recorded
@@ -61,23 +62,26 @@ class Session:
         self.names = Naming(self.modules, self.leaves, self.frames)
         self.ranks = Ranks(self.frames, say=not self.settings.quiet)
         self._regions = Regions(self.modules, self.frames, WriteLog())
-        self._eye = Eye(self.frames, self.modules, self._regions)
+        self.eye = Eye(self.frames, self.modules, self._regions)
         self._steps: StepWatch = StepWatch(self.names.of, self._step_over)
-        self._cost = Cost(self._eye.log, self.modules, self._steps)
-        self._attention = Attention(self._eye, self.modules, self.settings.careful)
-        self._calls = BackwardCalls(self._eye, self.names, self._steps, self._attention, self._cost)
-        self._no_gradients = NoGradients(self._eye, self.names)
-        self._outcome = Outcome(self._eye, self.names, self._steps, self._attention, self._no_gradients)
-        self._special = Special(self._eye, self.names, self._steps, self._calls, self._no_gradients)
+        self._cost = Cost(self.eye.log, self.modules, self._steps)
+        self._attention = Attention(self.eye, self.modules, self.settings.careful)
+        self._calls = BackwardCalls(self.eye, self.names, self._steps, self._attention, self._cost)
+        self._no_gradients = NoGradients(self.eye, self.names)
+        self._outcome = Outcome(self.eye, self.names, self._steps, self._attention, self._no_gradients)
+        #: What the eye does when a function is called that means something: backward calls go through it.
+        self.special = Special(self.eye, self.names, self._steps, self._calls, self._no_gradients)
         # Who looks for one thing each.
         self._hooked = Hooked(self.modules, self.frames)
         self._recompute = Recompute(self.modules, self.frames)
-        self._retention = Retention(self.modules, self.frames, self._eye.log)
+        self._retention = Retention(self.modules, self.frames, self.eye.log)
         self._strays = Strays(self.modules, self.frames)
         self._created = CreatedGraphs(self.names)
-        self._ledger = Ledger(self._eye, self.names, 3 if "memory" in self.settings.ask else 0)
+        self._ledger = Ledger(self.eye, self.names, 3 if "memory" in self.settings.ask else 0)
         self._asked = Asked(self.settings.ask, self.names, self._regions)
         self._connect()
+        #: The sequence number that the first node after ``start`` gets.
+        self.first = 0
         self._entered = False
         self._filter: Any = None
         #: What failed in our own code, if anything did.
@@ -85,7 +89,8 @@ class Session:
 
     def _connect(self) -> None:
         """Tell each who is to be called."""
-        modules, steps, calls, eye = self.modules, self._steps, self._calls, self._eye
+        modules, steps, calls, eye = self.modules, self._steps, self._calls, self.eye
+        eye.owner = self
         modules.hooked, modules.recompute, modules.retention = self._hooked, self._recompute, self._retention
         modules.on_stray, self.leaves.on_stray = self._strays.module, self._strays.leaf
         modules.on_root, modules.on_outermost = self.leaves.scan, self._forward_begins
@@ -99,7 +104,8 @@ class Session:
 
     def start(self) -> None:
         self._cost.begin()
-        self._special.pid = os.getpid()
+        self.special.pid = os.getpid()
+        self.first = private.next_sequence_nr()
         self.resume()
 
     def resume(self) -> None:
@@ -112,29 +118,29 @@ class Session:
         # Said for hooks that do something with what they get; ours tell an OptimizedModule from the module inside it.
         warnings.filterwarnings("ignore", message=r"Using `torch.compile\(module\)` when there are global hooks")
         self._filter = warnings.filters[0]
-        self._eye.__enter__()
-        self._entered = self._special.on = True
+        self.eye.__enter__()
+        self._entered = self.special.on = True
         self._asked.start()
 
     def pause(self) -> None:
         """Detach, and keep what is known for ``resume``."""
         if not self._entered:
             return
-        self._entered = self._special.on = False
+        self._entered = self.special.on = False
         self._asked.pause()
-        self._eye.__exit__(None, None, None)
+        self.eye.__exit__(None, None, None)
         if self._filter in warnings.filters:
             warnings.filters.remove(self._filter)  # type: ignore[attr-defined]
-        self._eye.flush()
+        self.eye.flush()
         self._steps.pause()
         self.modules.stop()
 
     def leave(self) -> None:
         """In a forked child: take off what the parent had put on, without finishing anything."""
-        self._special.pid = os.getpid()
+        self.special.pid = os.getpid()
         self._calls.leave()
-        private.drop_mode(self._eye)
-        self._entered = self._special.on = False
+        private.drop_mode(self.eye)
+        self._entered = self.special.on = False
         self.modules.stop()
         self._steps.remove()
 
@@ -152,8 +158,8 @@ class Session:
         """Something of ours failed. The script goes on as it would alone; we stop watching, and say so."""
         if self.error is None:
             self.error = error
-        self._special.on = False
-        self._eye.noting = False
+        self.special.on = False
+        self.eye.noting = False
         self.modules.stop()
         self._steps.pause()
 
@@ -171,20 +177,20 @@ class Session:
         self.sink.step(step, self)
         self._cost.watching += _clock() - begin
         self._cost.step_over()
-        self._eye.log.trim()
+        self.eye.log.trim()
         self._retention.next_round(False, max(1, len(self._steps.stepped_by)))
         self.modules.new_step(self._steps.index)
         self._attention.begin_step(self._steps.index, self.settings)
 
     def _optimizing(self, optimizer: Any, begins: bool) -> None:
-        self._eye.optimizing = begins
-        if begins or not self._eye.noting:
+        self.eye.optimizing = begins
+        if begins or not self.eye.noting:
             return
         spot, seq = self.frames.spot(sys._getframe(2)), private.next_sequence_nr()
         for group in optimizer.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
-                    self._eye.writes.add(p, seq, f"{type(optimizer).__name__}.step", spot, None)
+                    self.eye.writes.add(p, seq, f"{type(optimizer).__name__}.step", spot, None)
 
     def _op_raised(self, text: str, frame: Any, args: Any) -> None:
         """An op of the forward raised: for a reason that we know?"""
@@ -212,11 +218,17 @@ class Session:
         """What watching has cost so far as a share of the steps' own time, estimated."""
         return self._cost.share
 
+    def origins(self) -> Origins:
+        """Where the nodes of a graph were made, as far as it was recorded."""
+        log = self.eye.log
+        first = max(self.first, log.ends[0]) if log.dropped and log.ends else self.first
+        return Origins(log.ends, log.entries, self.modules, self.frames, first, 0)
+
     def facts(self) -> Facts:
         """What is known of the run as a whole, so far."""
         return Facts(
             self.leaves.parameters(self._steps.listed, self._steps.present),
-            self._eye.cuts.records(self.names, self._regions.lost),
+            self.eye.cuts.records(self.names, self._regions.lost),
             self.unseen(),
             self._strays.records(self._steps.listed),
             self._steps.records(self.names),
@@ -242,5 +254,5 @@ class Session:
         if self.error is not None:
             text = f"{type(self.error).__name__}: {self.error}"
             failed = [Unseen("internal error", 1, f"backprobe stopped watching there, the script went on: {text}")]
-        watching = (self._calls.layouts, self.modules, self._eye.log, self._eye.values, self.leaves)
+        watching = (self._calls.layouts, self.modules, self.eye.log, self.eye.values, self.leaves)
         return (*self._asked.unseen(), *failed, *(found for one in watching for found in one.unseen()))

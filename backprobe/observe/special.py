@@ -33,9 +33,12 @@ class Special:
     ) -> None:
         self._eye, self._names, self._steps = eye, names, steps
         self._calls, self._no_gradients = calls, no_gradients
+        self._inside = calls.inside
         #: Whether the handlers do more than to call the function, and in which process.
         self.on = False
         self.pid = os.getpid()
+        #: A debugger that backward calls go through: called with kind, arguments and what runs the call.
+        self.around: Callable[[str, Any, Any, Callable[[], Any]], Any] | None = None
         for entry in entry_points():
             eye.special[entry.function] = self._entry_point(entry)
         eye.special[torch.Tensor.register_hook] = self._register_hook
@@ -45,7 +48,14 @@ class Special:
 
     def _entry_point(self, entry: EntryPoint) -> Callable[..., Any]:
         def call(func: Any, args: Any, kwargs: Any) -> Any:
-            if not self.on or os.getpid() != self.pid:
+            if os.getpid() != self.pid:
+                return func(*args, **kwargs)
+            if self.around is None:
+                return watched(func, args, kwargs)
+            return self.around(entry.kind, args, kwargs, lambda: watched(func, args, kwargs))
+
+        def watched(func: Any, args: Any, kwargs: Any) -> Any:
+            if not self.on:
                 return func(*args, **kwargs)
             return self._calls.run(entry, func, args, kwargs)
 
@@ -60,7 +70,7 @@ class Special:
     def _read_grad(self, func: Any, args: Any, kwargs: Any) -> Any:
         """``.grad`` of a tensor that is not a leaf is ``None`` for ever: note who reads it."""
         value = func(*args, **kwargs)
-        if self._calls.inside and self.on and args[0].grad_fn is None:
+        if self._inside and self.on and args[0].grad_fn is None:
             self._calls.stale.read(args[0], value, sys._getframe(2), self._names.of, self._steps.index)
         elif value is None and self.on:
             self._no_gradients.read(args[0], sys._getframe(2))

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ..errors import BackprobeError, add_note
+from ..records import Finding
 from ..traced import Trace
 from .collect import Collector
 from .session import Session, Settings
@@ -30,6 +31,7 @@ class LiveTrace(Trace):
         every: int,
         steps: tuple[int, int | None],
         name: str,
+        ask: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__()
         if model is not None and not isinstance(model, nn.Module):
@@ -39,7 +41,7 @@ class LiveTrace(Trace):
         if every < 1 or steps[0] < 0 or (steps[1] is not None and steps[1] <= steps[0]):
             raise BackprobeError(f"every={every}, steps={steps}: every is 1 or more, steps is (A, B) with 0 <= A < B")
         self._model, self._name = model, name
-        self._settings = Settings(level, every, steps[0], steps[1])
+        self._settings = Settings(level, every, steps[0], steps[1], ask=ask)
         self._collector = Collector()
         self._session: Session | None = None
         self._begin = 0.0
@@ -76,6 +78,11 @@ class LiveTrace(Trace):
         if error is not None and self.findings:
             add_note(error, f"backprobe: {self.findings[0]}")
 
+    @property
+    def session(self) -> Session | None:
+        """What watches, or watched, the block; ``None`` before it is entered."""
+        return self._session
+
     def save(self, path: str | Path) -> Path:
         if self._session is None:
             raise BackprobeError("nothing to save: the trace has not been entered (with backprobe.trace() as t: ...)")
@@ -111,3 +118,54 @@ def trace(
     ['MeanBackward0', 'ReluBackward0', 'AddmmBackward0']
     """
     return LiveTrace(model, level, every, steps, name)
+
+
+def explain(
+    model: nn.Module | None, loss: Any, *, ask: tuple[str, ...] = (), retain_graph: bool = True
+) -> list[Finding]:
+    """What is wrong with the backward pass of one loss, and where. Leaves ``.grad`` as it was.
+
+    :param model: the outermost module, so that paths begin there; ``None`` where there is none.
+    :param loss: a function of no arguments that computes the loss, which is what tells most: its forward is watched, so
+        findings name source lines. Or a loss that is there already (a tensor of one element with a graph): then only
+        what an earlier recording knows of its lines can be told, and its graph is kept.
+    :param ask: topics to look at besides: ``"functions"``, ``"checkpoints"``, ``"memory"``.
+    :param retain_graph: keep the graph of a loss that was given.
+    :return: findings, the most important first; none where nothing is wrong. An error that the forward or backward
+        raises is explained, not raised, where there is a finding for it.
+    :raises BackprobeError: ``loss`` is neither, or a topic is unknown.
+
+    The backward is a real one: hooks on parameters are called, those that accumulate too.
+
+    >>> import torch, backprobe
+    >>> model = torch.nn.Linear(3, 1)
+    >>> found = backprobe.explain(model, lambda: (model(torch.zeros(4, 3)).sum() - 9).sqrt())
+    >>> [f.kind for f in found]
+    ['nonfinite-forward']
+    """
+    if not callable(loss) and not isinstance(loss, torch.Tensor):
+        raise BackprobeError(f"loss is a {type(loss).__name__}; give a tensor, or a function that computes one")
+    unknown = set(ask) - {"functions", "checkpoints", "memory"}
+    if unknown:
+        raise BackprobeError(
+            f"cannot ask for {', '.join(sorted(unknown))}: there are functions, checkpoints and memory"
+        )
+    live = LiveTrace(model, "explain", 1, (0, None), "model", frozenset(ask))
+    kept = {p: p.grad for p in model.parameters()} if model is not None else {}
+    for p in kept:
+        p.grad = None
+    try:
+        with live:
+            made = loss() if callable(loss) else loss
+            if not isinstance(made, torch.Tensor):
+                raise BackprobeError(
+                    f"the function returned a {type(made).__name__}; it has to return the loss, a tensor"
+                )
+            made.backward(retain_graph=retain_graph and not callable(loss))
+    except RuntimeError:
+        if not live.findings:
+            raise
+    finally:
+        for p, grad in kept.items():
+            p.grad = grad
+    return list(live.findings)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..explain.words import few, number
+from ..findings.words import few, number
 from ..records import Finding, Site
 from ..traced import Trace
 

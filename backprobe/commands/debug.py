@@ -1,0 +1,125 @@
+"""``backprobe debug``: a training script that stops inside its backward."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Any, TextIO
+
+from ..errors import BackprobeError
+
+if TYPE_CHECKING:
+    from ..engine.attach import Stops
+    from ..engine.called import CallGraph
+    from ..observe.session import Session
+
+
+class Debug:
+    """Run a training script and stop inside backward: look at gradients, change them, go on.
+
+    Without --break it stops before the first node of the first backward; with it where a breakpoint is met. A node that
+    raises stops too, and so does Ctrl-C. Commands are read from standard input; 'help' lists them.
+    """
+
+    name = "debug"
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "-b",
+            "--break",
+            dest="breaks",
+            action="append",
+            default=[],
+            metavar="PLACE",
+            help="stop at a node type ('*Norm*'), 'module PATH [enter|leave]', 'param NAME', 'file.py:41', "
+            "'norm > 10', 'nonfinite'; 'PLACE if CONDITION' for both; may be given again",
+        )
+        parser.add_argument(
+            "-c",
+            dest="commands",
+            action="append",
+            default=[],
+            metavar="COMMAND",
+            help="give this command at the first stop, before any is read; may be given again",
+        )
+        parser.add_argument("--tty", action="store_true", help="read commands from the terminal, not standard input")
+        parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
+        parser.add_argument("script", help="the script to run")
+        parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
+
+    def run(self, options: argparse.Namespace) -> int:
+        from ..engine.breaks import breakpoint_from
+        from ..observe.collect import Collector
+        from ..observe.launch import launch
+        from ..observe.session import Settings
+
+        if not options.module and not os.path.isfile(options.script):
+            raise BackprobeError(f"no such script: {options.script}")
+        points = [breakpoint_from(text, {}) for text in options.breaks]
+        source = _terminal() if options.tty else None
+        collector = Collector()
+        debugging = _Debugging(options, points, source, collector)
+        try:
+            return launch(
+                options.script, options.args, options.module, collector, Settings(), debugging.begin, debugging.finish
+            )
+        finally:
+            if source is not None:
+                source.close()
+
+
+def _terminal() -> TextIO:
+    try:
+        return open("/dev/tty")
+    except OSError as error:
+        raise BackprobeError(f"--tty: there is no terminal to read commands from ({error.strerror})") from None
+
+
+class _Debugging:
+    """What is attached to the session, and what is said at the end."""
+
+    def __init__(self, options: Any, points: list[Any], source: TextIO | None, collector: Any) -> None:
+        self._options, self._points, self._source, self._collector = options, points, source, collector
+        self._stops: Stops | None = None
+
+    def begin(self, session: Session) -> None:
+        from ..engine.attach import Stops
+        from ..engine.control import CONTINUE, Going
+        from ..engine.prompt import Prompt
+
+        collector = self._collector
+        prompt = Prompt(
+            session.frames,
+            lambda: [f"{f}\n  {f.advice}".rstrip() for f in collector.trace(session).findings],
+            self._options.commands,
+            self._source,
+            SystemExit(0),
+        )
+        stops = self._stops = Stops(session, prompt.ask, CONTINUE if self._points else Going("step", 1), True)
+        prompt.pilot = stops.pilot
+        for point in self._points:
+            stops.pilot.add(point)
+        stops.pilot.on_begin = self._check
+
+    def _check(self, graph: CallGraph) -> None:
+        """Say once of a breakpoint given at the start that it fits no node of the first backward."""
+        assert self._stops is not None
+        if self._stops.calls > 1:
+            return
+        for point in self._points:
+            try:
+                point.check(graph)
+            except BackprobeError as error:
+                print(f"backprobe: breakpoint {point.number} cannot stop in this backward: {error}", file=sys.stderr)
+
+    def finish(self, error: BaseException | None) -> None:
+        stops = self._stops
+        if stops is None:
+            return
+        if not stops.calls:
+            print("backprobe: the script ended without a backward call", file=sys.stderr)
+            return
+        for point in self._points:
+            if not point.hits:
+                print(f"backprobe: breakpoint {point.number} was never met: {point}", file=sys.stderr)

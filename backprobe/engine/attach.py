@@ -1,0 +1,207 @@
+"""Stops in the engine's own thread: ``backprobe.breakpoint_backward``, and what the ``debug`` command attaches.
+
+A session sees the forward (modules, lines) and every backward call; its ``around`` hands the calls to a ``Pilot``.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+from torch import nn
+
+from ..errors import BackprobeError
+from ..observe import private
+from ..observe.collect import Collector
+from ..observe.session import Session
+from ..select import Selection
+from .breaks import Breakpoint, Condition, breakpoint_from
+from .control import ABORT, CONTINUE, FINISH, Going, Pilot, going_on
+from .prompt import Prompt
+from .sight import Sight
+from .stop import Stop
+
+#: What is called at a stop. It returns how to go on: ``None`` (to the next breakpoint), a step (``"node"``,
+#: ``"after"``, ``"into"``, ``"module"``, ``"out"``), ``"finish"`` or ``"abort"``.
+Action = Callable[[Stop], str | None]
+
+
+class Stops:
+    """Lets the backward calls of a session go through a pilot.
+
+    :param ask: what is called at a stop.
+    :param ctrl_c: Ctrl-C during a backward stops at the next node instead of raising.
+    """
+
+    def __init__(self, session: Session, ask: Callable[[Stop], Going], going: Going, ctrl_c: bool) -> None:
+        self.session, self._ctrl_c = session, ctrl_c
+        self.pilot = Pilot(ask, going)
+        self.sight = Sight(session.eye, session.modules, session.leaves, session.frames)
+        self.calls = 0
+        session.special.around = self._around
+
+    def _around(self, kind: str, args: Any, kwargs: Any, proceed: Callable[[], Any]) -> Any:
+        self.calls += not self.pilot.calls
+        with self._interrupts():
+            return self.pilot.run(kind, args, kwargs, proceed, self.sight)
+
+    @contextmanager
+    def _interrupts(self) -> Iterator[None]:
+        """Ctrl-C asks for a stop; a second one before it comes raises as ever. A handler of the user's stays."""
+        pilot = self.pilot
+        if (
+            not self._ctrl_c
+            or pilot.calls
+            or threading.current_thread() is not threading.main_thread()
+            or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+        ):
+            yield
+            return
+
+        def handler(number: int, frame: Any) -> None:
+            if pilot.interrupted or pilot.asking:
+                raise KeyboardInterrupt
+            pilot.interrupted = True
+
+        signal.signal(signal.SIGINT, handler)
+        try:
+            yield
+        finally:
+            if signal.getsignal(signal.SIGINT) is handler:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            if pilot.interrupted:  # it came after the last node
+                pilot.interrupted = False
+                raise KeyboardInterrupt
+
+
+class BackwardBreakpoints:
+    """Breakpoints for the backward calls to come. Made by ``backprobe.breakpoint_backward``; ``remove()`` or the end of
+    a ``with`` block ends them."""
+
+    def __init__(self, point: Breakpoint | None, action: Action | None, model: nn.Module | None) -> None:
+        collector = Collector()
+        self._session = Session(collector)
+        if model is not None:
+            self._session.modules.add_root(model, "model")
+        ask: Callable[[Stop], Going]
+        if action is None:
+            session = self._session
+            prompt = Prompt(session.frames, lambda: [str(f) for f in collector.trace(session).findings])
+            ask = prompt.ask
+        else:
+            chosen = action
+            ask = lambda stop: _going(stop, chosen(stop))  # noqa: E731
+        self._stops = Stops(self._session, ask, CONTINUE if point is not None else Going("step", 1), action is None)
+        if action is None:
+            prompt.pilot = self._stops.pilot
+        if point is not None:
+            self._stops.pilot.add(point)
+        self._thread = threading.get_ident()
+        self._on = True
+        self._session.start()
+
+    @property
+    def breakpoints(self) -> list[Breakpoint]:
+        """Those that are set. Each can ``disable()``, ``enable()`` and ``remove()`` itself."""
+        return list(self._stops.pilot.breakpoints)
+
+    def add(self, place: str | None = None, **where: Any) -> Breakpoint:
+        """One more, with the arguments of ``breakpoint_backward``."""
+        return self._stops.pilot.add(breakpoint_from(place, where))
+
+    def remove(self) -> None:
+        """Stop watching. Twice is as good as once.
+
+        :raises BackprobeError: inside a backward that it watches, or in another thread than it was made in.
+        """
+        if not self._on:
+            return
+        eye = self._session.eye
+        if self._stops.pilot.calls or threading.get_ident() != self._thread or eye not in private.function_modes():
+            raise BackprobeError(
+                "breakpoint_backward cannot be removed inside the backward that it watches, nor from another thread: "
+                "disable() its breakpoints here, and remove it where it was set"
+            )
+        self._on = False
+        above = []
+        while (mode := private.pop_function_mode()) is not eye:
+            above.append(mode)
+        private.push_function_mode(eye)
+        self._session.stop()
+        for mode in reversed(above):
+            private.push_function_mode(mode)
+
+    def __enter__(self) -> BackwardBreakpoints:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    def __repr__(self) -> str:
+        return f"<backward breakpoints {self.breakpoints}{'' if self._on else ', removed'}>"
+
+
+def _going(stop: Stop, answer: Any) -> Going:
+    if answer is None:
+        return CONTINUE
+    if isinstance(answer, str):
+        fixed = {"cont": CONTINUE, "finish": FINISH, "abort": ABORT}
+        return fixed[answer] if answer in fixed else going_on(stop, answer)
+    raise BackprobeError(
+        f"the action of breakpoint_backward returned a {type(answer).__name__}; it returns None to go on, or one of "
+        "'node', 'after', 'into', 'module', 'out', 'finish', 'abort'"
+    )
+
+
+def breakpoint_backward(
+    place: str | None = None,
+    *,
+    node: Selection = None,
+    module: Selection = None,
+    on: str | None = None,
+    parameter: Selection = None,
+    line: str | None = None,
+    seq: int | None = None,
+    when: Condition = None,
+    phase: str | None = None,
+    count: int | None = None,
+    temporary: bool | None = None,
+    action: Action | None = None,
+    model: nn.Module | None = None,
+) -> BackwardBreakpoints:
+    """Stop inside the backward calls to come, in the engine's own thread.
+
+    Set it before the forward, so that the modules and lines of nodes are known. Without a place it stops at the first
+    node of the next backward. The other arguments are those of ``Debugger.break_at``.
+
+    :param action: called with the ``Stop``, which can be read and changed until it returns. It returns ``None`` to
+        go on to the next breakpoint, a step (``"node"``, ``"after"``, ``"into"``, ``"module"``, ``"out"``),
+        ``"finish"`` or ``"abort"``. Without it a prompt opens, in the manner of pdb.
+    :param model: the outermost module, so that paths begin there.
+    :raises BackprobeError: an argument is wrong.
+
+    >>> import torch, backprobe
+    >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> def halve(stop):
+    ...     stop.replace(lambda g: g / 2)
+    >>> with backprobe.breakpoint_backward("ExpBackward0", action=halve):
+    ...     x.exp().sum().backward()
+    >>> torch.equal(x.grad, x.detach().exp() / 2)
+    True
+    """
+    options = {
+        "node": node, "module": module, "on": on, "parameter": parameter, "line": line, "seq": seq,
+        "when": when, "phase": phase, "count": count, "temporary": temporary,
+    }  # fmt: skip
+    given = place is not None or any(v is not None for v in options.values())
+    if action is not None and not callable(action):
+        raise BackprobeError(f"action is a {type(action).__name__}; it is a function of the stop")
+    if model is not None and not isinstance(model, nn.Module):
+        raise BackprobeError(f"model is a {type(model).__name__}; give a torch.nn.Module, or nothing")
+    return BackwardBreakpoints(breakpoint_from(place, options) if given else None, action, model)

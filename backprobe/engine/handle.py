@@ -1,0 +1,449 @@
+"""``backprobe.debug``: the native engine in a second thread, which waits at each stop for the caller's commands.
+
+H1. One of the two threads runs at a time: the engine's between a command and the next stop, the caller's otherwise.
+H2. The second thread gets what torch keeps per thread (``private.ThreadState``), the caller's context variables, and,
+    where the backward makes a graph, the caller's place in the count of nodes.
+H3. The thread knows the handle by nothing: a handle that is dropped ends its thread, and so does the interpreter.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from ..errors import BackprobeError
+from ..observe import private
+from ..observe.eye import Eye
+from ..select import Selection
+from .breaks import Breakpoint, Condition, breakpoint_from
+from .called import KINDS, CallGraph, NodeInfo, call_form
+from .control import ABORT, CONTINUE, FINISH, BackwardAborted, Going, Pilot, going_on
+from .rerun import Rerun
+from .sight import Sight, sight_of
+from .stop import Replacement, Stop
+
+#: Seconds that a handle which is dropped waits for its thread to end.
+_PATIENCE = 5.0
+_BY_FUNCTION = {function: kind for kind, (function, _) in KINDS.items()}
+
+
+class _Nested(TorchFunctionMode):
+    """On while a node runs that may call backward itself."""
+
+    def __init__(self, pilot: Pilot, sight: Sight) -> None:
+        super().__init__()
+        self._pilot, self._sight = pilot, sight
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        kind = _BY_FUNCTION.get(func)
+        if kind is None:
+            return func(*args, **kwargs)
+        return self._pilot.run(kind, args, kwargs, lambda: func(*args, **kwargs), self._sight)
+
+
+class _Engine:
+    """The second thread: one backward call, and the hand-over at stops (H1)."""
+
+    def __init__(self, pilot: Pilot, call: Callable[[], Any], count: bool) -> None:
+        self.pilot = pilot
+        pilot.on_stop = self._stopped
+        self._call: Callable[[], Any] | None = call
+        self._state: private.ThreadState | None = private.ThreadState()
+        self._context = contextvars.copy_context()
+        self._begun = dict(self._context.items())
+        self._counter = private.next_sequence_nr() if count else 0
+        self._made = 0
+        self._go, self._came = threading.Lock(), threading.Lock()
+        self._go.acquire()
+        self._came.acquire()
+        self._next: Going = CONTINUE
+        self._dropped = False
+        self.waiting = False
+        self.stop: Stop | None = None
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.over = False
+        self.pid = os.getpid()
+        self.thread = threading.Thread(target=self._main, name="backprobe-debug", daemon=True)
+
+    def _main(self) -> None:
+        try:
+            self._context.run(self._run)
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._call = self._state = None
+            self.over, self.stop = True, None
+            self._came.release()
+
+    def _run(self) -> None:
+        state, call = self._state, self._call
+        assert state is not None and call is not None
+        # Sessions belong to the caller's thread, and would mix two backwards up.
+        state.modes = [mode for mode in state.modes if not isinstance(mode, Eye)]
+        if self._counter:
+            private.skip_sequence_numbers(self._counter - private.next_sequence_nr())
+        state.put()
+        try:
+            self.result = call()
+        finally:
+            if self._counter:
+                self._made = private.next_sequence_nr() - self._counter
+
+    def _stopped(self, stop: Stop) -> Going:
+        """In the engine's thread: wait for a command."""
+        if self._dropped:
+            return ABORT
+        self.stop = stop
+        self._came.release()
+        self._go.acquire()
+        self.stop = None
+        return self._next
+
+    def start(self) -> None:
+        self.waiting = True
+        self.thread.start()
+        self.wait()
+
+    def send(self, going: Going) -> None:
+        """Go on, and come back at the next stop or the end."""
+        self._next = going
+        self.waiting = True
+        self._go.release()
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait for the engine. Ctrl-C asks it to stop at the next node, a second one leaves it alone."""
+        try:
+            self._came.acquire()
+        except KeyboardInterrupt:
+            self.pilot.interrupted = True
+            self._came.acquire()
+        self.waiting = False
+        if self.over:
+            self.thread.join()
+            self._back()
+
+    def _back(self) -> None:
+        """What the call left behind in its thread comes to the caller's: node count, context variables."""
+        if self._made:
+            private.skip_sequence_numbers(self._made)
+            self._made = 0
+        missing = object()
+        for variable, value in self._context.items():
+            if self._begun.get(variable, missing) is not value:
+                variable.set(value)
+        self._begun = dict(self._context.items())
+
+    def drop(self) -> None:
+        """The handle is gone, or the interpreter ends: end the backward, wait a little for the thread (H3)."""
+        if os.getpid() != self.pid or self.over or not self.thread.is_alive():
+            return
+        self._dropped = True
+        self._next = ABORT
+        if self.waiting:  # it runs: stop it at its next node
+            self.pilot.going, self.pilot.interrupted = CONTINUE, True
+        else:
+            self.waiting = True
+            self._go.release()
+        if threading.current_thread() is not self.thread and not sys.is_finalizing():
+            self.thread.join(_PATIENCE)
+
+
+class Debugger:
+    """A backward that stands still, and goes on as it is told. Made by ``backprobe.debug``.
+
+    As a context manager it goes to the end when the block ends, or aborts the backward when the block raises.
+    """
+
+    def __init__(self, pilot: Pilot, engine: _Engine) -> None:
+        self._pilot, self._engine = pilot, engine
+        self._raised: BaseException | None = None
+        self._aborted = False
+        self._finalizer = weakref.finalize(self, engine.drop)
+        engine.start()
+        self._settle(raise_now=True)
+
+    # State
+
+    @property
+    def stop(self) -> Stop | None:
+        """Where it stands; ``None`` when the call is over."""
+        return self._engine.stop
+
+    @property
+    def state(self) -> str:
+        """``stopped``, ``raised`` (it stands where a node raised), ``over`` or ``aborted``."""
+        if self._engine.waiting:
+            return "running"
+        if self.stop is not None:
+            return "raised" if self.stop.phase == "exception" else "stopped"
+        return "aborted" if self._aborted else "over"
+
+    @property
+    def done(self) -> bool:
+        return self.stop is None
+
+    @property
+    def result(self) -> Any:
+        """What the call returned: the gradients of ``call="grad"``, else ``None``.
+
+        :raises BackprobeError: it is not over.
+        """
+        if self.state != "over":
+            raise BackprobeError(f"the backward is not over, it is {self.state}: finish() it for its result")
+        return self._engine.result
+
+    @property
+    def breakpoints(self) -> list[Breakpoint]:
+        """Those that are set. Each can ``disable()``, ``enable()`` and ``remove()`` itself."""
+        return list(self._pilot.breakpoints)
+
+    # Going on
+
+    def step(self, how: str = "node", *, out: bool = False) -> Stop | None:
+        """Go on a little.
+
+        :param how: ``"node"``: before the next node. ``"after"``: when this node has run. ``"into"``: before or after
+            the next node, also in a backward that this node runs. ``"module"``: before a node of another module.
+            ``"out"``: before the first node outside this node's module.
+        :param out: the same as ``"out"``.
+        :returns: the stop, ``None`` when the call is over.
+        :raises BackprobeError: there is no such step, modules are not known, or the call is over.
+        """
+        return self._go(going_on(self._here(), "out" if out else how))
+
+    def until(self, place: str | None = None, **where: Any) -> Stop | None:
+        """Go on to the next place that fits: the arguments of ``break_at``, or its text form."""
+        point = self._point(place, {**where, "temporary": True})
+        try:
+            return self._go(CONTINUE)
+        finally:
+            point.remove()
+
+    def cont(self) -> Stop | None:
+        """Go on to the next breakpoint, or to the end."""
+        self._here()
+        return self._go(CONTINUE)
+
+    def finish(self) -> Any:
+        """Go to the end without stopping; what the call returned. Raises what the backward raises."""
+        if self.stop is not None or self._engine.waiting:
+            self._go(FINISH)
+        return self.result if self.state == "over" else None
+
+    def abort(self) -> None:
+        """End the backward here. Gradients that were accumulated until now are kept; the graph is used up as far as it
+        ran. Does nothing when the call is over."""
+        self._mine()
+        if self._engine.waiting:
+            self._pilot.interrupted = True
+            self._engine.wait()
+        if self.stop is None:
+            return
+        self._aborted = True
+        self._pilot.breakpoints.clear()
+        self._engine.send(ABORT)
+        while self._engine.stop is not None:  # a node's own code caught the abort and went on
+            self._engine.send(ABORT)
+        self._engine.error = None
+
+    def break_at(
+        self,
+        place: str | None = None,
+        *,
+        node: Selection = None,
+        module: Selection = None,
+        on: str | None = None,
+        parameter: Selection = None,
+        line: str | None = None,
+        seq: int | None = None,
+        when: Condition = None,
+        phase: str | None = None,
+        count: int | None = None,
+        temporary: bool | None = None,
+    ) -> Breakpoint:
+        """Set a breakpoint. All that is given must hold.
+
+        :param place: the text form of the command line: ``"module encoder.* enter"``, ``"model.py:41 if norm > 10"``.
+        :param node: node types (``"AddmmBackward0"``, ``"*Norm*"``).
+        :param module: paths of modules; their nodes are also those of the modules inside.
+        :param on: ``"enter"``: before the first node of the module; ``"leave"``: after its last.
+        :param parameter: names of parameters: before their accumulators.
+        :param line: ``"file.py:41"``, the line of the forward that made the node.
+        :param seq: a sequence number.
+        :param when: an expression (``"norm > 10"``, ``"nonfinite"``, ``"grads[0].max() > 1"``) or a function of the
+            ``Stop``. It is about the incoming gradients before a node and the outgoing ones after it.
+        :param phase: ``"before"`` (default), ``"after"`` or ``"both"`` (default where only `when` is given).
+        :param count: stop from this hit on.
+        :param temporary: once.
+        :raises BackprobeError: no node of this call fits; names that look alike are given.
+        """
+        options = {
+            "node": node, "module": module, "on": on, "parameter": parameter, "line": line, "seq": seq,
+            "when": when, "phase": phase, "count": count, "temporary": temporary,
+        }  # fmt: skip
+        return self._point(place, options)
+
+    # Looking and changing
+
+    @property
+    def node(self) -> NodeInfo:
+        return self._here().node
+
+    @property
+    def grad_outputs(self) -> Any:
+        """Incoming gradients; see ``Stop``."""
+        return self._here().grad_outputs
+
+    @property
+    def grad_inputs(self) -> Any:
+        """Outgoing gradients; see ``Stop``."""
+        return self._here().grad_inputs
+
+    @property
+    def saved(self) -> Any:
+        """Saved tensors by name; see ``Stop``."""
+        return self._here().saved
+
+    def replace(self, value: Replacement, index: int = 0) -> Any:
+        """Put another gradient in the place of one; see ``Stop.replace``."""
+        return self._here().replace(value, index)
+
+    def rerun(self, grads: Any = None) -> Rerun:
+        """Run the node by itself; see ``Stop.rerun``."""
+        return self._here().rerun(grads)
+
+    def where(self) -> str:
+        """The way from the loss to here, as text."""
+        return self._here().where()
+
+    def graph(self, around: int | None = 12) -> str:
+        """The nodes in the order they run, the position marked, as text."""
+        return self._here().graph(around)
+
+    def __repr__(self) -> str:
+        stop = self.stop
+        return f"<debugger {self.state}{'' if stop is None else f' {stop.phase} {stop.node}'}>"
+
+    def __enter__(self) -> Debugger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.abort()
+        elif not self.done or self._engine.waiting:
+            self.finish()
+
+    # Inside
+
+    def _mine(self) -> None:
+        if os.getpid() != self._engine.pid:
+            raise BackprobeError("this debugger belongs to the process before the fork: its thread is not here")
+        if threading.current_thread() is self._engine.thread:
+            raise BackprobeError(
+                "a debugger cannot be steered from inside its own backward (a hook, a condition): "
+                "return, and give the command from the thread that called backprobe.debug"
+            )
+
+    def _here(self) -> Stop:
+        self._mine()
+        if self._engine.waiting:  # a second Ctrl-C had left it running
+            self._pilot.interrupted = True
+            self._engine.wait()
+            self._settle()
+        stop = self.stop
+        if stop is None:
+            raise BackprobeError(f"the backward is {self.state}: there is nothing to step through any more")
+        return stop
+
+    def _go(self, going: Going) -> Stop | None:
+        self._mine()
+        if self._engine.waiting:
+            self._engine.wait()
+        else:
+            self._engine.send(going)
+        self._settle()
+        return self.stop
+
+    def _settle(self, raise_now: bool = False) -> None:
+        """The call is over: raise what it raised."""
+        engine = self._engine
+        if engine.over:
+            error, engine.error = engine.error, None
+            self._aborted = self._aborted or isinstance(error, BackwardAborted)
+            if error is not None:
+                self._aborted = True
+                raise error
+
+    def _point(self, place: str | None, options: dict[str, Any]) -> Breakpoint:
+        graph: CallGraph = self._here().control.graph
+        made = breakpoint_from(place, options)
+        made.check(graph)
+        return self._pilot.add(made)
+
+
+def debug(
+    tensors: Any,
+    *args: Any,
+    call: str | None = None,
+    model: nn.Module | None = None,
+    trace: Any = None,
+    **kwargs: Any,
+) -> Debugger:
+    """Begin a backward and stop before its first node.
+
+    The native engine does the work, in a second thread, so every gradient is what it would be without. Modules and
+    lines are known where ``backprobe.trace`` watched the forward.
+
+    :param tensors: what ``loss.backward``, ``autograd.backward`` or ``autograd.grad`` starts from.
+    :param args: their other arguments, as they take them (``retain_graph``, ``inputs``, ``create_graph``, ...);
+        also by name.
+    :param call: ``"backward"`` (of a tensor, or ``autograd.backward`` of several) or ``"grad"``.
+    :param model: the outermost module, for the names of parameters.
+    :param trace: the ``backprobe.trace`` that watched the forward, where its block is over.
+    :raises BackprobeError: `call`, `model` or `trace` is wrong, or a ``torch.func`` transform is going on.
+
+    What torch itself finds wrong with the call is raised at once, as it raises it.
+
+    >>> import torch, backprobe
+    >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+    >>> dbg = backprobe.debug((x * x).sum())
+    >>> dbg.node.name, dbg.step().node.name
+    ('SumBackward0', 'MulBackward0')
+    >>> dbg.finish()
+    >>> x.grad
+    tensor([2., 4.])
+    """
+    kind = call_form(tensors, call)
+    if private.in_transform():
+        raise BackprobeError("backprobe.debug cannot run inside a torch.func transform: use breakpoint_backward there")
+    with private.unseen():
+        sight = sight_of(model, trace, threading.get_ident())
+    pilot = Pilot(lambda stop: CONTINUE, Going("step", 1))
+    function = KINDS[kind][0]
+    given = (tensors, *args)
+    nested = _Nested(pilot, sight)
+
+    def around() -> Callable[[], None]:
+        nested.__enter__()
+        return lambda: nested.__exit__(None, None, None)
+
+    pilot.around_python = around
+    engine = _Engine(
+        pilot, lambda: pilot.run(kind, given, kwargs, lambda: function(*given, **kwargs), sight),
+        bool(kwargs.get("create_graph")),
+    )  # fmt: skip
+    return Debugger(pilot, engine)

@@ -1,0 +1,246 @@
+"""A stop inside a backward: what is there, and what can be changed. It holds only until the backward goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+
+from ..errors import BackprobeError
+from ..observe import private
+from ..observe.measure import dtype_name
+from . import show
+from .called import NodeInfo
+from .rerun import Rerun, rerun
+from .values import shape_text
+
+if TYPE_CHECKING:
+    from .breaks import Breakpoint
+    from .control import Control
+
+#: A gradient in another's place: a tensor, a number for every element, or a function of the old gradient.
+Replacement: TypeAlias = torch.Tensor | float | Callable[[torch.Tensor], torch.Tensor]
+
+
+class Stop:
+    """Where the backward stands.
+
+    :ivar node: the node, with its module, line and parameter as far as they are known.
+    :ivar phase: ``"before"`` it runs, ``"after"`` it ran, or ``"exception"``: it raised ``error``.
+    :ivar reason: why it stopped here, in words.
+    :ivar breakpoint: the one that stopped it, or ``None``.
+    :ivar depth: 1, and more in a backward that a node of another one runs.
+    """
+
+    def __init__(self, control: Control, i: int, phase: str, incoming: Any, outgoing: Any) -> None:
+        self._control, self._i = control, i
+        self.node: NodeInfo = control.graph.infos[i]
+        self.phase = phase
+        self.reason = ""
+        self.breakpoint: Breakpoint | None = None
+        self.error: BaseException | None = None
+        self.depth = control.depth
+        self._incoming, self._outgoing = incoming, outgoing
+        self._new: dict[int, torch.Tensor] = {}
+        self._open = True
+
+    # What is there
+
+    @property
+    def open(self) -> bool:
+        """Whether the backward still stands here."""
+        return self._open
+
+    @property
+    def grad_outputs(self) -> tuple[torch.Tensor | None, ...]:
+        """The incoming gradients, one for each output of the node's forward; ``None`` where none came.
+
+        :raises BackprobeError: the backward has gone on.
+        """
+        self._must_be_open()
+        if self._incoming is None:
+            return ()
+        return self._with_new(self._incoming) if self.phase == "before" else tuple(self._incoming)
+
+    @property
+    def grad_inputs(self) -> tuple[torch.Tensor | None, ...]:
+        """The outgoing gradients, one for each input of the node's forward.
+
+        :raises BackprobeError: the node has not run yet, or the backward has gone on.
+        """
+        self._must_be_open()
+        if self._outgoing is None:
+            raise BackprobeError(
+                f"{self.node.label} has not run: there are no outgoing gradients; step('after') runs it, rerun() shows "
+                "what it would give"
+            )
+        return self._with_new(self._outgoing)
+
+    @property
+    def gradients(self) -> tuple[torch.Tensor | None, ...]:
+        """The gradients that this stop is about: incoming before the node, outgoing after it."""
+        return self.grad_inputs if self._outgoing is not None else self.grad_outputs
+
+    @property
+    def saved(self) -> dict[str, torch.Tensor]:
+        """Tensors that the node keeps for its backward, by name. Those behind a saved-tensor hook are left out:
+        unpacking them runs code of the user's, or a checkpoint."""
+        self._must_be_open()
+        return dict(private.saved_tensors(self._control.graph.nodes[self._i]))
+
+    @property
+    def variable(self) -> torch.Tensor | None:
+        """The leaf of an ``AccumulateGrad``."""
+        self._must_be_open()
+        return self._control.graph.nodes[self._i].variable if self.node.seq is None else None
+
+    @property
+    def ran(self) -> list[NodeInfo]:
+        """The nodes of this call that have run, in their order."""
+        graph = self._control.graph
+        return [graph.infos[i] for i in graph.ran]
+
+    @property
+    def ready(self) -> list[NodeInfo]:
+        """Nodes whose gradients have all come and that have not run, this one first if it has not."""
+        graph = self._control.graph
+        found = graph.ready()
+        return [graph.infos[i] for i in sorted(found, key=lambda i: i != self._i)]
+
+    @property
+    def waiting(self) -> list[NodeInfo]:
+        """All nodes that will still run, in the order that the engine is expected to take."""
+        graph = self._control.graph
+        return [graph.infos[i] for i in graph.waiting()]
+
+    @property
+    def path(self) -> list[NodeInfo]:
+        """A shortest way from where the backward began to this node, both included."""
+        graph = self._control.graph
+        return [graph.infos[i] for i in graph.path(self._i)]
+
+    @property
+    def call(self) -> str:
+        """The backward call and its arguments."""
+        graph = self._control.graph
+        given = ", ".join(f"{k}={v}" for k, v in graph.arguments.items() if v not in ("None", "False"))
+        return f"{graph.kind}({given})"
+
+    # What can be changed
+
+    def replace(self, value: Replacement, index: int = 0) -> torch.Tensor:
+        """Put another gradient in the place of an incoming one (before the node) or an outgoing one (after it).
+
+        :param value: a tensor of the same shape, dtype and device; a number for every element; or a function of the
+            gradient that is there. A tensor is copied.
+        :param index: which of the node's gradients.
+        :returns: the gradient that goes on.
+        :raises BackprobeError: shape, dtype or device differ, there is no such gradient, or the backward has gone on.
+        """
+        self._must_be_open()
+        side = "into" if self.phase == "before" else "out of"
+        if self.phase == "exception":
+            raise BackprobeError(f"{self.node.label} has raised: its gradients cannot be replaced any more")
+        grads = self.gradients
+        if not 0 <= index < len(grads):
+            raise BackprobeError(f"{self.node.label} has {len(grads)} gradients {side} it; there is no number {index}")
+        what = f"gradient {index} {side} {self.node.label}"
+        old = grads[index]
+        if old is not None and private.is_batched(old):
+            raise BackprobeError(f"{what} is a batch of many (is_grads_batched=True) and cannot be replaced")
+        like = old if old is not None else self._like(index)
+        if like is None:
+            raise BackprobeError(f"{what} is None: nothing takes it")
+        with torch.set_grad_enabled(self._control.graph.create_graph):
+            if callable(value) and not isinstance(value, torch.Tensor):
+                if old is None:
+                    raise BackprobeError(f"{what} is None: give a tensor or a number, not a function of it")
+                value = value(old)
+            if isinstance(value, (int, float)):
+                value = torch.full(like.shape, value, dtype=like.dtype, device=like.device)
+            if not isinstance(value, torch.Tensor):
+                raise BackprobeError(f"the replacement for {what} is a {type(value).__name__}, not a tensor")
+            if (value.shape, value.dtype, value.device) != (like.shape, like.dtype, like.device):
+                raise BackprobeError(
+                    f"{what} is {_kind(like)}; the replacement is {_kind(value)}: shape, dtype and device must agree"
+                )
+            # A copy: an accumulator may keep what it gets as .grad, which must not share memory with the caller's.
+            new = value.clone()
+            self._new[index] = new if self._control.graph.create_graph else new.detach()
+        return self._new[index]
+
+    def _like(self, index: int) -> Any:
+        """What describes a gradient that is not there: shape, dtype, device."""
+        graph = self._control.graph
+        if self.phase == "before":
+            return graph.nodes[self._i]._input_metadata[index]
+        edges = graph.edges(self._i)
+        edge = edges[index] if index < len(edges) else None
+        return graph.nodes[edge[0]]._input_metadata[edge[1]] if edge is not None else None
+
+    def rerun(self, grads: Sequence[torch.Tensor | None] | None = None) -> Rerun:
+        """Run the node by itself, from its incoming gradients or from `grads`. The backward is not touched.
+
+        After the node has run, the result is compared bitwise with what the engine got.
+
+        :raises BackprobeError: for an ``AccumulateGrad``, which would add to ``.grad`` again.
+        """
+        self._must_be_open()
+        incoming = self.grad_outputs
+        outgoing = self._outgoing if grads is None else None
+        return rerun(
+            self._control.graph.nodes[self._i], self.node, incoming if grads is None else tuple(grads), outgoing
+        )
+
+    def where(self) -> str:
+        """The way from the loss to here, as text."""
+        return show.plain(show.way(self))
+
+    def graph(self, around: int | None = 12) -> str:
+        """The nodes in the order they run, this one marked, as text.
+
+        :param around: how many before and after it; ``None`` for all.
+        """
+        return show.plain(show.listing(self, around))
+
+    def __str__(self) -> str:
+        return show.plain(show.head(self)) + "\n" + show.plain(show.gradients(self))
+
+    def __repr__(self) -> str:
+        return f"<stop {self.phase} {self.node}: {self.reason}>"
+
+    # For the controller
+
+    def close(self) -> tuple[torch.Tensor | None, ...] | None:
+        """The backward goes on. The gradients to go on with, or ``None`` where none was replaced."""
+        new = None
+        if self._new:
+            new = self._with_new(self._incoming if self.phase == "before" else self._outgoing)
+        self._open, self._incoming, self._outgoing, self._new = False, None, None, {}
+        return new
+
+    @property
+    def control(self) -> Control:
+        return self._control
+
+    @property
+    def index(self) -> int:
+        return self._i
+
+    def _with_new(self, grads: Any) -> tuple[torch.Tensor | None, ...]:
+        return tuple(self._new.get(k, g) for k, g in enumerate(grads))
+
+    def _must_be_open(self) -> None:
+        if not self._open:
+            raise BackprobeError(
+                f"the backward has gone on from {self.node.label}: its gradients are gone; clone them at a stop"
+            )
+
+
+def _kind(tensor: Any) -> str:
+    if isinstance(tensor, torch.Tensor):
+        text = shape_text(tensor)
+    else:
+        text = f"{dtype_name(tensor.dtype)}{list(tensor.shape)}"
+    return text if str(tensor.device) == "cpu" else f"{text} on {tensor.device}"

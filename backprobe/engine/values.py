@@ -1,0 +1,89 @@
+"""Gradients as numbers and words. Nothing here leaves a trace: no graph, no random number, and no mode sees it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from ..observe import private
+from ..observe.measure import dtype_name
+
+
+@contextmanager
+def looking() -> Iterator[None]:
+    """Torch calls inside make no graph, and go through no mode of the user's."""
+    with torch.no_grad(), private.unseen():
+        if private.in_mode():
+            with _disable_current_modes():
+                yield
+        else:
+            yield
+
+
+def _values(tensor: Any) -> Any:
+    """The elements of `tensor` that can be looked at, or ``None``."""
+    if tensor is None or private.is_batched(tensor) or tensor.is_meta or tensor.is_nested:
+        return None
+    tensor = tensor.detach()
+    if tensor.layout is torch.strided:
+        return tensor
+    return tensor.coalesce().values() if tensor.layout is torch.sparse_coo else tensor.to_dense()
+
+
+def norm(tensors: Iterable[Any]) -> float:
+    """2-norm of all elements of `tensors` together, in double precision, so that no square overflows."""
+    total = 0.0
+    with looking():
+        for tensor in tensors:
+            values = _values(tensor)
+            if values is not None and values.numel() and (values.is_floating_point() or values.is_complex()):
+                wide = torch.complex128 if values.is_complex() else torch.float64
+                one = float(torch.linalg.vector_norm(values, dtype=wide))
+                total = math.hypot(total, one) if math.isfinite(one) else total + one
+    return total
+
+
+def nonfinite(tensors: Iterable[Any]) -> int:
+    """How many elements of `tensors` are NaN or Inf."""
+    count = 0
+    with looking():
+        for tensor in tensors:
+            values = _values(tensor)
+            if values is not None:
+                count += int(values.numel() - values.isfinite().sum())
+    return count
+
+
+def shape_text(tensor: Any) -> str:
+    return f"{dtype_name(tensor.dtype)}[{', '.join(map(str, tensor.shape))}]"
+
+
+def summary(tensor: Any) -> str:
+    """One line on a gradient: dtype and shape, norm, range, and what is not finite."""
+    if tensor is None:
+        return "None (no gradient came)"
+    text = shape_text(tensor)
+    if tensor.device.type != "cpu":
+        text += f" on {tensor.device}"
+    values = _values(tensor)
+    if values is None:
+        return f"{text}  values cannot be read here"
+    if not values.numel():
+        return f"{text}  empty"
+    with looking():
+        bad = nonfinite([tensor])
+        if not (values.is_floating_point() or values.is_complex()):
+            return text
+        text += f"  norm {norm([tensor]):.4g}"
+        if values.is_floating_point() and not bad:
+            text += f"  from {float(values.min()):.4g} to {float(values.max()):.4g}"
+        if bad:
+            nan = int(values.isnan().sum())
+            parts = [f"{n} {what}" for n, what in ((nan, "NaN"), (bad - nan, "Inf")) if n]
+            text += f"  {' and '.join(parts)} of {values.numel()}"
+    return text

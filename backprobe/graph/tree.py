@@ -1,0 +1,194 @@
+"""The module calls of a graph as a tree, its items in the order of the forward, and what is alike in it.
+
+N22. An item of a level is a node made directly in that call, or a call inside it. Every node has a position in one
+     walk of the tree, so that an item is a range of positions, and two items that are alike match position by position.
+N23. An edge belongs to the level where its two ends are in different items. A level's digest is made of its items'
+     digests and its own edges, so every edge is looked at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .graph import Graph
+
+
+class Link(NamedTuple):
+    """An edge at its level: from item `user` (forward's consumer) to item `maker`, by position inside each, and the
+    nodes themselves."""
+
+    user: int
+    user_at: int
+    maker: int
+    maker_at: int
+    node: int
+    made_by: int
+    number: int
+
+
+@dataclass
+class Item:
+    """A node or a call in a level. ``start`` is its first position, ``size`` its number of nodes."""
+
+    node: int = -1
+    call: int = -1
+    start: int = 0
+    size: int = 1
+    digest: bytes = b""
+
+
+@dataclass
+class Level:
+    """What is directly in a call, in the order of the forward, and the edges among that."""
+
+    items: list[Item] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+    #: Forward inputs that come from outside of the level: (item, position inside it).
+    outside: list[tuple[int, int]] = field(default_factory=list)
+
+
+class Tree:
+    """The levels of a graph by call; -1 is the level outside of all calls."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.levels: dict[int, Level] = {-1: Level()}
+        self.levels.update({call.index: Level() for call in graph.calls})
+        #: Call of each node; that of a parameter is the innermost one around all nodes that use it.
+        self.call: list[int] = []
+        #: Position of each node, and the node at each position.
+        self.position: list[int] = []
+        self.at: list[int] = []
+        #: Number of each item in its level: of nodes, and of calls.
+        self._of_node: dict[int, int] = {}
+        self._of_call: dict[int, int] = {}
+        self._assign()
+        self._place()
+        self._connect()
+        self._digest()
+
+    def _parent(self, call: int) -> int:
+        return self.graph.calls[call].parent if call >= 0 else -1
+
+    def _depth(self, call: int) -> int:
+        return self.graph.calls[call].depth if call >= 0 else -1
+
+    def _around(self, a: int, b: int) -> int:
+        """The innermost call around both."""
+        while a != b:
+            if self._depth(a) >= self._depth(b):
+                a = self._parent(a)
+            else:
+                b = self._parent(b)
+        return a
+
+    def _assign(self) -> None:
+        graph, c = self.graph, self.graph.columns
+        self.call = [graph.call_of(i) for i in range(len(graph))]
+        leaves = graph.facts.leaves
+        home: dict[int, int] = {}
+        #: A leaf stands before the first node that uses it.
+        self._first: dict[int, int] = {}
+        for i in range(len(graph)):
+            for to in c.targets[c.starts[i] : c.starts[i + 1]]:
+                if to in leaves:
+                    home[to] = self._around(home[to], self.call[i]) if to in home else self.call[i]
+                    self._first[to] = min(self._first.get(to, c.seqs[i]), c.seqs[i])
+        for leaf, call in home.items():  # what no model owns came in from outside
+            self.call[leaf] = call if leaves[leaf].parameter or leaves[leaf].name else -1
+
+    def _place(self) -> None:
+        """Items in order of the first node in them, and positions."""
+        graph, seqs = self.graph, self.graph.columns.seqs
+        depth_first = {i: k for k, i in enumerate(reversed(graph.order))}
+
+        def key(i: int) -> tuple[int, int, int]:
+            first = self._first.get(i)
+            return (first, 0, i) if first is not None else (seqs[i], 1, depth_first[i])
+
+        met = bytearray(len(graph.calls))
+        for i in sorted(range(len(graph)), key=key):
+            call = self.call[i]
+            chain = []
+            while call >= 0 and not met[call]:
+                met[call] = 1
+                chain.append(call)
+                call = self._parent(call)
+            for call in reversed(chain):
+                level = self.levels[self._parent(call)]
+                self._of_call[call] = len(level.items)
+                level.items.append(Item(call=call))
+            level = self.levels[self.call[i]]
+            self._of_node[i] = len(level.items)
+            level.items.append(Item(node=i))
+        self.position = [0] * len(graph)
+        stack: list[tuple[int, int]] = [(-1, 0)]
+        while stack:
+            call, k = stack.pop()
+            items = self.levels[call].items
+            if k == len(items):
+                if call >= 0:
+                    mine = self.levels[self._parent(call)].items[self._of_call[call]]
+                    mine.size = len(self.at) - mine.start
+                continue
+            stack.append((call, k + 1))
+            item = items[k]
+            item.start = len(self.at)
+            if item.call >= 0:
+                stack.append((item.call, 0))
+            else:
+                self.position[item.node] = len(self.at)
+                self.at.append(item.node)
+
+    def _item(self, i: int, level: int) -> int:
+        """Number of the item of `level` that node `i` is in."""
+        call, inner = self.call[i], -1
+        while call != level:
+            inner, call = call, self._parent(call)
+        return self._of_call[inner] if inner >= 0 else self._of_node[i]
+
+    def _connect(self) -> None:
+        c = self.graph.columns
+        for i in range(len(self.graph)):
+            for at in range(c.starts[i], c.starts[i + 1]):
+                to = c.targets[at]
+                if to < 0:
+                    continue
+                around = self._around(self.call[i], self.call[to])
+                level = self.levels[around]
+                a, b = self._item(i, around), self._item(to, around)
+                mine, its = self.position[i] - level.items[a].start, self.position[to] - level.items[b].start
+                level.links.append(Link(a, mine, b, its, i, to, c.numbers[at]))
+                call = self.call[i]
+                while call != around:  # an input from outside of each call between
+                    item = self._item(i, call)
+                    self.levels[call].outside.append((item, self.position[i] - self.levels[call].items[item].start))
+                    call = self._parent(call)
+
+    def _digest(self) -> None:
+        graph = self.graph
+        kinds = [repr((k.name, k.inputs)).encode() for k in graph.columns.kinds]
+        for call in sorted(self.levels, reverse=True):  # what is inside a call comes after it
+            level = self.levels[call]
+            made = hashlib.blake2b(digest_size=16)
+            for item in level.items:
+                if item.node >= 0:
+                    leaf = graph.facts.leaves.get(item.node)
+                    text = kinds[graph.columns.kind[item.node]] + (b"p" if leaf and leaf.parameter else b"")
+                    item.digest = hashlib.blake2b(text, digest_size=16).digest()
+                made.update(item.digest)
+            for link in sorted(level.links):
+                made.update(repr((*link[:4], link.number)).encode())
+            made.update(repr(sorted(level.outside)).encode())
+            if call >= 0:
+                mine = self.levels[self._parent(call)].items[self._of_call[call]]
+                made.update(graph.calls[call].class_name.encode())
+                mine.digest = made.digest()
+
+    def nodes(self, items: Iterable[Item]) -> list[int]:
+        """All nodes in `items`."""
+        return [node for item in items for node in self.at[item.start : item.start + item.size]]

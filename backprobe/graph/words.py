@@ -1,0 +1,56 @@
+"""Numbers and names as people write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from math import prod
+
+_BACKWARD = re.compile(r"Backward\d*$")
+_END = re.compile(r"^(.*?)(\d+)$")
+
+
+def plain_type(name: str) -> str:
+    """``MulBackward0`` as ``Mul``."""
+    return _BACKWARD.sub("", name.rpartition("::")[2]) or name
+
+
+def size_of(shape: Sequence[int]) -> str:
+    """A shape: ``2 x 16 x 64``, or ``scalar``."""
+    return " x ".join("?" if n < 0 else str(n) for n in shape) or "scalar"
+
+
+def number_of(shape: Sequence[int]) -> int:
+    """Elements of a shape."""
+    return prod(shape)
+
+
+def count_of(number: int) -> str:
+    """``1,234``, ``12.3k``, ``4.5M``."""
+    for limit, unit in ((10**9, "B"), (10**6, "M"), (10**4, "k")):
+        if number >= limit:
+            return f"{number / (limit if unit != 'k' else 1000):.1f}{unit}"
+    return f"{number:,}"
+
+
+def bytes_of(number: int) -> str:
+    """``512 B``, ``1.5 MiB``."""
+    value, unit = float(number), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def names_of_run(first: str, last: str) -> str:
+    """``blocks.0`` to ``blocks.11`` as ``blocks.0 … 11``."""
+    if first == last:
+        return first
+    a, b = first.split("."), last.split(".")
+    if len(a) == len(b):
+        differ = [k for k in range(len(a)) if a[k] != b[k]]
+        if len(differ) == 1:
+            k = differ[0]
+            return ".".join([*a[:k], f"{a[k]} … {b[k].rpartition(':')[2] if ':' in b[k] else b[k]}", *a[k + 1 :]])
+    return f"{first} … {last}"

@@ -1,0 +1,80 @@
+"""What a step of the debugger costs, and what a backward costs while one is there, against the plain backward.
+
+    python bench/debug.py [gpt convnet mlp rnn]
+
+Least times of five rounds: where a backward is long, its own spread is larger than the cost of its steps.
+``us a step`` is all that a stepped backward takes more than a plain one, ``us waiting`` what it takes more than one
+that runs through in the same thread.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from models import GPT, RNN, resnet18
+from torch import nn
+from torch.nn import functional as F
+
+import backprobe
+
+
+def losses() -> dict[str, Callable[[], torch.Tensor]]:
+    gpt, tokens = GPT(), torch.randint(0, 96, (4, 129))
+    net, x, y = resnet18(), torch.randn(8, 3, 64, 64), torch.randint(0, 10, (8,))
+    mlp = nn.Sequential(*[m for _ in range(50) for m in (nn.Linear(256, 256), nn.ReLU())], nn.Linear(256, 10))
+    rows, labels = torch.randn(64, 256), torch.randint(0, 10, (64,))
+    rnn, frames = RNN(), torch.randn(500, 16, 8)
+    return {
+        "gpt": lambda: F.cross_entropy(gpt(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()),
+        "convnet": lambda: F.cross_entropy(net(x), y),
+        "mlp": lambda: F.cross_entropy(mlp(rows), labels),
+        "rnn": lambda: rnn(frames).square().mean(),
+    }
+
+
+def timed(make: Callable[[], torch.Tensor], run: Callable[[torch.Tensor], Any]) -> tuple[float, Any]:
+    loss = make()
+    begin = time.perf_counter()
+    result = run(loss)
+    return time.perf_counter() - begin, result
+
+
+def stepped(loss: torch.Tensor) -> tuple[int, float]:
+    """Steps, and the seconds of setting up."""
+    begin = time.perf_counter()
+    dbg = backprobe.debug(loss)
+    ready = time.perf_counter() - begin
+    count = 1
+    while dbg.step() is not None:
+        count += 1
+    return count, ready
+
+
+def main(names: list[str]) -> None:
+    torch.set_num_threads(1)
+    heads = ("model", "nodes", "plain ms", "stepped ms", "setup ms", "us a step", "finish ms", "us waiting")
+    print("".join(f"{head:>12}" for head in heads))
+    for name, make in losses().items():
+        if names and name not in names:
+            continue
+        plain, through, setup, finish, nodes = [], [], [], [], 0
+        for i in range(7):
+            a, _ = timed(make, lambda loss: loss.backward())
+            b, (nodes, ready) = timed(make, stepped)
+            c, _ = timed(make, lambda loss: backprobe.debug(loss).finish())
+            if i >= 2:
+                plain.append(a), through.append(b), setup.append(ready), finish.append(c)
+        p, t, s, f = (min(v) for v in (plain, through, setup, finish))
+        step = (t - s - p) / nodes * 1e6
+        print(
+            f"{name:>12}{nodes:>12}"
+            + "".join(f"{v:>12.1f}" for v in (p * 1e3, t * 1e3, s * 1e3, step, f * 1e3, (t - f) / nodes * 1e6))
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,79 @@
+"""Runs `backprobe` command lines, each in a forked copy of one process that has imported torch already.
+
+    python forked.py JOBS      JOBS is a JSON list of {"folder": ..., "arguments": [...]}
+
+Each job runs in its folder and leaves ``out``, ``err`` and ``code`` there. Importing torch takes longer than most
+scripts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+AT_ONCE, SECONDS = 2, 120
+
+
+def run(job: dict) -> None:
+    """In the child: become what the command line would be."""
+    os.setsid()
+    os.chdir(job["folder"])
+    for number, name in ((1, "out"), (2, "err")):
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(file, number)
+        os.close(file)
+    from backprobe.commands import main
+
+    sys.argv[:] = ["backprobe", *job["arguments"]]
+    code = 1
+    try:
+        code = main(job["arguments"])
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def finish(running: dict[int, tuple[dict, float]]) -> None:
+    """Wait until one of `running` is over."""
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid in running:
+            job, _ = running.pop(pid)
+            Path(job["folder"], "code").write_text(str(os.waitstatus_to_exitcode(status)))
+            return
+        for child, (_, begin) in running.items():
+            if time.time() - begin > SECONDS:
+                os.killpg(child, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def main(jobs: list[dict]) -> None:
+    import torch.distributed
+    import torch.utils.checkpoint  # noqa: F401
+
+    import backprobe.commands.run
+    import backprobe.observe.launch
+    import backprobe.view.terminal  # noqa: F401
+
+    running: dict[int, tuple[dict, float]] = {}
+    for job in jobs:
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            run(job)
+        running[pid] = (job, time.time())
+        if len(running) >= AT_ONCE:
+            finish(running)
+    while running:
+        finish(running)
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

@@ -1,0 +1,86 @@
+"""Scripts as people write them, each with one mistake of a kind that is often reported, or with none (``cases/``).
+
+``EXPECT`` says the kind of the first finding, the role of a site and the comment that marks its line, the module.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+CASES = {path.stem: path for path in sorted((HERE / "cases").glob("*.py"))}
+
+
+def expectation(text: str) -> dict[str, Any]:
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "EXPECT":
+            return ast.literal_eval(node.value)
+    raise AssertionError("no EXPECT")
+
+
+def lines_of(text: str, marker: str) -> set[int]:
+    """The lines of the statements that carry the comment `marker`."""
+    marked = {n for n, line in enumerate(text.splitlines(), 1) if re.search(rf"#.*\b{marker}\b", line)}
+    lines = set(marked)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.stmt) and not hasattr(node, "body"):
+            span = set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+            if span & marked:
+                lines |= span
+    assert lines, f"no line is marked {marker}"
+    return lines
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Name -> what was found, and the report."""
+    folder = tmp_path_factory.mktemp("cases")
+    jobs = []
+    for name, path in CASES.items():
+        ask = expectation(path.read_text()).get("ask")
+        arguments = ["run", "--no-keep", *(["--ask", ask] if ask else []), "--findings", "findings.json", str(path)]
+        (folder / name).mkdir()
+        jobs.append({"folder": str(folder / name), "arguments": arguments})
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, HERE / "forked.py", folder / "jobs.json"], check=True, env=environment)
+
+    def of(name: str) -> tuple[list[dict[str, Any]], str]:
+        report = (folder / name / "err").read_text()
+        assert (folder / name / "findings.json").exists(), report
+        return json.loads((folder / name / "findings.json").read_text())["findings"], report
+
+    return of
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_first_finding_is_the_mistake(name: str, runs) -> None:
+    text = CASES[name].read_text()
+    expect = expectation(text)
+    findings, report = runs(name)
+    assert "internal error" not in report
+    if expect["kind"] is None:
+        assert [f["title"] for f in findings if f["severity"] != "info"] == []
+        return
+    assert findings, report
+    first = findings[0]
+    wanted = [(expect["kind"], *reversed(expect["line"]))] if "line" in expect else []
+    if not wanted:
+        assert first["kind"] == expect["kind"], report
+        assert set(expect.get("parameters", ())) <= set(first["parameters"])
+    elif not any(
+        first["kind"] == kind and any(s["role"] == role and s["line"] in lines_of(text, marker) for s in first["sites"])
+        for kind, marker, role in [*wanted, *expect.get("or", ())]
+    ):
+        pytest.fail(f"expected {expect}\n{report}")
+    if "module" in expect:
+        assert first["module"] == expect["module"], report

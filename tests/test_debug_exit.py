@@ -1,0 +1,124 @@
+"""How processes with a debugger end: paused, forked, interrupted, with deep graphs. Each in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+PREPARE = """\
+import os, signal, sys, threading, time
+import torch, backprobe
+model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+loss = model(torch.ones(2, 3)).sum()
+"""
+
+
+def run(script: str, timeout: float = 50) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", PREPARE + script], capture_output=True, text=True, timeout=timeout)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "dbg = backprobe.debug(loss); dbg.step(); print('end')",
+        "dbg = backprobe.debug(loss); dbg.step(); print('end'); sys.exit(0)",
+        "a, b = backprobe.debug(loss, retain_graph=True), backprobe.debug(loss, retain_graph=True); print('end')",
+    ],
+)
+def test_the_interpreter_ends_while_it_stands(script: str) -> None:
+    begin = time.time()
+    done = run(script)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+    assert time.time() - begin < 30
+
+
+def test_an_uncaught_error_while_it_stands() -> None:
+    done = run("dbg = backprobe.debug(loss); dbg.step(); raise KeyError('mine')")
+    assert done.returncode == 1 and done.stderr.rstrip().endswith("KeyError: 'mine'")
+
+
+def test_a_forked_child() -> None:
+    done = run(
+        """
+dbg = backprobe.debug(loss, retain_graph=True)
+dbg.step()
+pid = os.fork()
+if pid == 0:
+    try:
+        dbg.step()
+    except backprobe.BackprobeError as error:
+        print(error, flush=True)
+    del dbg
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+dbg.finish()
+print(model[0].weight.grad is not None)
+"""
+    )
+    assert done.returncode == 0, done.stderr
+    assert "belongs to the process before the fork: its thread is not here" in done.stdout
+    assert done.stdout.endswith("True\n")
+
+
+def test_ctrl_c_on_a_handle_stops_at_the_next_node() -> None:
+    done = run(
+        """
+class Slow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1.0
+    @staticmethod
+    def backward(ctx, g):
+        time.sleep(0.05)
+        return g
+x = torch.ones(2, requires_grad=True)
+y = x
+for _ in range(100):
+    y = Slow.apply(y)
+dbg = backprobe.debug(y.sum())
+threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT)).start()
+stop = dbg.cont()
+print(stop.reason, 0 < len(stop.ran) < 90, dbg.state)
+threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT)).start()
+threading.Timer(0.41, os.kill, (os.getpid(), signal.SIGINT)).start()
+try:
+    dbg.finish()
+except KeyboardInterrupt:
+    print("left alone", dbg.state)
+stop = dbg.step()
+print(dbg.state)
+dbg.abort()
+print(dbg.state, x.grad)
+"""
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "interrupted True stopped"
+    assert lines[-1] == "aborted None"
+
+
+DEEP = """
+import gc
+def chain():
+    x = torch.ones(2, requires_grad=True)
+    y = x
+    for _ in range(60_000):
+        y = y * 1.0
+    return x, y.sum()
+"""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "x, loss = chain(); dbg = backprobe.debug(loss); dbg.cont(); del dbg, loss; gc.collect(); print(x.grad)",
+        "x, loss = chain(); dbg = backprobe.debug(loss, retain_graph=True); dbg.cont(); del loss, dbg; print(x.grad)",
+        "x, loss = chain(); dbg = backprobe.debug(loss); dbg.step(); del dbg; loss.backward(); del loss; print(x.grad)",
+    ],
+)
+def test_a_deep_graph_does_not_overflow_the_stack(script: str) -> None:
+    done = run(DEEP + script)
+    assert done.returncode == 0 and done.stdout == "tensor([1., 1.])\n", (done.returncode, done.stderr)
