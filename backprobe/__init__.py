@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from .observe.tracing import explain as explain
     from .observe.tracing import trace as trace
     from .records import Finding as Finding
+    from .saved import policies as policies
+    from .saved.policies import mark_written as mark_written
+    from .saved.watching import saved as saved
     from .store.reader import open_run as open
     from .traced import Trace as Trace
 
@@ -49,9 +52,12 @@ _PUBLIC = {
     "jacobian_norm": ("derivatives.norms", "jacobian_norm"),
     "jvp": ("derivatives.linear", "jvp"),
     "linearize": ("derivatives.linear", "linearize"),
+    "mark_written": ("saved.policies", "mark_written"),
     "modules": ("capture", "modules"),
     "on_gradients": ("edit.multi", "on_gradients"),
     "open": ("store.reader", "open_run"),
+    "policies": ("saved", "policies"),
+    "saved": ("saved.watching", "saved"),
     "sensitivity": ("derivatives.sweep", "sensitivity"),
     "spectral_norm": ("derivatives.spectral", "spectral_norm"),
     "trace": ("observe.tracing", "trace"),
@@ -74,9 +80,12 @@ __all__ = [
     "jacobian_norm",
     "jvp",
     "linearize",
+    "mark_written",
     "modules",
     "on_gradients",
     "open",
+    "policies",
+    "saved",
     "sensitivity",
     "spectral_norm",
     "trace",

@@ -11,7 +11,7 @@ import backprobe
 
 ROOT = Path(backprobe.__file__).parent
 #: The parts that import torch.
-PRODUCERS = {"observe", "capture", "derivatives", "edit", "engine"}
+PRODUCERS = {"observe", "capture", "derivatives", "edit", "engine", "saved"}
 #: From the top of the picture down. A part imports from its own row or from one that its row lists.
 ALLOWED = {
     "errors": set(),
@@ -28,6 +28,7 @@ ALLOWED = {
     "derivatives": {"errors", "capture", "observe"},
     "edit": {"errors", "select", "records", "observe"},
     "engine": {"errors", "select", "records", "graph", "observe"},
+    "saved": {"errors", "select", "records", "graph", "observe"},
     "commands": {"errors", "records", "findings", "store", "traced", "view", "observe", "engine"},
     "__init__": {"errors", "records", "store", "traced", *PRODUCERS},
     "__main__": {"commands"},

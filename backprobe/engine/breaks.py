@@ -29,8 +29,8 @@ _CONDITION = re.compile(r"[<>=()]|\b(nonfinite|norm|and|or|not)\b")
 _WORDS = frozenset({"module", "mod", "param", "parameter"})
 FORMS = (
     "a node type (AddmmBackward0, *Norm*), a module's path ('module PATH [enter|leave]', or one with a dot in it), "
-    "'param NAME', 'file.py:41', '#NUMBER' (sequence number), 'norm > 10' or 'nonfinite'; a condition may follow any of "
-    "the others after 'if'"
+    "'param NAME', 'file.py:41', '#NUMBER' (sequence number), 'norm > 10' or 'nonfinite'; a condition may follow any "
+    "of the others after 'if'"
 )
 
 

@@ -136,10 +136,6 @@ def in_backward() -> bool:
     return bool(torch._C._current_graph_task_id() != -1)
 
 
-#: Number of the backward call that the engine runs on this thread; -1 outside.
-graph_task = torch._C._current_graph_task_id
-
-
 def last_graph_task() -> int:
     """Number of a backward call made here and now: those to come have higher ones. Makes no node and no random number;
     -1 where a backward cannot be made (inference mode)."""
@@ -352,3 +348,61 @@ def _saved_hooks() -> list[tuple[Any, Any]]:
         for pair in pairs:
             autograd._push_saved_tensors_default_hooks(*pair)
     return pairs
+
+
+def saved_slots(node: Any) -> list[tuple[str, Any]]:
+    """The saved tensors of `node` as torch keeps them, by name: objects with ``data`` and ``unpack_hook``. Nothing is
+    unpacked. Empty where the node is freed, or is of a class that lists none."""
+    found: list[tuple[str, Any]] = []
+    for attribute in dir(type(node)):
+        if not attribute.startswith("_raw_saved_"):
+            continue
+        try:
+            raw = getattr(node, attribute)
+        except RuntimeError:  # freed
+            continue
+        many = isinstance(raw, (tuple, list))
+        for i, one in enumerate(raw if many else [raw]):
+            if one is not None:
+                found.append((attribute[len("_raw_saved_") :] + (f"[{i}]" if many else ""), one))
+    return found
+
+
+def slot_content(slot: Any) -> tuple[Any, bool] | None:
+    """What a saved-tensor slot holds, and whether a pair of hooks packed it. ``None``: nothing, or freed."""
+    try:
+        packed = slot.unpack_hook is not None
+        return slot.data, packed
+    except (RuntimeError, AttributeError):
+        return None
+
+
+def lists_its_tensors(node: Any) -> bool:
+    """Whether the class of `node` tells what it has saved. ``False`` for nodes that C++ extensions define, of which
+    Python sees a name only."""
+    return type(node).__name__ != "CppFunction"
+
+
+def top_hooks() -> tuple[Any, Any] | None:
+    """The innermost pair of saved-tensor hooks of this thread."""
+    return _top_hooks(True) if _top_hooks is not None else None
+
+
+#: Put a pair on this thread's stack of saved-tensor hooks, and take the innermost off.
+push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
+pop_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
+
+
+def current_node() -> Any:
+    """The node that the engine runs on this thread, or ``None``."""
+    return torch._C._current_autograd_node()
+
+
+def storage_users(storage: torch.UntypedStorage) -> int:
+    """Strong references to the memory: one for each tensor on it, and one for the Python object of the storage."""
+    return int(torch._C._storage_Use_Count(storage._cdata))  # type: ignore[attr-defined]
+
+
+def storage_key(storage: torch.UntypedStorage) -> int:
+    """What tells two storages apart as long as both are alive."""
+    return int(storage._cdata)

@@ -1,0 +1,133 @@
+"""Where saved tensors are kept between forward and backward: ``with backprobe.policies.on_cpu(): loss = model(x)``.
+
+Policies are context managers around the forward; the backward may run outside. They compose with each other (what the
+inner one makes goes to the one around it), with a pair of the user's around them, and with checkpointing. A write in
+place into a saved tensor raises as it does in plain torch, although torch's own check is off under saved-tensor hooks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import BackprobeError
+from ..select import Selection
+from .compress import Compressed
+from .copies import OnCpu
+from .disk import OnDisk
+from .layers import Layer, Pair
+from .mutation import AllowMutation
+from .trial import Trial as Trial
+from .trial import measure as measure
+
+
+def on_cpu(
+    model: nn.Module | None = None,
+    select: Selection = None,
+    *,
+    min_bytes: int = 0,
+    budget_bytes: int | None = None,
+    pin: bool = True,
+) -> Layer:
+    """Keep what a GPU's forward saves in the CPU's memory. Tensors that are on the CPU already stay as they are.
+
+    :param model: with ``select``, whose modules are meant; its buffers are left where they are.
+    :param select: modules by path, in the forms that are used everywhere: only what is saved while one of them runs.
+    :param min_bytes: leave memory smaller than this where it is.
+    :param budget_bytes: leave as many bytes where they are at one time, first come first served; move what goes beyond.
+    :param pin: copy to pinned memory, so that the program does not wait for the copy.
+    :raises BackprobeError: a number is negative; ``select`` without ``model``, or it fits nothing.
+    """
+    return OnCpu(pin=pin, model=model, select=select, min_bytes=min_bytes, budget_bytes=budget_bytes)
+
+
+def on_disk(
+    model: nn.Module | None = None,
+    select: Selection = None,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    min_bytes: int = 1 << 16,
+    budget_bytes: int | None = None,
+) -> Layer:
+    """Keep what the forward saves in safetensors files, in a folder of its own under ``folder`` (default: the system's
+    folder for temporary files).
+
+    A file is removed when its node lets go of it, the folder when the last one is gone. Folders that a killed process
+    left are removed by the next that uses the same ``folder`` (where the system has ``flock``: not on Windows).
+
+    Other parameters and errors as in ``on_cpu``. :raises BackprobeError: also where a file cannot be written or read.
+    """
+    return OnDisk(folder, model=model, select=select, min_bytes=min_bytes, budget_bytes=budget_bytes)
+
+
+def compressed(
+    model: nn.Module | None = None,
+    select: Selection = None,
+    *,
+    dtype: torch.dtype | None = None,
+    level: int = 0,
+    min_bytes: int = 1 << 12,
+    budget_bytes: int | None = None,
+) -> Layer:
+    """Keep what the forward saves in a smaller form.
+
+    Without ``dtype`` no bit is lost: bools become bits, integers the narrowest type that holds them, floats with many
+    zeros a mask and values. What does not shrink stays as it is.
+
+    :param dtype: also keep floating-point values in this narrower type, such as ``torch.bfloat16``. The gradients
+        change: ``policies.measure`` says by how much.
+    :param level: 1 to 9: also compress what is left by zlib, on the CPU and slowly. 0: do not.
+
+    Other parameters and errors as in ``on_cpu``.
+    """
+    return Compressed(dtype, level, model=model, select=select, min_bytes=min_bytes, budget_bytes=budget_bytes)
+
+
+def hooks(pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> Layer:
+    """A pair for ``torch.autograd.graph.saved_tensors_hooks`` that composes: what it packs goes to the policies
+    around it, and versions are checked. Tensors in a packed tuple, list or dict are handed on; in other objects they
+    stay."""
+    return Pair(pack, unpack)
+
+
+def allow_mutation() -> Layer:
+    """Writes in place into saved tensors are right inside this block: the values are cloned when they would be lost.
+
+    The backward may run inside or outside. A write after the block raises, as ever. Writes that torch does not see
+    (through NumPy, from a kernel of one's own) cannot be met in time. Every op goes through Python while it is on.
+    """
+    return AllowMutation()
+
+
+@contextlib.contextmanager
+def forbid_hooks(message: str) -> Iterator[None]:
+    """Saved-tensor hooks raise ``RuntimeError(message)`` inside this block, and entering it does where some are on
+    already.
+
+    ``torch.autograd.graph.disable_saved_tensors_hooks``, which does this, under the name that goes with the others.
+    """
+    with torch.autograd.graph.disable_saved_tensors_hooks(message):
+        yield
+
+
+def mark_written(*tensors: torch.Tensor) -> None:
+    """Say that the memory of these tensors was written where torch cannot see it: by NumPy, a kernel, another library.
+
+    A backward that needs the old values then raises torch's error in place of giving a wrong gradient.
+
+    :raises BackprobeError: something is not a tensor, or was made in inference mode and has no version.
+    """
+    for number, tensor in enumerate(tensors):
+        if not isinstance(tensor, torch.Tensor):
+            raise BackprobeError(f"mark_written takes tensors; argument {number} is a {type(tensor).__name__}")
+        if tensor.is_inference():
+            raise BackprobeError(
+                f"argument {number} of mark_written was made in inference mode: it has no version, and cannot be saved "
+                "for backward, so there is nothing to mark"
+            )
+    torch.autograd.graph.increment_version(tensors)
