@@ -20,7 +20,7 @@ from ..graph.plan import ACCUMULATE, engine_order
 from ..observe import private
 from ..observe.frames import Frames, variables
 from ..observe.graphs import DEEP, Plans, walk
-from ..observe.modules import clean_path, modules_in_sight
+from ..observe.roots import clean_path, modules_in_sight
 from .cells import Cell, Kept
 from .copies import Viewed
 from .layers import Repacked
@@ -117,7 +117,8 @@ class Reader:
 
     def read(self, roots: list[Any], names: Names) -> Reading:
         """Read what the nodes `roots` reach. Not given as tensors: a list of those would hold what the graph holds."""
-        nodes, seqs, plan = walk(roots, Plans(1))
+        graph = walk(roots, Plans(1))
+        nodes, seqs, plan = graph.nodes, graph.seqs, graph.plan
         order = sorted(range(len(nodes)), key=seqs.__getitem__)
         for i in order:
             if plan.names[i] != ACCUMULATE:

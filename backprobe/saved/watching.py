@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from ..errors import BackprobeError
 from ..observe import private
 from ..observe.frames import Frames
-from ..observe.modules import clean_path
+from ..observe.roots import clean_path
 from .ledger import Ledger
 from .reading import Names, Origin, Reader
 
