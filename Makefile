@@ -29,7 +29,7 @@ lint: setup  ## Style and types
 	$(BIN)/mypy
 
 test: lint  ## Style, types and all tests but the slow ones
-	$(BIN)/python -m pytest -m "not slow and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu"
 
 bench: setup  ## Overhead against the plain step, interleaved; memory over 10,000 steps
 	$(BIN)/python bench/overhead.py

@@ -1375,7 +1375,9 @@ FUNCTION = """
         ("x.clamp(min=0)", "g * (x > 0)", None),
         ("x.sin()", "x.cos()", "does not depend on grad_output"),
         ("x.sin()", "g * x.sin()", ""),
-        ("x**3", "2 * g * x**2", ""),
+        ("x**3", "2 * g * x**2", "it is the true gradient times 0.667"),
+        ("x.clone()", "-0.3 * g", "with its sign reversed, times 0.3"),
+        ("x.round()", "g", "a straight-through estimate"),
         ("x * torch.rand_like(x)", "g", None),  # random: two calls cannot be compared
     ],
 )

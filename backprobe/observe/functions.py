@@ -173,6 +173,7 @@ def _compare(sample: _Sample, dtype: torch.dtype, second: bool = False) -> tuple
     for at, (i, x, g) in enumerate(zip(inputs, leaves, gradients, strict=True)):
         h = (1e-6 if dtype == torch.float64 else 1e-2) * max(1.0, float(x.detach().abs().max()) if x.numel() else 1.0)
         misses, seen = 0, (0.0, 0.0)
+        pairs: list[tuple[float, float]] = []
         for _ in range(DIRECTIONS):
             u = random(x)
             up, down = list(args), list(args)
@@ -180,14 +181,17 @@ def _compare(sample: _Sample, dtype: torch.dtype, second: bool = False) -> tuple
             numeric = float((value(up) - value(down)) / (2 * h))
             analytic = float((g.detach() * u).sum()) if g is not None else 0.0
             size = max(abs(numeric), abs(analytic))
+            pairs.append((analytic, numeric))
             if abs(numeric - analytic) > BOUND[dtype] * size and size > 1e-8:
                 misses, seen = misses + 1, (analytic, numeric)
         if misses >= 2:
-            return what, i, *seen, "" if second else _why(sample, args, inputs, at, v, seen)
+            return what, i, *seen, "" if second else _why(sample, args, inputs, at, v, pairs)
     return None
 
 
-def _why(sample: _Sample, args: list[Any], inputs: list[int], at: int, v: list[Any], seen: tuple[float, float]) -> str:
+def _why(
+    sample: _Sample, args: list[Any], inputs: list[int], at: int, v: list[Any], pairs: list[tuple[float, float]]
+) -> str:
     """A word on what is wrong, where it can be told."""
     leaves, outs = _run(sample, args, inputs)
     once = torch.autograd.grad(outs, leaves, v, allow_unused=True)[at]
@@ -197,9 +201,14 @@ def _why(sample: _Sample, args: list[Any], inputs: list[int], at: int, v: list[A
         return "it returns None for an input that the result depends on"
     if twice is not None and torch.equal(once, twice) and bool(once.any()):
         return "it does not depend on grad_output"
-    analytic, numeric = seen
-    if numeric == 0.0:
+    if all(numeric == 0.0 for _, numeric in pairs):
         return "the forward is flat there: a straight-through estimate"
-    if abs(analytic + numeric) < 1e-3 * abs(numeric):
-        return "it is the true gradient with its sign reversed"
-    return ""
+    if any(numeric == 0.0 for _, numeric in pairs):
+        return ""
+    ratios = [analytic / numeric for analytic, numeric in pairs]
+    if max(ratios) - min(ratios) > 1e-3 * abs(ratios[0]) or not ratios[0]:
+        return ""
+    if ratios[0] < 0:
+        times = "" if abs(ratios[0] + 1) < 1e-3 else f", times {-ratios[0]:.3g}"
+        return f"it is the true gradient with its sign reversed{times}"
+    return f"it is the true gradient times {ratios[0]:.3g}"
