@@ -107,5 +107,9 @@ if __name__ == "__main__":
 def test_data_parallel_edits_come_before_the_average(tmp_path):
     (tmp_path / "ddp.py").write_text(DDP)
     command = [sys.executable, "ddp.py", str(tmp_path / "store")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    for _ in range(4):  # two such processes sometimes abort at their end, also without us (torch 2.13, gloo)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+        if "SIGABRT" not in done.stderr:
+            break
+        (tmp_path / "store").unlink(missing_ok=True)
     assert done.returncode == 0, done.stderr

@@ -110,6 +110,15 @@ def outcome(lines, leaf, policy, keep=True, around=nullcontext):
     return [*first, *again, *second]
 
 
+def agree(plain, got):
+    """The same gradients bit for bit, or the same error: but for the node that it says the tensor is a result of, which
+    is a guess of ours for views written in place, and once the tensor is gone."""
+    if not isinstance(plain, str):
+        return same(plain, got)
+    node = r", which is output \d+ of [\w:]+,"
+    return isinstance(got, str) and re.sub(node, "", got) == re.sub(node, "", plain)
+
+
 @settings(max_examples=60, deadline=None)
 @given(PROGRAMS, st.integers(0, 5))
 def test_generated_programs(lines, seed):
@@ -117,7 +126,7 @@ def test_generated_programs(lines, seed):
     plain = outcome(lines, start.clone().requires_grad_(), nullcontext)
     for name, policy in LOSSLESS.items():
         got = outcome(lines, start.clone().requires_grad_(), policy)
-        assert got == plain if isinstance(plain, str) else same(plain, got), name
+        assert agree(plain, got), name
 
 
 @settings(max_examples=40, deadline=None)
@@ -126,11 +135,7 @@ def test_errors_name_the_same_versions_when_the_values_are_gone(lines, seed):
     start = torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     plain = outcome(lines, start.clone().requires_grad_(), nullcontext, keep=False)
     got = outcome(lines, start.clone().requires_grad_(), LOSSLESS["zlib"], keep=False)
-    if isinstance(plain, str):
-        node = r", which is output \d+ of [\w:]+,"  # a guess of ours once the tensor is gone
-        assert re.sub(node, "", got) == re.sub(node, "", plain)
-    else:
-        assert same(plain, got)
+    assert agree(plain, got)
 
 
 @settings(max_examples=60, deadline=None)
@@ -159,7 +164,7 @@ def test_policies_inside_one_another(lines, names, seed, allow):
     got = outcome(lines, start.clone().requires_grad_(), nested)
     if "allow" in names and "boxed" in names and isinstance(got, str):
         return
-    assert got == expected if isinstance(expected, str) else same(expected, got), names
+    assert agree(expected, got), names
     assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
 
 

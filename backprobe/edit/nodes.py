@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from ..observe import private
-from ..observe.graphs import Keeper, Plans, walk
+from ..observe.graphs import Plans, walk
 from ..select import Selection, described, nothing_chosen, selector
 from .backwards import BackwardCalls, node_of
 from .log import Log, Place, Unused
@@ -105,7 +105,7 @@ class NodeHooks:
         self._rules, self._side, self._spans, self._tensors = list(rules), side, spans, tensors
         self._log = log
         self.calls: Any = calls
-        self._plans, self._keeper = Plans(4), Keeper()
+        self._plans = Plans(4)
         #: Nodes that have our hooks now, by id; they are alive, as the running call holds them.
         self._hooked: set[int] = set()
         self._lock = threading.RLock()
@@ -116,7 +116,6 @@ class NodeHooks:
 
     def hook(self, roots: list[Any]) -> Callable[[], None] | None:
         """Hook the graph of `roots` (tensors, gradient edges); a function that takes the hooks off."""
-        self._keeper.release()
         if not (self._rules or self._tensors.views):
             return None
         nodes, handles, mine = self._hook(roots)
@@ -125,18 +124,16 @@ class NodeHooks:
             with self._lock:
                 self._detach(handles)
                 self._hooked.difference_update(mine)
-            self._keep(nodes, roots)
             nodes.clear()
 
         return over
 
     def hook_for_good(self, roots: list[Any]) -> None:
         """Hook the graph of `roots` until ``stop``."""
-        nodes, handles, mine = self._hook(roots)
+        _, handles, mine = self._hook(roots)
         with self._lock:
             self._handles.extend(handles)
             self._hooked.difference_update(mine)
-        self._keep(nodes, roots)
 
     def _hook(self, roots: list[Any]) -> tuple[list[Any], list[Any], list[int]]:
         graph = walk([node_of(root) for root in roots], self._plans)
@@ -153,9 +150,6 @@ class NodeHooks:
                 self._hooked.difference_update(mine)
                 raise
         return nodes, handles, mine
-
-    def _keep(self, nodes: list[Any], roots: list[Any]) -> None:
-        self._keeper.keep(list(nodes), [root for root in roots if isinstance(root, torch.Tensor)])
 
     def _attach(self, nodes: list[Any], seqs: list[int], names: list[str], handles: list[Any], mine: list[int]) -> None:
         if self._tensors.views:
@@ -204,7 +198,6 @@ class NodeHooks:
             self._detach(self._handles)
         if self._spans is not None:
             self._spans.stop()
-        self._keeper.release(everything=True)
 
     def unused(self, calls: int) -> list[Unused]:
         done = {number for number, where, _ in self._log.counts if where == "node"}

@@ -17,7 +17,7 @@ from .cost import Cost
 from .detail import Attention
 from .eye import Eye
 from .frames import Spot
-from .graphs import Graph, Keeper, Plans, walk
+from .graphs import Graph, Plans, walk
 from .layouts import Layouts, LiveLayout
 from .naming import Naming
 from .node_hooks import Hooks
@@ -70,7 +70,7 @@ class BackwardCalls:
     def __init__(self, eye: Eye, names: Naming, steps: StepWatch, attention: Attention, cost: Cost) -> None:
         self._eye, self._names, self._steps = eye, names, steps
         self._attention, self._cost = attention, cost
-        self._plans, self._hooks, self._keeper = Plans(), Hooks(), Keeper()
+        self._plans, self._hooks = Plans(), Hooks()
         self.layouts = Layouts(eye.log, names)
         self.stale = StaleReads(names.frames)
         #: Calls so far, and the numbers of those that are going on, innermost last.
@@ -93,9 +93,6 @@ class BackwardCalls:
     def leave(self) -> None:
         """In a forked child: forget the calls of the parent that are going on."""
         self.inside.clear()
-
-    def stop(self) -> None:
-        self._keeper.release(everything=True)
 
     def run(self, entry: EntryPoint, func: Any, args: Any, kwargs: Any) -> Any:
         """Call `func`, watched. What fails in watching goes to ``on_error``, and the call to whoever made it."""
@@ -122,7 +119,6 @@ class BackwardCalls:
     def _begin(self, entry: EntryPoint, args: Any, kwargs: Any) -> Running | None:
         """Walk the graph and hook it. ``None``: there is nothing to watch."""
         begin = _clock()
-        self._keeper.release()
         if self.on_call is not None:
             self.on_call()
         arguments = entry.bind(args, kwargs)
@@ -203,7 +199,6 @@ class BackwardCalls:
         if not self.inside:
             self.stale.end()
         self._names.modules.in_backward = bool(self.inside)
-        self._keeper.keep(watch.nodes, [r for r in running.roots if isinstance(r, torch.Tensor)])
         if self.on_over is not None:
             self.on_over(running)
         self._took(watch.watching + (_clock() - running.ended))

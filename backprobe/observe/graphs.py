@@ -1,24 +1,19 @@
-"""Walk the autograd graph that a backward call can reach, and keep its wrappers as long as that is needed.
+"""Walk the autograd graph that a backward call can reach.
 
-N7. Torch frees a deep graph recursively once Python has touched its nodes, which overflows the stack. We keep the
-    wrappers of a large graph and drop them root first after the graph itself (``Keeper``).
+N7. Torch frees a deep graph recursively once Python has touched its nodes, which overflows the stack: a large one is
+    protected (``deep.py``).
 """
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import torch
-
 from ..graph.plan import Plan
 from ..records import ACCUMULATE_SEQ
-
-#: Graphs larger than this are freed with care (N7): the measured limit is about 45,000 nodes on an 8 MB stack.
-DEEP = 10_000
+from .deep import DEEP, protect
 
 
 class Plans:
@@ -89,26 +84,7 @@ def walk(roots: Iterable[Any], plans: Plans) -> Graph:
                 i = index[child] = len(nodes)
                 nodes.append(child)
             targets.append(i)
-    return Graph(nodes, seqs, plans.get(names, counts, targets, numbers))
-
-
-class Keeper:
-    """Holds the wrappers of large graphs until the graph is gone, then drops them root first (N7)."""
-
-    def __init__(self) -> None:
-        self._kept: list[tuple[list[Any], list[weakref.ref[Any]]]] = []
-
-    def keep(self, nodes: list[Any], roots: Sequence[torch.Tensor]) -> None:
-        if len(nodes) > DEEP:
-            self._kept.append((nodes, [weakref.ref(r) for r in roots]))
-
-    def release(self, everything: bool = False) -> None:
-        """Drop what belongs to graphs whose roots are gone. `everything`: also the rest, at the end of a session."""
-        still = []
-        for nodes, roots in self._kept:
-            if not everything and any(r() is not None for r in roots):
-                still.append((nodes, roots))
-                continue
-            for i in range(len(nodes)):
-                nodes[i] = None
-        self._kept = still
+    plan = plans.get(names, counts, targets, numbers)
+    if len(nodes) > DEEP:
+        protect(nodes, *plan.order())
+    return Graph(nodes, seqs, plan)

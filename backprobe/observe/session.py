@@ -152,7 +152,6 @@ class Session:
             self._asked.check(self._created.any)
         self._steps.stop()
         self.ranks.stop()
-        self._calls.stop()
 
     def broke(self, error: BaseException) -> None:
         """Something of ours failed. The script goes on as it would alone; we stop watching, and say so."""

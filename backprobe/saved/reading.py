@@ -18,8 +18,9 @@ from torch import nn
 
 from ..graph.plan import ACCUMULATE, engine_order
 from ..observe import private
+from ..observe.deep import DEEP
 from ..observe.frames import Frames, variables
-from ..observe.graphs import DEEP, Plans, walk
+from ..observe.graphs import Plans, walk
 from ..observe.roots import clean_path, modules_in_sight
 from .cells import Cell, Kept
 from .copies import Viewed
