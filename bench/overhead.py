@@ -66,11 +66,12 @@ Contestants = dict[str, Callable[[], contextlib.AbstractContextManager[object]]]
 
 def contestants() -> Contestants:
     """One session a level for the whole run, attached for its own steps only: what is measured is a run going on."""
-    trace, watch = (Session(Nobody(), Settings(level)) for level in ("trace", "watch"))
+    trace, watch, explain = (Session(Nobody(), Settings(level)) for level in ("trace", "watch", "explain"))
     return {
         "plain": plain,
         "trace": lambda: watched(trace),
         "watch": lambda: watched(watch),
+        "explain": lambda: watched(explain),
         "detect_anomaly": lambda: torch.autograd.detect_anomaly(check_nan=True),
         "DebugMode": debug_mode,
         "full hooks + norm": norm_hooks,
