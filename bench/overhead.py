@@ -103,6 +103,7 @@ def main() -> None:
     import warnings
 
     warnings.filterwarnings("ignore", message="Anomaly Detection has been enabled")
+    warnings.filterwarnings("ignore", message="Full backward hook is firing")
     names = ["plain", *(n for n in options.only.split(",") if n != "plain")]
     for threads in (int(t) for t in options.threads.split(",")):
         torch.set_num_threads(threads)
