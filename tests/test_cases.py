@@ -1,4 +1,4 @@
-"""Scripts as people write them, each with one mistake of a kind that is often reported, or with none (``cases/``).
+"""Scripts as people write them: each with one mistake of a kind that is often reported, or with none (``examples``).
 
 ``EXPECT`` says the kind of the first finding, the role of a site and the comment that marks its line, the module.
 """
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
-CASES = {path.stem: path for path in sorted((HERE / "cases").glob("*.py"))}
+CASES = {path.stem: path for path in sorted((HERE.parent / "examples").glob("*/*.py"))}
 
 
 def expectation(text: str) -> dict[str, Any]:
