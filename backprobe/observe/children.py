@@ -59,13 +59,15 @@ class Children:
         settings["ask"] = sorted(session.settings.ask)
         (self._folder / "settings.json").write_text(json.dumps({"settings": settings, "own": session.frames.own}))
         multiprocessing.util.register_after_fork(self, Children._forked)
-        if spawn.get_executable() in (sys.executable, os.fsencode(sys.executable)) and " " not in sys.executable:
+        same = spawn.get_executable() in (sys.executable, os.fsencode(sys.executable))
+        if same and " " not in sys.executable and len(sys.executable) < 120:  # what a first line can hold
             wrapper = self._folder / "python"
             root = str(Path(__file__).resolve().parents[2])
             wrapper.write_text(_WRAPPER.format(python=sys.executable, root=root, folder=str(self._folder)))
             wrapper.chmod(stat.S_IRWXU)
-            self._executable = spawn.get_executable()
-            multiprocessing.set_executable(str(wrapper))
+            if os.access(wrapper, os.X_OK):  # not where nothing may be executed in the folder for temporary files
+                self._executable = spawn.get_executable()
+                multiprocessing.set_executable(str(wrapper))
 
     def _forked(self) -> None:
         """In a child, after ``fork``."""
