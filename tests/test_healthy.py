@@ -3,8 +3,245 @@
 from __future__ import annotations
 
 import pytest
-from test_findings import findings
+from scripts import findings
 
+#: Small scripts that come close to a mistake.
+SMALL = {
+    "batch norm that runs twice before the backward": """
+        net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+        for _ in range(3):
+            (net(torch.randn(5, 3)).mean() - net(torch.randn(5, 3)).mean()).square().backward()
+        """,
+    "a checkpoint of a method, called from the module's own forward": """
+        from functools import partial
+        from torch.utils.checkpoint import checkpoint
+        class Layer(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm, self.fc, self.drop = nn.LayerNorm(4), nn.Linear(4, 4), nn.Dropout(0.1)
+            def body(self, x, scale):
+                return x + self.drop(torch.relu(self.fc(self.norm(x)))) * scale
+            def forward(self, x):
+                return checkpoint(partial(self.body, scale=0.5), x, use_reentrant=False)
+        net = nn.Sequential(nn.Linear(3, 4), Layer(), Layer(), nn.Linear(4, 1))
+        for _ in range(4):
+            net(torch.randn(5, 3)).square().mean().backward()
+        """,
+    "what numpy only reads": """
+        import numpy as np
+        net = nn.Linear(4, 3)
+        buffer = np.ones((5, 4), dtype=np.float32)
+        for k in range(3):
+            out = torch.tanh(net(torch.from_numpy(buffer)))
+            picture = out.detach().numpy().copy()
+            picture -= picture.min()
+            out.square().sum().backward()
+            buffer += 1
+        """,
+    "frozen backbone": """
+        body, head = nn.Sequential(nn.Linear(3, 8), nn.ReLU()), nn.Linear(8, 1)
+        for p in body.parameters():
+            p.requires_grad_(False)
+        opt = torch.optim.SGD(head.parameters(), lr=0.1)
+        for _ in range(4):
+            opt.zero_grad(); head(body(torch.randn(4, 3))).square().mean().backward(); opt.step()
+        """,
+    "target network and moving average": """
+        net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+        target = copy.deepcopy(net)
+        opt = torch.optim.Adam(net.parameters())
+        for _ in range(6):
+            x = torch.randn(5, 3)
+            with torch.no_grad():
+                goal = x.sum(1) + 0.9 * target(x).max(1).values
+            loss = F.mse_loss(net(x).max(1).values, goal)
+            opt.zero_grad(); loss.backward(); opt.step()
+            with torch.no_grad():
+                for p, q in zip(net.parameters(), target.parameters()):
+                    q.lerp_(p, 0.1)
+        """,
+    "teacher whose output is detached": """
+        student, teacher = nn.Linear(3, 2), nn.Linear(3, 2)
+        opt = torch.optim.SGD(student.parameters(), lr=0.1)
+        for _ in range(5):
+            x = torch.randn(4, 3)
+            loss = F.mse_loss(student(x), teacher(x).detach())
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "gan": """
+        G, D = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3)), nn.Linear(3, 1)
+        og, od = torch.optim.Adam(G.parameters()), torch.optim.Adam(D.parameters())
+        for _ in range(5):
+            fake = G(torch.randn(6, 2))
+            d = F.softplus(-D(torch.randn(6, 3))).mean() + F.softplus(D(fake.detach())).mean()
+            od.zero_grad(); d.backward(); od.step()
+            g = F.softplus(-D(fake)).mean()
+            og.zero_grad(); g.backward(); og.step()
+        """,
+    "branches taken in turn": """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.branches, self.head = nn.ModuleList(nn.Linear(3, 3) for _ in range(3)), nn.Linear(3, 1)
+            def forward(self, x, i):
+                return self.head(self.branches[i](x))
+        net = Net()
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for i in range(30):
+            opt.zero_grad(); net(torch.randn(4, 3), i // 10).sum().backward(); opt.step()
+        """,
+    "batch norm, dropout and a checkpoint without state": """
+        from torch.utils.checkpoint import checkpoint
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm, self.block = nn.BatchNorm1d(3), nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.1), nn.ReLU())
+                self.fc = nn.Linear(3, 1)
+            def forward(self, x):
+                return self.fc(checkpoint(self.block, self.norm(x), use_reentrant=False))
+        net = Net()
+        net.block.register_full_backward_hook(lambda m, gi, go: None)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(4):
+            opt.zero_grad(); net(torch.randn(4, 3)).square().mean().backward(); opt.step()
+        """,
+    "weights updated through data": """
+        net = nn.Linear(3, 1)
+        for step in range(6):
+            loss = net(torch.randn(2, 3)).square().sum()
+            loss.backward()
+            for p in net.parameters():
+                p.data -= 0.1 * p.grad
+                p.grad.data.zero_()
+        """,
+    "second order, tidied up": """
+        net = nn.Linear(3, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for step in range(4):
+            loss = net(torch.randn(2, 3)).square().sum()
+            loss.backward(create_graph=True)
+            opt.step()
+            opt.zero_grad()
+        """,
+    "low-rank adapter that begins at zero": """
+        class Lora(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.base = nn.Linear(4, 4).requires_grad_(False)
+                self.a, self.b = nn.Parameter(torch.randn(4, 2)), nn.Parameter(torch.zeros(2, 4))
+            def forward(self, x):
+                return self.base(x) + x @ self.a @ self.b
+        net = Lora()
+        net(torch.randn(3, 4)).square().sum().backward()
+        """,
+    "masked attention": """
+        q = nn.Linear(8, 8)
+        mask = torch.full((5, 5), float("-inf")).triu(1)
+        opt = torch.optim.SGD(q.parameters(), lr=0.1)
+        for _ in range(8):
+            x = torch.randn(2, 5, 8)
+            scores = q(x) @ x.transpose(1, 2) + mask
+            weights = scores.softmax(-1).masked_fill(mask.isinf(), 0.0)
+            loss = (weights @ x).square().mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "lstm and evaluation": """
+        net, head = nn.LSTM(4, 8, batch_first=True), nn.Linear(8, 2)
+        opt = torch.optim.Adam([*net.parameters(), *head.parameters()])
+        state = None
+        for i in range(6):
+            out, state = net(torch.randn(2, 20, 4), state)
+            state = tuple(s.detach() for s in state)
+            loss = F.cross_entropy(head(out[:, -1]), torch.randint(0, 2, (2,)))
+            opt.zero_grad(); loss.backward(); opt.step()
+            with torch.no_grad():
+                accuracy = (head(net(torch.randn(2, 20, 4))[0][:, -1]).argmax(1) == 1).float().mean().item()
+        """,
+    "penalty on gradients": """
+        net = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for _ in range(5):
+            x = torch.randn(4, 3, requires_grad=True)
+            (g,) = torch.autograd.grad(net(x).sum(), x, create_graph=True)
+            loss = net(x).square().mean() + (g.norm(dim=1) - 1).square().mean()
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "deep residual network": """
+        class Block(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm, self.fc = nn.LayerNorm(16), nn.Linear(16, 16)
+            def forward(self, x):
+                return x + F.gelu(self.fc(self.norm(x)))
+        net = nn.Sequential(*(Block() for _ in range(24)))
+        opt = torch.optim.AdamW(net.parameters())
+        for _ in range(4):
+            opt.zero_grad(); net(torch.randn(4, 16)).square().mean().backward(); opt.step()
+        """,
+    "ten plain layers": """
+        net = nn.Sequential(*(m for _ in range(8) for m in (nn.Linear(32, 32), nn.ReLU())), nn.Linear(32, 4))
+        opt = torch.optim.Adam(net.parameters())
+        for _ in range(4):
+            loss = F.cross_entropy(net(torch.randn(16, 32)), torch.randint(0, 4, (16,)))
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "loss scaling that looks for its scale": """
+        net = nn.Linear(4, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, growth_interval=100)
+        for _ in range(12):
+            opt.zero_grad()
+            loss = net(torch.randn(8, 4) * 10).square().mean()
+            scaler.scale(loss).backward()
+            scaler.step(opt)
+            scaler.update()
+        """,
+    "weight tying and manual update": """
+        e = nn.Embedding(7, 4)
+        for _ in range(5):
+            loss = F.cross_entropy(F.linear(e(torch.tensor([1, 2])), e.weight), torch.tensor([2, 3]))
+            loss.backward()
+            with torch.no_grad():
+                e.weight -= 0.1 * e.weight.grad
+                e.weight.grad = None
+        """,
+    "adversarial example": """
+        net = nn.Linear(4, 2)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for _ in range(5):
+            x = torch.randn(3, 4, requires_grad=True)
+            y = torch.tensor([0, 1, 0])
+            (g,) = torch.autograd.grad(F.cross_entropy(net(x), y), x)
+            loss = F.cross_entropy(net((x + 0.1 * g.sign()).detach()), y)
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "straight-through estimator": """
+        net, head = nn.Linear(4, 4), nn.Linear(4, 1)
+        opt = torch.optim.SGD([*net.parameters(), *head.parameters()], lr=0.1)
+        for _ in range(5):
+            h = net(torch.randn(3, 4))
+            q = h + (torch.round(h) - h).detach()
+            opt.zero_grad(); head(q).square().mean().backward(); opt.step()
+        """,
+    "policy gradient": """
+        policy, value = nn.Linear(4, 2), nn.Linear(4, 1)
+        opt = torch.optim.Adam([*policy.parameters(), *value.parameters()])
+        for _ in range(5):
+            s = torch.randn(16, 4)
+            d = torch.distributions.Categorical(logits=policy(s))
+            a = d.sample()
+            r = (a == 0).float()
+            v = value(s).squeeze(1)
+            loss = -(d.log_prob(a) * (r - v.detach())).mean() + F.mse_loss(v, r)
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
+    "no backward at all": """
+        net = nn.Linear(3, 2)
+        net(torch.randn(4, 3)).argmax(1)
+        """,
+}
+
+#: Training loops of many kinds.
 LOOPS = {
     "swa": """
         net = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Linear(8, 2))
@@ -335,7 +572,7 @@ LOOPS = {
 }
 
 
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("name", [*SMALL, *LOOPS])
 def test_no_finding(name: str, tmp_path) -> None:
-    _, found = findings(tmp_path, LOOPS[name])
+    _, found = findings(tmp_path, {**SMALL, **LOOPS}[name])
     assert [str(f) for f in found] == []

@@ -152,7 +152,11 @@ class BackwardCalls:
         )
         if self.on_graph is not None:
             self.on_graph(running, frame)
-        self._attach(running, nested)
+        try:
+            self._attach(running, nested)
+        except BaseException:
+            self.stale.end()  # no hook of ours stays on a leaf
+            raise
         self.count += 1
         self.inside.append(running.index)
         self._names.modules.in_backward = True

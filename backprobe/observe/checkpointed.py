@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ..records import RegionGradient, Unseen
 from .frames import Frames, Spot, variables
+from .graphs import Plans, walk
 from .measure import is_float
 from .modules import ModuleWatch
 from .roots import Where
@@ -177,17 +178,7 @@ def _gradients(sample: _Sample, checkpoint: bool, leaves: Any, v: Any) -> tuple[
 
 def _parameters(outs: list[Any]) -> list[Any]:
     """The parameters that the graphs of `outs` reach."""
-    nodes = [o.grad_fn for o in outs if o.grad_fn is not None]
-    seen, found = set(nodes), []
-    for node in nodes:  # grows as we go
-        variable = getattr(node, "variable", None)
-        if isinstance(variable, nn.Parameter):
-            found.append(variable)
-        for child, _ in node.next_functions:
-            if child is not None and child not in seen:
-                seen.add(child)
-                nodes.append(child)
-    return found
+    return [v for _, v in walk([o.grad_fn for o in outs], Plans()).leaves if isinstance(v, nn.Parameter)]
 
 
 def _far(a: Any, b: Any) -> float:

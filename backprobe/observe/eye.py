@@ -72,7 +72,7 @@ class Eye(TorchFunctionMode):
         #: How each function writes in place, if it does.
         self._kinds: dict[Any, Any] = {}
         self.writes = regions.writes
-        self.prints = Fingerprints(frames)
+        self.prints = Fingerprints()
         #: Tensors that ``.data`` gave: they have a version counter of their own.
         self._data: dict[int, weakref.ref[Any]] = {}
         #: Inside an optimizer's step: its writes are noted once for each parameter, when it is over.

@@ -38,8 +38,7 @@ class Print:
 class Fingerprints:
     """By storage, what was in tensors when they were used or given out, since the last backward."""
 
-    def __init__(self, frames: Frames) -> None:
-        self._frames = frames
+    def __init__(self) -> None:
         self._prints: dict[int, list[Print]] = {}
 
     def __bool__(self) -> bool:
@@ -65,11 +64,11 @@ class Fingerprints:
             version = tensor._version
         except (RuntimeError, NotImplementedError):
             return
-        known = self._prints.setdefault(storage, [])
+        known = self._prints.get(storage, [])
         if len(known) < 64 and len(self._prints) < 4096:
             total = _checksum(tensor)
             shape = (tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype)
-            known.append(Print(seq, end, version, *shape, total, spot))
+            self._prints[storage] = [*known, Print(seq, end, version, *shape, total, spot)]
 
     def changed(self, tensor: Any, seq: int) -> Print | None:
         """The print of a saved tensor's memory that is not what it was, for the op that made node `seq`."""

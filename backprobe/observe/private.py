@@ -33,23 +33,10 @@ def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
     Tensors behind a saved-tensor hook are left out: unpacking them runs user code, and a checkpoint recomputes.
     """
     found = []
-    for attribute in dir(node):
-        if not attribute.startswith("_raw_saved_"):
-            continue
-        try:
-            raw = getattr(node, attribute)
-        except RuntimeError:  # freed
-            continue
-        for i, one in enumerate(raw if isinstance(raw, (tuple, list)) else [raw]):
-            name = attribute[len("_raw_saved_") :] + (f"[{i}]" if isinstance(raw, (tuple, list)) else "")
-            try:
-                if one is None or one.unpack_hook is not None:
-                    continue
-                value = one.data
-            except (RuntimeError, AttributeError):
-                continue
-            if isinstance(value, torch.Tensor):
-                found.append((name, value))
+    for name, slot in saved_slots(node):
+        value, packed = slot_content(slot) or (None, True)
+        if not packed and isinstance(value, torch.Tensor):
+            found.append((name, value))
     return found
 
 
@@ -66,7 +53,7 @@ def checkpoint_mark() -> tuple[Any, Any] | None:
         return None
     pack = getattr(pair[0], "__wrapped__", pair[0])
     code = getattr(pack, "__code__", None)
-    if code is None or not code.co_filename.endswith("checkpoint.py") or not pack.__closure__:
+    if code is None or code.co_filename != torch.utils.checkpoint.__file__ or not pack.__closure__:
         return None
     held = dict(zip(code.co_freevars, pack.__closure__, strict=True))
     if "target_frame_ref" in held:

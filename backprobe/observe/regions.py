@@ -2,14 +2,14 @@
 
 N18. Which region an op belongs to is read from torch's own marks: the saved-tensor hooks that a checkpoint puts on top
      while its function runs (the same ``_CheckpointFrame`` stands behind them in the forward and in the
-     recomputation), or the node of a reentrant checkpoint. No frame of the user's is held.
+     recomputation), or the node of a reentrant checkpoint. Both are held weakly: what is known of a region goes with
+     its graph. No frame of the user's is held.
 """
 
 from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -83,9 +83,8 @@ class Regions:
 
     def __init__(self, modules: ModuleWatch, frames: Frames, writes: WriteLog) -> None:
         self._modules, self._frames, self.writes = modules, frames, writes
+        #: By torch's frame object, or by the node of a reentrant checkpoint.
         self._regions: weakref.WeakKeyDictionary[Any, _Region] = weakref.WeakKeyDictionary()
-        #: Those of reentrant checkpoints, by the number of their node.
-        self._reentrant: OrderedDict[int, _Region] = OrderedDict()
         #: The reentrant regions that are running, innermost last, and whether each is running again.
         self._open: list[tuple[_Region, bool]] = []
         self._redone: dict[int, _Region] = {}
@@ -102,27 +101,21 @@ class Regions:
         code = frame.f_code
         if code is _FORWARD:  # where it is off already: leaving sets it off again
             ctx = variables(frame)["ctx"]
-            seq = ctx._sequence_nr()
-            if self._open and self._open[-1][0].first == seq and not self._open[-1][1]:
-                region, _ = self._open.pop()
-                if region.lost:
-                    known = self.lost.setdefault(region.spot, (region.where, set()))
-                    known[1].update(region.lost)
+            known = self._regions.get(ctx)
+            if known is not None:
+                if self._open:
+                    self._open.pop()
+                if known.lost:
+                    self.lost.setdefault(known.spot, (known.where, set()))[1].update(known.lost)
                 return
-            region = _Region(self._frames.spot(frame), True, first=seq)
-            if not ctx.next_functions and self._modules.grad_was_on():
-                stack = self._modules.stack
-                region.lost, region.where = set(), stack[-1] if stack else None
-            self._reentrant[seq] = region
-            if len(self._reentrant) > 1000:
-                self._reentrant.popitem(last=False)
+            trains = self._modules.grad_was_on()
+            region = self._begin(ctx, self._frames.spot(frame), True, frame if trains else None)
+            if trains and not ctx.next_functions:
+                region.lost = set()
             self._open.append((region, False))
-            self.known = True
-            if self.samples is not None and self._modules.grad_was_on():
-                self.samples.take(region.spot, frame, region.where)
         elif code is _BACKWARD:
             if on:
-                found = self._reentrant.get(variables(frame)["ctx"]._sequence_nr())
+                found = self._regions.get(variables(frame)["ctx"])
                 if found is not None:
                     found.again = []
                     self._redone[id(found)] = found
@@ -149,11 +142,8 @@ class Regions:
             if known is None:
                 if again:
                     return True
-                known = self._regions[holder] = _Region(self._checkpoint(frame), False, first=before)
-                known.where = self._modules.stack[-1] if self._modules.stack else None
-                if self.samples is not None:
-                    self.samples.take(known.spot, frame, known.where)
-                self.known = True
+                known = self._begin(holder, self._checkpoint(frame), False, frame)
+                known.first = before
             region = known
             if again and region.run is not run:
                 region.run, region.again = run, []
@@ -173,6 +163,15 @@ class Regions:
                 parameters = tuple(_of_parameter(v) for _, v in given if type(v) is torch.nn.Parameter)
                 ops.append(_Op(self._inside(frame), func, where, plain, parameters, made, value))
         return again and not region.reentrant
+
+    def _begin(self, holder: Any, spot: Spot | None, reentrant: bool, frame: Any) -> _Region:
+        """A region runs for the first time. `frame` is inside it, where a sample of it is worth taking."""
+        stack = self._modules.stack
+        region = self._regions[holder] = _Region(spot, reentrant, where=stack[-1] if stack else None)
+        self.known = True
+        if self.samples is not None and frame is not None:
+            self.samples.take(spot, frame, region.where)
+        return region
 
     def stopped(self, func: Any, args: Any, kwargs: Any, frame: Any) -> None:
         """The op that a recomputation ends with: it has all that it needs, so the op gives nothing."""
@@ -196,7 +195,7 @@ class Regions:
         """Which nodes, of these numbers, may begin a recomputation: those that a checkpoint saved for."""
         firsts: list[int] = []
         lasts: list[int] = []
-        for first, last in sorted((r.first, r.last) for r in self._regions.values()):
+        for first, last in sorted((r.first, r.last) for r in self._regions.values() if not r.reentrant):
             if lasts and first < lasts[-1]:
                 lasts[-1] = max(last, lasts[-1])  # one inside another
             else:
@@ -209,14 +208,13 @@ class Regions:
     def inputs_of(self, seq: int) -> tuple[Spot | None, int, list[Any]] | None:
         """Of the region that made node `seq`: its line, its first node, and the tensors that went in."""
         for holder, region in self._regions.items():
-            if region.first <= seq < region.last:
+            if not region.reentrant and region.first <= seq < region.last:
                 saved = [getattr(one, "data", None) for one in getattr(holder, "saved_args", ())]
                 return region.spot, region.first, [t for t in saved if isinstance(t, torch.Tensor)]
         return None
 
     def compare(self, error: BaseException | None, step: int, index: int, failed: Spot | None) -> None:
         """Backward call number `index` is over: what ran again differently?"""
-        self._open.clear()
         redone, self._redone = self._redone, {}
         raised = isinstance(error, torch.utils.checkpoint.CheckpointError)
         last = next(reversed(redone.values()), None)  # the one that was running when torch raised

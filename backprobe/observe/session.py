@@ -140,6 +140,7 @@ class Session:
         self.special.pid = os.getpid()
         self._calls.leave()
         private.drop_mode(self.eye)
+        self._asked.pause()
         self._entered = self.special.on = False
         self.modules.stop()
         self._steps.remove()

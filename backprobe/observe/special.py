@@ -64,42 +64,56 @@ class Special:
     def _register_hook(self, func: Any, args: Any, kwargs: Any) -> Any:
         tensor = args[0] if args else kwargs.get("self")
         if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
-            self._calls.hook_registered(tensor.grad_fn)
+            self._safely(self._calls.hook_registered, tensor.grad_fn)
         return func(*args, **kwargs)
+
+    def _safely(self, note: Callable[..., None], *given: Any) -> None:
+        """What fails in noting is ours, not the script's."""
+        try:
+            note(*given)
+        except Exception as error:
+            self._eye.on_error(error)
 
     def _read_grad(self, func: Any, args: Any, kwargs: Any) -> Any:
         """``.grad`` of a tensor that is not a leaf is ``None`` for ever: note who reads it."""
         value = func(*args, **kwargs)
         if self._inside and self.on and args[0].grad_fn is None:
-            self._calls.stale.read(args[0], value, sys._getframe(2), self._names.of, self._steps.index)
+            frame, stale = sys._getframe(2), self._calls.stale
+            self._safely(stale.read, args[0], value, frame, self._names.of, self._steps.index)
         elif value is None and self.on:
-            self._no_gradients.read(args[0], sys._getframe(2))
+            self._safely(self._no_gradients.read, args[0], sys._getframe(2))
         return value
 
     def _read_is_leaf(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An optimizer asks this of every parameter it is given: that is how we see where one is made."""
         frame = sys._getframe(2)
         if frame.f_code is _ADD_GROUP and self.on:
-            above, frames = frame.f_back, self._names.frames
-            self._steps.made(
-                frame.f_locals["self"], frames.spot(frame), lambda: [m for _, m in modules_in_sight(above, frames)]
-            )
+            self._safely(self._optimizer_made, frame)
         return func(*args, **kwargs)
+
+    def _optimizer_made(self, frame: Any) -> None:
+        above, frames = frame.f_back, self._names.frames
+        self._steps.made(
+            frame.f_locals["self"], frames.spot(frame), lambda: [m for _, m in modules_in_sight(above, frames)]
+        )
 
     def _set_grad_mode(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Note where gradient mode was turned off last, and how deep we are in such places."""
         if self.on and threading.get_ident() == self._eye.thread:
             on = bool(args[0] if args else kwargs.get("mode", kwargs.get("enabled", True)))
-            frame: Any = sys._getframe(2)
-            while frame is not None and frame.f_code.co_filename == _GRAD_MODE:
-                frame = frame.f_back
-            if frame is not None:
-                self._eye.regions.gradient_mode(frame, on)
-                cuts = self._eye.cuts
-                cuts.library_off = cuts.library_off and not on
-                if not on and torch.is_grad_enabled():
-                    self._grad_turned_off(frame)
+            self._safely(self._grad_turned, on, sys._getframe(2))
         return func(*args, **kwargs)
+
+    def _grad_turned(self, on: bool, frame: Any) -> None:
+        while frame is not None and frame.f_code.co_filename == _GRAD_MODE:
+            frame = frame.f_back
+        if frame is None:
+            return
+        self._eye.regions.gradient_mode(frame, on)
+        cuts = self._eye.cuts
+        cuts.library_off = cuts.library_off and not on
+        if not on and torch.is_grad_enabled():
+            self._grad_turned_off(frame)
 
     def _grad_turned_off(self, frame: Any) -> None:
         cuts, modules, frames = self._eye.cuts, self._names.modules, self._names.frames

@@ -7,6 +7,7 @@ N21. Collectives are not torch functions, so no mode sees them, and a process th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -33,11 +34,8 @@ _SAYS = ("gloo", "nccl", "timed out waiting", "connection closed by peer", "conn
 
 
 def rank() -> int | None:
-    """This process's rank, where it is known."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return int(torch.distributed.get_rank())
-    text = os.environ.get("RANK", "")
-    return int(text) if text.isdigit() else None
+    """This process's rank, where torch.distributed is in use."""
+    return int(torch.distributed.get_rank()) if in_use() else None
 
 
 def in_use() -> bool:
@@ -76,14 +74,18 @@ class Waiting:
             self._thread.join(1.0)
 
     def _run(self) -> None:
-        while not self._stop.wait(EVERY):
-            self.look()
+        with contextlib.suppress(
+            Exception
+        ):  # it looks no more; a traceback of ours has no place in the script's output
+            while not self._stop.wait(EVERY):
+                self.look()
 
     def look(self) -> None:
         """Look once."""
         at = time.time()
         frame = sys._current_frames().get(self._thread_id)
-        self.rank = rank() if in_use() else self.rank
+        found = rank()
+        self.rank = found if found is not None else self.rank
         spot, op = self._where(frame)
         del frame
         if spot is not None and (not self._trail or self._trail[-1][1] != spot):
@@ -116,17 +118,16 @@ class Waiting:
 
     def _where(self, frame: Any) -> tuple[Spot | None, str]:
         """The user's place, and the collective that it is in, if it is in one."""
-        op, inside = "", False
-        innermost = True
+        op, inside = "", None
         while frame is not None:
             code = frame.f_code
             if self._frames.is_user(code):
                 return (code, frame.f_lasti), op if inside else ""
-            if code.co_filename.startswith(_FOLDER) or code.co_filename == _DDP:
-                inside = inside or innermost
-                op = code.co_name if code.co_name != "wrapper" else op
-            innermost = innermost and code.co_filename.startswith(_FOLDER)
-            innermost = innermost or (not inside and code.co_name in ("wait", "_wait"))
+            here = code.co_filename.startswith(_FOLDER) or code.co_filename == _DDP
+            if inside is None and code.co_name not in ("wait", "_wait"):
+                inside = here  # the innermost frame decides
+            if here and code.co_name != "wrapper":
+                op = code.co_name
             frame = frame.f_back
         return None, ""
 

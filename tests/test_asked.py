@@ -1,0 +1,166 @@
+"""What is looked for only when it is asked for (``--ask``)."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from scripts import line_of, run
+
+
+def asked(tmp_path, topic, text):
+    """The text and the findings of a script with ``--ask``."""
+    return run(tmp_path, text, topic)[:2]
+
+
+FUNCTION = """
+        class F(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return {forward}
+            @staticmethod
+            def backward(ctx, g):
+                (x,) = ctx.saved_tensors
+                return {backward}  # BACKWARD
+        net = nn.Linear(3, 3)
+        F.apply(net(torch.randn(4, 3))).square().sum().backward()  # HERE
+"""
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "wrong"),
+    [
+        ("x.sin()", "g * x.cos()", None),
+        ("x.clamp(min=0)", "g * (x > 0)", None),
+        ("x.sin()", "x.cos()", "does not depend on grad_output"),
+        ("x.sin()", "g * x.sin()", ""),
+        ("x**3", "2 * g * x**2", "it is the true gradient times 0.667"),
+        ("x.clone()", "-0.3 * g", "with its sign reversed, times 0.3"),
+        ("x.round()", "g", "a straight-through estimate"),
+        ("x * torch.rand_like(x)", "g", None),  # random: two calls cannot be compared
+    ],
+)
+def test_custom_functions_are_checked_when_asked(tmp_path, forward, backward, wrong) -> None:
+    text, found = asked(tmp_path, "functions", FUNCTION.format(forward=forward, backward=backward))
+    if wrong is None:
+        assert found == []
+        return
+    (finding,) = found
+    assert finding.kind == "wrong-backward"
+    assert [s.site.line for s in finding.sites] == [line_of(text, "# HERE"), line_of(text, "# BACKWARD")]
+    assert wrong in finding.title
+
+
+def test_a_wrong_second_derivative_is_told_apart(tmp_path) -> None:
+    _, found = asked(
+        tmp_path,
+        "functions",
+        """
+        class Cube(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                return x**3
+            @staticmethod
+            def backward(ctx, g):
+                (x,) = ctx.saved_tensors
+                return g * 3 * x.detach() * x  # half of the second derivative is lost
+        x = torch.randn(4, requires_grad=True)
+        (g,) = torch.autograd.grad(Cube.apply(x * 1).sum(), x, create_graph=True)
+        g.square().sum().backward()
+        """,
+    )
+    assert [f.kind for f in found] == ["wrong-double-backward"]
+
+
+def test_what_is_kept_for_backward_when_asked(tmp_path) -> None:
+    """Against the sizes worked out by hand: each storage once, parameters apart."""
+    text, (finding,) = asked(
+        tmp_path,
+        "memory",
+        """
+        a = torch.ones(100, 10, requires_grad=True)
+        b = torch.exp(a)  # HERE
+        c = b.t().sin()  # the transposed view is b again: nothing new
+        d = c.sum() * torch.ones(5)  # 20 bytes: a factor
+        d.sum().backward()
+        """,
+    )
+    assert (finding.kind, finding.severity) == ("saved-memory", "info")
+    assert finding.sites[0].site.line == line_of(text, "# HERE")
+    assert [r["bytes"] for r in finding.evidence["rows"]] == [4000, 20]
+    assert finding.evidence["total_bytes"] == 4020
+
+
+def test_two_models_of_one_structure_are_compared_when_asked(tmp_path) -> None:
+    script = """
+        class Net(nn.Module):
+            def __init__(self, slope):
+                super().__init__()
+                self.a = nn.Linear(3, 4)
+                self.act = nn.LeakyReLU(slope)  # HERE
+                self.b = nn.Linear(4, 1)
+            def forward(self, x):
+                return self.b(self.act(self.a(x)))
+        def build(slope):
+            torch.manual_seed(0)
+            return Net(slope)
+        x = torch.randn(5, 3)
+        one, two = build(0.1), build({slope})
+        print(one(x).sum(), two(x).sum())
+        """
+    text, (finding,) = asked(tmp_path, "divergence", script.replace("{slope}", "0.2"))
+    assert (finding.kind, finding.module) == ("first-divergence", "act")
+    assert finding.sites[0].site.line == line_of(text, "# HERE")
+    assert "negative_slope: 0.1 and 0.2" in finding.title
+    assert asked(tmp_path, "divergence", script.replace("{slope}", "0.1"))[1] == []
+
+
+CHECKPOINTS = """
+from torch.utils.checkpoint import checkpoint
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+    @staticmethod
+    def backward(ctx, g):
+        return g * 0.5
+calls = []
+net, drop, norm = nn.Linear(4, 4), nn.Dropout(0.5), nn.BatchNorm1d(4)
+def block(x):
+    h = net(x)
+    {body}
+    return h.tanh()
+for _ in range(2):
+    x = torch.randn(6, 4, requires_grad=True)
+    checkpoint(block, x, use_reentrant={reentrant}, preserve_rng_state={preserve}).sum().backward()  # HERE
+before = [norm.running_mean.clone(), net.weight.grad, torch.get_rng_state()]
+"""
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize(
+    ("body", "preserve", "wrong"),
+    [
+        ("h = drop(h)", True, False),
+        ("h = drop(h)", False, True),
+        ("h = norm(h)", True, False),
+        ("h = h * (1 + torch.rand(4))", True, False),
+        ("calls.append(1); h = h * (1 + len(calls) % 2)", True, True),
+        ("h = Scale.apply(h) if torch.is_grad_enabled() else h.clone()", True, None),
+    ],
+)
+def test_checkpoints_are_compared_when_asked(tmp_path, body, preserve, wrong, reentrant) -> None:
+    script = CHECKPOINTS.format(body=body, reentrant=reentrant, preserve=preserve)
+    text, found, space = run(tmp_path, script, "checkpoints")
+    found = [f for f in found if f.kind.startswith("checkpoint-g")]
+    # Where gradient mode decides, a reentrant checkpoint takes another way in the forward.
+    if wrong or (wrong is None and reentrant):
+        (one,) = found
+        assert one.sites[0].site.line == line_of(text, "HERE")
+    else:
+        assert found == []
+    mean, grad, state = space["before"]
+    assert torch.equal(mean, space["norm"].running_mean)
+    assert grad is space["net"].weight.grad
+    assert torch.equal(state, torch.get_rng_state())
