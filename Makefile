@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types bench clean
+.PHONY: help setup demo test lint types page bench clean
 
 help:  ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -30,6 +30,14 @@ lint: setup  ## Style and types
 
 test: lint  ## Style, types and all tests but the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu"
+
+page/node_modules/.ready: page/package-lock.json
+	cd page && npm ci --no-audit --no-fund
+	@touch $@
+
+page: page/node_modules/.ready  ## Build the report's page (needs Node); the built one is part of the package
+	cd page && npm run --silent build
+	cp page/dist/index.html backprobe/report/page.html
 
 bench: setup  ## Overhead against the plain step, interleaved; memory over 10,000 steps
 	$(BIN)/python bench/overhead.py

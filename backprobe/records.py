@@ -66,7 +66,8 @@ class ModuleCall:
     """One call of a module. ``call`` counts the calls of this module within one step, from 1.
 
     ``parent`` is the index of the call around it, -1 for an outermost one. ``outputs`` are the shapes of the tensors
-    that it returned. ``grad`` tells whether gradient mode was on.
+    that it returned. ``grad`` tells whether gradient mode was on. ``norm`` is the 2-norm of what it returned, all its
+    tensors of floats together, where that was measured.
     """
 
     index: int
@@ -78,6 +79,7 @@ class ModuleCall:
     site: Site | None
     outputs: tuple[tuple[int, ...], ...]
     grad: bool = True
+    norm: float | None = None
 
     @property
     def name(self) -> str:

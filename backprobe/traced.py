@@ -42,6 +42,18 @@ class TracedStep:
 
 
 @dataclass(frozen=True)
+class StepRow:
+    """The numbers of a step. ``values`` has weight, gradient and update of the first name, of the second, and so on:
+    2-norms, -1 where one was not measured."""
+
+    index: int
+    seconds: float
+    loss: float | None
+    names: Sequence[str]
+    values: Sequence[float]
+
+
+@dataclass(frozen=True)
 class Part:
     """What a trace knows of a module or parameter.
 
@@ -103,6 +115,17 @@ class Trace:
         for step in self.steps:
             yield from step.backwards
 
+    def step_rows(self) -> Iterator[StepRow]:
+        """The numbers of every step, in order, without the records that ``steps`` makes of them."""
+        stored = getattr(self.steps, "rows", None)
+        if stored is not None:
+            yield from stored()
+            return
+        for step in self.steps:
+            stats = step.record.parameters
+            values = [-1.0 if v is None else v for p in stats for v in (p.weight, p.grad, p.update)]
+            yield StepRow(step.index, step.seconds, step.loss, [p.name for p in stats], values)
+
     @property
     def findings(self) -> Sequence[Finding]:
         """What went wrong, the most important first; empty on a healthy run."""
@@ -142,6 +165,20 @@ class Trace:
         from .store.writer import save
 
         return save(self, Path(path))
+
+    def report(self, path: str | Path) -> Path:
+        """Write what was recorded as one HTML page, which opens offline anywhere, to the file `path`.
+
+        :raises BackprobeError: the file cannot be written.
+        """
+        from .report.html import write
+
+        return write(self, path)
+
+    def _repr_html_(self) -> str:
+        from .report.html import frame
+
+        return frame(self)
 
     def __repr__(self) -> str:
         count = sum(len(s.backwards) for s in self.steps)

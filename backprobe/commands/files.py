@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import BackprobeError
 from ..records import Finding
+from ..store import FILE
 
 #: The folder under the working one that runs are kept in.
 RUNS = "backprobe-runs"
@@ -36,3 +37,24 @@ def write_findings(path: Path, findings: Sequence[Finding]) -> None:
         path.write_text(json.dumps(body, indent=1, default=str) + "\n")
     except OSError as error:
         raise BackprobeError(f"cannot write the findings to {path}: {error.strerror}") from error
+
+
+def run_folders(parent: Path) -> list[Path]:
+    """The runs in a folder, the latest last."""
+
+    if not parent.is_dir():
+        return []
+    return sorted((p for p in parent.iterdir() if (p / FILE).is_file()), key=lambda p: (p / FILE).stat().st_mtime)
+
+
+def find_run(name: str | None) -> Path:
+    """The folder of the run that a person named, or of the latest.
+
+    :raises BackprobeError: there is none to take.
+    """
+    if name is None:
+        folders = run_folders(Path(RUNS))
+        if not folders:
+            raise BackprobeError(f"no runs in {RUNS}/ to show: name the folder of one")
+        return folders[-1]
+    return Path(name) if Path(name).exists() else Path(RUNS) / name if (Path(RUNS) / name).exists() else Path(name)

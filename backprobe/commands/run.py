@@ -129,6 +129,7 @@ class _Watcher:
         info = {
             "script": options.script,
             "arguments": options.args,
+            "folder": os.getcwd(),
             "level": options.level,
             "started": self._begin,
             "torch": importlib.metadata.version("torch"),

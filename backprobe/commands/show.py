@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from ..errors import BackprobeError
-from .files import RUNS
+from .files import RUNS, find_run, run_folders
 
 
 class Show:
@@ -29,7 +29,7 @@ class Show:
         from ..view.parts import report
         from ..view.terminal import write
 
-        trace = open_run(_find(options.run))
+        trace = open_run(find_run(options.run))
         if options.json:
             print(json.dumps({"format": 1, "findings": [f.as_dict() for f in trace.findings]}, indent=1, default=str))
         else:
@@ -51,7 +51,7 @@ class Runs:
         from ..view.terminal import write
 
         rows = []
-        for folder in _folders(Path(options.folder)):
+        for folder in run_folders(Path(options.folder)):
             try:
                 trace = open_run(folder)
             except BackprobeError as error:
@@ -66,20 +66,3 @@ class Runs:
             return 0
         write([Table(("run", "started", "steps", "findings"), rows)], sys.stdout)
         return 0
-
-
-def _folders(parent: Path) -> list[Path]:
-    from ..store import FILE
-
-    if not parent.is_dir():
-        return []
-    return sorted((p for p in parent.iterdir() if (p / FILE).is_file()), key=lambda p: (p / FILE).stat().st_mtime)
-
-
-def _find(name: str | None) -> Path:
-    if name is None:
-        folders = _folders(Path(RUNS))
-        if not folders:
-            raise BackprobeError(f"no runs in {RUNS}/ to show: name the folder of one")
-        return folders[-1]
-    return Path(name) if Path(name).exists() else Path(RUNS) / name if (Path(RUNS) / name).exists() else Path(name)

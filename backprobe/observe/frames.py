@@ -97,6 +97,16 @@ class Frames:
             found = self._lines[spot] = self.site_of(code.co_filename, line, code.co_name)
         return found
 
+    def sources(self, most: int = 1 << 20) -> dict[str, str]:
+        """The text of the files that sites were made of, up to `most` characters in all."""
+        found: dict[str, str] = {}
+        for file in dict.fromkeys(site.file for site in self._lines.values()):
+            text = "".join(linecache.getlines(file))
+            if text and len(text) <= most:
+                most -= len(text)
+                found[file] = text
+        return found
+
     @staticmethod
     def site_of(file: str, line: int, function: str) -> Site:
         return Site(file, line, function, linecache.getline(file, line).strip())

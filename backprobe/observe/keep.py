@@ -54,7 +54,7 @@ class Keep:
         now = time.monotonic()
         if step.index in (0, 2, 9) or now - self._written > 30:  # for a run that is killed
             self._written = now
-            self.writer.put({"facts": to_plain(session.facts())})
+            self.writer.put({"facts": to_plain(session.facts()), "sources": session.names.frames.sources()})
 
     def close(self, session: Session, trace: Trace, findings: list[Finding]) -> None:
         naming = session.modules.naming
@@ -64,5 +64,5 @@ class Keep:
             if isinstance(live, LiveLayout) and self._naming.get(live.index) != naming
         }
         self.writer.rename(late)
-        self.writer.put({"skipped": self.skipped})
+        self.writer.put({"skipped": self.skipped, "sources": session.names.frames.sources()})
         self.writer.close(trace.facts, findings)

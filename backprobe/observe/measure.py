@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 
 from ..records import BadValues, TensorStat
+from . import private
 
 _norm = torch.linalg.vector_norm
 _HALF = frozenset({torch.float16, torch.bfloat16})
@@ -195,6 +196,22 @@ def _batchable(tensor: Any) -> bool:
         and tensor.dtype in FLOATS
         and 0 < tensor.numel() <= SMALL
     )
+
+
+def joint_norm(tensors: Iterable[Any]) -> float | None:
+    """2-norm of the plain float tensors among `tensors`, all of them together; ``None`` where that cannot be had."""
+    norms = []
+    with private.unseen(), torch.no_grad():
+        for tensor in tensors:
+            if tensor.dtype not in FLOATS or tensor.layout is not torch.strided or tensor.is_meta:
+                continue
+            if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+                return None
+            try:
+                norms.append(float(norm_of(tensor.detach())))
+            except (RuntimeError, NotImplementedError):  # a tensor of no values of its own, as under vmap
+                return None
+    return math.hypot(*norms) if norms else None
 
 
 def is_float(tensor: Any) -> bool:

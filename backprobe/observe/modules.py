@@ -18,6 +18,7 @@ from torch import nn
 from ..records import ModuleCall, Site, Unseen
 from . import private
 from .frames import Frames
+from .measure import joint_norm
 from .roots import Root, Where, modules_in_sight
 
 _compiling = private.compiling
@@ -151,7 +152,7 @@ class ModuleWatch:
             trail = self.trail
             if self.careful:
                 self.open.append(len(trail))
-                self.details[len(trail)] = [self._frames.spot(sys._getframe(2)), (), _grad_on()]
+                self.details[len(trail)] = [self._frames.spot(sys._getframe(2)), (), _grad_on(), None]
             if len(trail) < self._limit:
                 trail.append(where)
                 self.moments.append(private.next_sequence_nr())
@@ -196,7 +197,9 @@ class ModuleWatch:
                 at = self.open.pop()
                 if at in self.details:
                     try:
-                        self.details[at][1] = output_shapes(output)
+                        tensors = output_tensors(output)
+                        self.details[at][1] = tuple(tuple(t.shape) for t in tensors)
+                        self.details[at][3] = joint_norm(tensors)
                     except Exception as error:
                         self.on_error(error)
 
@@ -322,7 +325,7 @@ class ModuleWatch:
                 if stack:
                     stack.pop()
                 continue
-            spot, shapes, grad = details.get(at, (None, (), True))
+            spot, shapes, grad, norm = details.get(at, (None, (), True, None))
             parent = stack[-1] if stack else -1
             calls.append(
                 ModuleCall(
@@ -335,24 +338,25 @@ class ModuleWatch:
                     self._frames.site(spot),
                     shapes,
                     grad,
+                    norm,
                 )
             )
             stack.append(len(calls) - 1)
         return tuple(calls)
 
 
-def output_shapes(output: Any, limit: int = 32) -> tuple[tuple[int, ...], ...]:
-    """Shapes of the tensors in a module's output, nested ones too, the first `limit` of them."""
-    found: list[tuple[int, ...]] = []
+def output_tensors(output: Any, limit: int = 32) -> list[torch.Tensor]:
+    """The tensors in a module's output, nested ones too, the first `limit` of them."""
+    found: list[torch.Tensor] = []
     stack = [output]
     while stack and len(found) < limit:
         value = stack.pop()
         if isinstance(value, torch.Tensor):
-            found.append(tuple(value.shape))
+            found.append(value)
         elif isinstance(value, (tuple, list)):
             stack.extend(reversed(value))
         elif isinstance(value, dict):
             stack.extend(reversed(list(value.values())))
         elif hasattr(value, "__dataclass_fields__"):
             stack.extend(reversed([getattr(value, name, None) for name in value.__dataclass_fields__]))
-    return tuple(found)
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from ..records import (
     Site,
     Step,
 )
-from ..traced import Trace, TracedStep
+from ..traced import StepRow, Trace, TracedStep
 from . import FILE, FORMAT
 from .codec import from_plain, layout_from, signature_from, unsqueeze
 
@@ -76,6 +76,7 @@ class StoredSteps(Sequence[TracedStep]):
             self._ids.append(step)
         self._layout = lru_cache(32)(self._read_layout)
         self._signature = lru_cache(32)(self._read_signature)
+        self._names = lru_cache(32)(self._read_names)
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -96,9 +97,24 @@ class StoredSteps(Sequence[TracedStep]):
             step, trail = Step(number, seconds, loss, tuple(backwards), stats, watching), row[2]
         return TracedStep(step, StoredCalls(self, number), lambda: self._calls(trail))
 
-    def _names(self, number: int) -> list[str]:
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The steps' own numbers, by position."""
+        return self._ids
+
+    def rows(self) -> Iterator[StepRow]:
+        """The numbers of every step; see ``Trace.step_rows``."""
+        for number in self._ids:
+            row = self._db.execute("select head, parameters from steps where id = ?", (number,)).fetchone()
+            if row is None:  # the step that a killed run was in
+                yield StepRow(number, 0.0, None, (), ())
+                continue
+            seconds, loss, _, _, names = json.loads(row[0])
+            yield StepRow(number, seconds, loss, self._names(names), array("d", row[1]))
+
+    def _read_names(self, number: int) -> tuple[str, ...]:
         row = self._db.execute("select data from names where id = ?", (number,)).fetchone()
-        return list(json.loads(row[0])) if row else []
+        return tuple(json.loads(row[0])) if row else ()
 
     def _calls(self, trail: int | None) -> tuple[ModuleCall, ...]:
         row = self._db.execute("select data from trails where id = ?", (trail,)).fetchone()

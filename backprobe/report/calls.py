@@ -1,0 +1,206 @@
+"""Backward calls as columns: which of a run the page shows, their graphs, what their nodes got and gave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ..packed import PackedNodes
+from ..records import ACCUMULATE_SEQ, BackwardCall, BadNode, BadOp, Finding, GradStat, NodeRun, TensorStat
+from ..traced import TracedStep
+from .columns import clean, column, norms
+from .tables import Modules, Parameters, Sites
+
+#: Nodes and calls that a page holds.
+NODES, CALLS = 300_000, 24
+
+
+class Layouts:
+    """Graphs, each once."""
+
+    def __init__(self, modules: Modules, parameters: Parameters, sites: Sites) -> None:
+        self._modules, self._parameters, self._sites = modules, parameters, sites
+        self._numbers: dict[int, int] = {}
+        self._held: list[Any] = []
+        self.rows: list[dict[str, Any]] = []
+
+    def of(self, nodes: Sequence[NodeRun]) -> int:
+        layout = nodes.packed.layout if isinstance(nodes, PackedNodes) else nodes
+        number = self._numbers.get(id(layout))
+        if number is None:
+            number = self._numbers[id(layout)] = len(self.rows)
+            self._held.append(layout)
+            self.rows.append(self._row(nodes))
+        return number
+
+    def _row(self, nodes: Sequence[NodeRun]) -> dict[str, Any]:
+        strings: dict[str, int] = {}
+        starts, to = [0], []
+        for run in nodes:
+            to += [-1 if e is None else e[0] for e in run.node.edges]
+            starts.append(len(to))
+        plain = [run.node for run in nodes]
+        names = [strings.setdefault(n.name, len(strings)) for n in plain]
+        ops = [strings.setdefault(n.op or "", len(strings)) for n in plain]
+        return {
+            "strings": list(strings),
+            "name": column("i", names),
+            "op": column("i", ops),
+            "seq": column("i", [-1 if n.seq == ACCUMULATE_SEQ else n.seq for n in plain]),
+            "module": column("i", [self._modules.of(n.module) for n in plain]),
+            "nth": column("i", [n.call for n in plain]),
+            "site": column("i", [self._sites.of(n.site) for n in plain]),
+            "parameter": column("i", [self._parameters.of(n.parameter) for n in plain]),
+            "edges": column("i", starts),
+            "to": column("i", to),
+        }
+
+
+def chosen(steps: Sequence[TracedStep], findings: Iterable[Finding]) -> list[int]:
+    """Positions of the steps whose calls a page shows: those of findings, the first, the last, and some between."""
+    by_index = {int(i): at for at, i in enumerate(indexes(steps))}
+    wanted = [by_index[f.step] for f in findings if f.step in by_index]
+    last = len(steps) - 1
+    spread = [0, last, *(round(last * k / 4) for k in (1, 2, 3)), 1, last - 1]
+    return [at for at in dict.fromkeys([*wanted, *spread]) if 0 <= at <= last]
+
+
+def indexes(steps: Sequence[TracedStep]) -> Sequence[int]:
+    numbers = getattr(steps, "numbers", None)
+    return numbers if numbers is not None else [s.index for s in steps]
+
+
+def select(steps: Sequence[TracedStep], positions: Sequence[int]) -> list[BackwardCall]:
+    """Calls of these steps while there is room, oldest first. The first one is taken whatever its size."""
+    found: dict[int, BackwardCall] = {}
+    room = NODES
+    for position in positions:
+        for call in steps[position].backwards:
+            size = len(call.nodes)
+            if call.index in found or len(found) == CALLS or (size > room and found) or not size:
+                continue
+            found[call.index] = call
+            room -= size
+    return [found[i] for i in sorted(found)]
+
+
+def document(call: BackwardCall, layouts: Layouts, sites: Sites) -> dict[str, Any]:
+    """One call as the page reads it."""
+    runs = call.nodes
+    words: dict[str, int] = {}
+    shapes = []
+    for run in runs:
+        first = next((g for g in run.grad_outputs if g is not None and g.shape is not None), None)
+        shapes.append(-1 if first is None else words.setdefault(_shape(first), len(words)))
+    return {
+        "step": call.step,
+        "index": call.index,
+        "kind": call.kind,
+        "arguments": {k: str(v) for k, v in call.arguments.items()},
+        "site": sites.of(call.site),
+        "seconds": call.seconds,
+        "raised": f"{call.raised.type}: {call.raised.text}" if call.raised else None,
+        "layout": layouts.of(runs),
+        "roots": [
+            {
+                "node": -1 if r.node is None else r.node,
+                "shape": list(r.shape),
+                "dtype": r.dtype,
+                "value": clean(r.value),
+            }
+            for r in call.roots
+        ],
+        "order": column("i", [-1 if r.order is None else r.order for r in runs]),
+        "time": column("f", [-1.0 if r.seconds is None else r.seconds for r in runs]),
+        "came": norms([_together(r.grad_outputs) for r in runs]),
+        "out": norms([g.norm if g is not None else None for r in runs for g in _by_edge(r)]),
+        "marks": column("B", _marks(call)),
+        "shape": column("i", shapes),
+        "words": list(words),
+        "notes": {str(k): v for k, v in _notes(call).items()},
+    }
+
+
+def _by_edge(run: NodeRun) -> list[GradStat | None]:
+    given = list(run.grad_inputs)[: len(run.node.edges)]
+    return given + [None] * (len(run.node.edges) - len(given))
+
+
+def _together(stats: Sequence[GradStat | None]) -> float | None:
+    """Norm of several gradients as one."""
+    known = [g.norm for g in stats if g is not None and g.norm is not None]
+    return math.hypot(*known) if known else None
+
+
+def _shape(stat: GradStat) -> str:
+    text = "x".join(map(str, stat.shape)) if stat.shape else "scalar"
+    return f"{text} {(stat.dtype or '').removeprefix('torch.')}".strip()
+
+
+def _marks(call: BackwardCall) -> list[int]:
+    made = {b.node for b in call.bad_nodes[:1]}
+    forward = {i for op in call.bad_ops for i in _nodes_of(call, op)}
+    marks = []
+    for i, run in enumerate(call.nodes):
+        known = [g for g in run.grad_outputs if g is not None]
+        measured = [g.norm for g in known if g.norm is not None]
+        bad = any(g.bad is not None or (g.norm is not None and not math.isfinite(g.norm)) for g in known)
+        zero = bool(measured) and len(measured) == len(run.grad_outputs) and not any(measured)
+        marks.append(bad | (i in made) << 1 | (i in forward) << 2 | zero << 3)
+    if call.raised is not None and call.raised.node is not None and 0 <= call.raised.node < len(marks):
+        marks[call.raised.node] |= 16
+    return marks
+
+
+def _nodes_of(call: BackwardCall, op: BadOp) -> list[int]:
+    """The nodes that an op made: those with its sequence numbers."""
+    return [i for i, r in enumerate(call.nodes) if op.first <= r.node.seq <= op.seq]
+
+
+def _notes(call: BackwardCall) -> dict[int, list[str]]:
+    notes: dict[int, list[str]] = {}
+    for bad in call.bad_nodes[:8]:
+        notes.setdefault(bad.node, []).extend(_about_node(bad))
+    for op in call.bad_ops[:8]:
+        for i in _nodes_of(call, op):
+            notes.setdefault(i, []).append(f"The forward result of {op.op} held {op.output}.")
+            notes[i] += [_about_tensor("given", t) for t in op.inputs]
+    if call.raised is not None and call.raised.node is not None:
+        notes.setdefault(call.raised.node, []).append(f"Raised {call.raised.type}: {call.raised.text}")
+    return notes
+
+
+def _about_node(bad: BadNode) -> list[str]:
+    zero = " from gradients that were exactly zero" if bad.zero_incoming else ""
+    return [
+        f"Its gradient number {bad.output} held {bad.values}{zero}.",
+        *(_about_tensor("saved", t) for t in bad.saved),
+    ]
+
+
+def _about_tensor(role: str, stat: TensorStat) -> str:
+    shape = "x".join(map(str, stat.shape)) if stat.shape else "scalar"
+    values = f", {stat.bad}" if stat.bad else ""
+    zeros = f", {stat.zeros:,} zeros" if stat.zeros else ""
+    return f"{role} {stat.name}: {shape} {stat.dtype.removeprefix('torch.')}{values}{zeros}"
+
+
+def node_of(calls: Sequence[BackwardCall], finding: Finding) -> tuple[int, int] | None:
+    """Where a finding's node is: number of the call among `calls`, and of the node in it."""
+    for number, call in enumerate(calls):
+        if finding.step is not None and call.step != finding.step:
+            continue
+        sites = {s.site for s in finding.sites}
+        best: tuple[int, int] | None = None
+        for i, run in enumerate(call.nodes):
+            if finding.node is not None and run.name != finding.node:
+                continue
+            if finding.node is None and run.parameter not in finding.parameters[:1]:
+                continue
+            fits = (run.module == finding.module) + (run.site in sites)
+            if fits and (best is None or fits > best[0]):
+                best = (fits, i)
+        if best is not None:
+            return number, best[1]
+    return None

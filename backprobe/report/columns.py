@@ -1,0 +1,45 @@
+"""Numbers as the page reads them: a type and the base64 of little-endian bytes. See ``page/src/data/document.ts``."""
+
+from __future__ import annotations
+
+import base64
+import math
+import sys
+from array import array
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+#: A norm that was not measured.
+MISSING = -1.0
+_TYPES = {"f": "f32", "d": "f64", "i": "i32", "B": "u8"}
+_MOST = {"f": 3.4028234e38}
+
+
+def column(code: str, values: Iterable[Any]) -> dict[str, str]:
+    """`values` packed; `code` is that of ``array``: f, d, i or B."""
+    made = values if isinstance(values, array) and values.typecode == code else array(code, values)
+    if sys.byteorder == "big":
+        made = array(code, made)
+        made.byteswap()
+    return {"t": _TYPES[code], "b": base64.b64encode(made.tobytes()).decode()}
+
+
+def norms(values: Iterable[float | None]) -> dict[str, str]:
+    """Norms in single precision. One that is finite stays so: too great for it, it becomes the greatest there is."""
+    most = _MOST["f"]
+    return column("f", (MISSING if v is None else v if not most < v < math.inf else most for v in values))
+
+
+def clean(value: Any) -> Any:
+    """`value` as JSON knows it: numbers that are not finite as text, what is unknown as its text."""
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, (str, int, bool, type(None))):
+        return value
+    if isinstance(value, Mapping):
+        return {str(k): clean(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [clean(v) for v in value]
+    return str(value)

@@ -1,0 +1,119 @@
+"""A trace as the document of a page: plain JSON, gzipped. Its shape is in ``page/src/data/document.ts``."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..records import Finding, ModuleCall
+from ..traced import Trace, TracedStep
+from ..view.parts import figures
+from . import calls as backwards
+from .columns import clean
+from .memory import memory
+from .steps import Steps, forwards
+from .tables import Modules, Parameters, Sites, owner
+
+#: Version of the document; the page reads no other.
+FORMAT = 1
+
+
+def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
+    """What the page shows of `trace`.
+
+    :param name: what to call the run.
+    :param version: changes when the run has gone on.
+    """
+    steps, findings = trace.steps, trace.findings
+    script = str(trace.info.get("script", ""))
+    sites = Sites(str(Path(trace.info.get("folder", os.getcwd()))))
+    shown = backwards.chosen(steps, findings)
+    selected = backwards.select(steps, shown)
+    trails = _trails(steps, shown)
+    modules = Modules(
+        [c for _, t in trails for c in t],
+        [
+            *(r.module for c in selected for r in c.nodes if r.module is not None),
+            *(owner(p.name) for p in trace.parameters),
+            *(f.module for f in findings if f.module is not None),
+            *(row.module for row in trace.facts.saved if row.module is not None),
+        ],
+    )
+    rows = trace.step_rows()
+    first = next(rows, None)
+    parameters = Parameters(trace.parameters, first.names if first else (), modules)
+    numbers = Steps(parameters, len(steps))
+    if first is not None:
+        numbers.take(first)
+    for row in rows:
+        numbers.take(row)
+    layouts = backwards.Layouts(modules, parameters, sites)
+    calls = [backwards.document(call, layouts, sites) for call in selected]
+    first_call: dict[int, int] = {}
+    for number, call in enumerate(selected):
+        first_call.setdefault(call.step, number)
+    made = {
+        "format": FORMAT,
+        "version": version,
+        "run": _run(trace, name or Path(script).name or "trace"),
+        "findings": [_finding(f, sites, backwards.node_of(selected, f)) for f in findings],
+        "figures": figures(trace),
+        "unseen": [{"what": u.what, "count": u.count, "note": u.note} for u in trace.unseen],
+        "modules": modules.rows(sites),
+        "parameters": parameters.rows(sites),
+        "steps": numbers.document(lambda step: first_call.get(step, -1)),
+        "layouts": layouts.rows,
+        "calls": calls,
+        "forward": forwards(trails, modules.of),
+        "memory": memory(trace, modules, sites),
+        "tensors": [],
+    }
+    kept = trace.info.get("sources")
+    return {**made, "sources": sites.sources(kept if isinstance(kept, Mapping) else {}), "sites": sites.rows()}
+
+
+def packed(document: Mapping[str, Any]) -> bytes:
+    """The document as bytes: gzip of its JSON."""
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return gzip.compress(text.encode("utf-8", "surrogatepass"), 6, mtime=0)
+
+
+def _trails(steps: Sequence[TracedStep], shown: Sequence[int]) -> list[tuple[int, Sequence[ModuleCall]]]:
+    """Module calls of the shown steps, oldest first; those that repeat an earlier step's word for word are left out."""
+    found: list[tuple[int, Sequence[ModuleCall]]] = []
+    for position in sorted(set(shown)):
+        calls = steps[position].module_calls
+        if calls and not any(calls == other for _, other in found):
+            found.append((steps[position].index, calls))
+    return found
+
+
+def _run(trace: Trace, name: str) -> dict[str, Any]:
+    info = trace.info
+    over = "ended" in info or "steps" in info
+    row: dict[str, Any] = {
+        "name": name,
+        "script": str(info.get("script", "")),
+        "arguments": [str(a) for a in info.get("arguments", ())],
+        "steps": int(info.get("steps", len(trace.steps))),
+        "backwards": int(info.get("backwards", 0)) or sum(len(s.backwards) for s in trace.steps),
+        "live": bool(info.get("live", False)),
+        "cut": not over,
+        "thinned": int(info.get("thinned", 0) or 0) + int(info.get("skipped", 0) or 0),
+    }
+    for key in ("started", "ended", "seconds", "cost", "error"):
+        row[key] = clean(info.get(key))
+    for key in ("level", "torch", "python", "backprobe"):
+        row[key] = str(info.get(key, ""))
+    return row
+
+
+def _finding(finding: Finding, sites: Sites, at: tuple[int, int] | None) -> dict[str, Any]:
+    row = clean(finding.as_dict())
+    row["sites"] = [{"role": s.role, "site": sites.of(s.site)} for s in finding.sites]
+    row["at"] = list(at) if at is not None else None
+    return dict(row)

@@ -1,0 +1,59 @@
+"""The page with a document in it: one file that opens anywhere."""
+
+from __future__ import annotations
+
+import base64
+import html
+import os
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ..errors import BackprobeError
+from ..traced import Trace
+from .document import document, packed
+
+#: Where the built page has its data: the text of this element.
+_DATA = '<script id="data" type="text/plain"></script>'
+_TITLE = "<title>backprobe</title>"
+
+
+def page() -> str:
+    """The page as it was built, without data.
+
+    :raises BackprobeError: it is not there: a checkout whose page was never built.
+    """
+    try:
+        return files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise BackprobeError("backprobe/report/page.html is not there: build it with `make page`") from None
+
+
+def filled(made: Mapping[str, Any], title: str = "") -> str:
+    """The page with `made`, a document, in it. Nothing of it is HTML: it is base64."""
+    data = base64.b64encode(packed(made)).decode()
+    text = page().replace(_DATA, f'<script id="data" type="text/plain">{data}</script>', 1)
+    return text.replace(_TITLE, f"<title>{html.escape(title)}: backprobe</title>", 1) if title else text
+
+
+def write(trace: Trace, path: str | os.PathLike[str], name: str = "") -> Path:
+    """Write `trace` as a page to the file `path`.
+
+    :raises BackprobeError: the file cannot be written.
+    """
+    made = document(trace, name)
+    target = Path(path)
+    try:
+        target.write_text(filled(made, made["run"]["name"]), encoding="utf-8")
+    except OSError as error:
+        raise BackprobeError(f"cannot write the report to {target}: {error}") from error
+    return target
+
+
+def frame(trace: Trace) -> str:
+    """The page inside a notebook's cell."""
+    made = document(trace)
+    text = html.escape(filled(made, made["run"]["name"]), quote=True)
+    style = "width:100%;height:720px;border:1px solid #8886;border-radius:6px"
+    return f'<iframe sandbox="allow-scripts allow-downloads allow-popups" style="{style}" srcdoc="{text}"></iframe>'

@@ -1,0 +1,136 @@
+"""The steps of a run as columns: loss, norms over all, and norms by parameter, thinned where there are many."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..traced import StepRow
+from .columns import column, norms
+from .tables import Parameters, total
+
+#: Norms of one kind that a page holds; more than that are thinned.
+ROOM = 400_000
+_KINDS = ("weight", "gradient", "update")
+
+
+class Steps:
+    """Takes the steps one by one, in order, and holds what the page needs of them.
+
+    :param count: how many there will be.
+    """
+
+    def __init__(self, parameters: Parameters, count: int) -> None:
+        self._parameters = parameters
+        self.count = count
+        size = max(len(parameters.names), 1)
+        #: Steps that one bucket covers.
+        self.width = max(1, math.ceil(count * size / ROOM)) if count * size > ROOM else 1
+        self._index: list[int] = []
+        self._seconds, self._loss, self._known = array("f"), array("d"), array("B")
+        self._totals: dict[str, array[float]] = {kind: array("d") for kind in _KINDS}
+        self._ratio = array("d")
+        self._series = {kind: _Series(size, self.width) for kind in _KINDS}
+        self._order: tuple[Any, list[int]] = (None, [])
+
+    def take(self, row: StepRow) -> None:
+        at = len(self._index)
+        self._index.append(row.index)
+        self._seconds.append(row.seconds)
+        self._known.append(row.loss is not None)
+        self._loss.append(math.nan if row.loss is None else row.loss)
+        if row.names is not self._order[0]:
+            self._order = (row.names, [self._parameters.of(n) for n in row.names])
+        places = self._order[1]
+        columns = [row.values[k::3] for k in range(3)]  # weight, gradient, update
+        for kind, values in zip(_KINDS, columns, strict=True):
+            self._totals[kind].append(total(values))
+            self._series[kind].take(at, places, values)
+        weights, _, updates = columns
+        ratios = [u / w for u, w in zip(updates, weights, strict=True) if u >= 0 and w > 0]
+        self._ratio.append(statistics.median(ratios) if ratios else -1.0)
+
+    def document(self, call_of: Callable[[int], int]) -> dict[str, Any]:
+        """As the page reads it. `call_of` gives the first backward call of a step that the page has, or -1."""
+        starts = range(0, len(self._index), self.width)
+        totals = {kind: column("d", values) for kind, values in self._totals.items()}
+        return {
+            "index": column("i", self._index),
+            "seconds": column("f", self._seconds),
+            "loss": column("d", self._loss),
+            "known": column("B", self._known),
+            **totals,
+            "ratio": column("d", self._ratio),
+            "call": column("i", [call_of(i) for i in self._index]),
+            "series": {
+                "exact": self.width == 1,
+                "start": column("i", starts),
+                **{kind: series.document() for kind, series in self._series.items()},
+            },
+        }
+
+
+class _Series:
+    """Least and greatest norm by bucket and parameter."""
+
+    def __init__(self, size: int, width: int) -> None:
+        self._size, self._width = size, width
+        self._low: list[list[float]] = []
+        self._high: list[list[float]] = []
+
+    def take(self, at: int, places: Sequence[int], values: Sequence[float]) -> None:
+        row = [-1.0] * self._size
+        for place, value in zip(places, values, strict=False):
+            row[place] = value
+        if at % self._width == 0:
+            self._low.append(row)
+            self._high.append(row)
+            return
+        high, low = self._high[-1], self._low[-1]
+        if math.isfinite(sum(row)) and math.isfinite(sum(high)) and (min(row) >= 0 <= min(low)):
+            self._high[-1] = list(map(max, high, row))
+            self._low[-1] = list(map(min, low, row))
+        else:
+            self._high[-1] = list(map(_worse, high, row))
+            self._low[-1] = list(map(_least, low, row))
+
+    def document(self) -> dict[str, Any]:
+        def by_parameter(rows: list[list[float]]) -> dict[str, str]:
+            return norms([value for parameter in zip(*rows, strict=True) for value in parameter])
+
+        return {
+            "low": column("f", []) if self._width == 1 else by_parameter(self._low),
+            "high": by_parameter(self._high),
+        }
+
+
+def _worse(a: float, b: float) -> float:
+    """The one that is not finite, else the greater one."""
+    return a if a != a or b <= a else b
+
+
+def _least(a: float, b: float) -> float:
+    """The lesser one of those that were measured and are numbers."""
+    if not a >= 0:
+        return b
+    return a if not b >= 0 else min(a, b)
+
+
+def forwards(trace_rows: Sequence[tuple[int, Sequence[Any]]], module_of: Callable[[str], int]) -> list[dict[str, Any]]:
+    """Norms of what modules returned: (step, module calls) where they were measured."""
+    found = []
+    for step, calls in trace_rows:
+        measured = [c for c in calls if c.norm is not None]
+        if measured:
+            found.append(
+                {
+                    "step": step,
+                    "module": column("i", [module_of(c.path) for c in measured]),
+                    "nth": column("i", [c.call for c in measured]),
+                    "norm": norms([c.norm for c in measured]),
+                }
+            )
+    return found

@@ -1,0 +1,154 @@
+"""What other parts of a document refer to by number: source lines, modules, parameters."""
+
+from __future__ import annotations
+
+import linecache
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ..records import ModuleCall, Parameter, Site
+
+#: No file longer than this is put into a page, and no more than this of all files together.
+SOURCE = 1 << 20
+
+
+class Sites:
+    """Source lines, each once."""
+
+    def __init__(self, folder: str | None) -> None:
+        self._folder = folder
+        self._numbers: dict[Site, int] = {}
+
+    def of(self, site: Site | None) -> int:
+        if site is None:
+            return -1
+        return self._numbers.setdefault(site, len(self._numbers))
+
+    def short(self, file: str) -> str:
+        """`file` from the folder of the run's script, where it lies inside it."""
+        if self._folder is not None:
+            try:
+                relative = os.path.relpath(file, self._folder)
+            except ValueError:  # another drive
+                return file
+            if not relative.startswith(".."):
+                return relative
+        return file
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [
+            {"file": self.short(s.file), "line": s.line, "function": s.function, "text": s.text} for s in self._numbers
+        ]
+
+    def sources(self, kept: Mapping[str, str]) -> list[dict[str, Any]]:
+        """The files that sites are in: as the run kept them, else as they are on disk now."""
+        rows, room = [], SOURCE
+        for file in dict.fromkeys(s.file for s in self._numbers):
+            text = kept.get(file)
+            if text is None:
+                text = read_source(file, room)
+            if text is not None and len(text) <= room:
+                room -= len(text)
+                rows.append({"file": self.short(file), "lines": text.splitlines()})
+        return rows
+
+
+def read_source(file: str, most: int = SOURCE) -> str | None:
+    """The text of a source file or a notebook's cell; ``None`` where it is not there or longer than `most`."""
+    text = "".join(linecache.getlines(file))
+    return text if text and len(text) <= most else None
+
+
+class Modules:
+    """Modules by path, in preorder of their first call; those that were never called come where their parent's end."""
+
+    def __init__(self, calls: Sequence[ModuleCall], others: Iterable[str]) -> None:
+        known: dict[str, ModuleCall] = {}
+        self._count: dict[str, int] = {}
+        for call in calls:
+            known.setdefault(call.path, call)
+            self._count[call.path] = max(self._count.get(call.path, 0), call.call)
+        below: dict[str, list[str]] = {"": []}
+        above: dict[str, str] = {}
+        for path in [*known, *others]:
+            while path not in below:  # it, and those above it that are new
+                below[path] = []
+                parent = path.rpartition(".")[0]
+                above.setdefault(path, parent)
+                path = parent
+        for path, parent in above.items():
+            below[parent].append(path)
+        self._known = known
+        self.paths: list[str] = []
+        self._numbers: dict[str, int] = {}
+        stack = [""]
+        while stack:
+            path = stack.pop()
+            self._numbers[path] = len(self.paths)
+            self.paths.append(path)
+            stack.extend(reversed(below[path]))
+
+    def of(self, path: str | None) -> int:
+        return -1 if path is None else self._numbers.get(path, -1)
+
+    def rows(self, sites: Sites) -> list[dict[str, Any]]:
+        rows = []
+        for path in self.paths:
+            call = self._known.get(path)
+            rows.append(
+                {
+                    "path": path,
+                    "class": call.class_name if call else "",
+                    "parent": -1 if path == "" else self._numbers[path.rpartition(".")[0]],
+                    "calls": self._count.get(path, 0),
+                    "site": sites.of(call.site if call else None),
+                }
+            )
+        return rows
+
+
+class Parameters:
+    """Parameters in forward order: by module, and within one in the order in which they were recorded."""
+
+    def __init__(self, listed: Sequence[Parameter], named: Iterable[str], modules: Modules) -> None:
+        self._facts = {p.name: p for p in listed}
+        names = dict.fromkeys([*self._facts, *named])
+        self._module = {name: modules.of(owner(name)) for name in names}
+        self.names = sorted(names, key=lambda name: self._module[name])
+        self._numbers = {name: i for i, name in enumerate(self.names)}
+
+    def of(self, name: str | None) -> int:
+        return -1 if name is None else self._numbers.get(name, -1)
+
+    def rows(self, sites: Sites) -> list[dict[str, Any]]:
+        rows = []
+        for name in self.names:
+            fact = self._facts.get(name) or Parameter(name, (), True, 0, False, None, 0, 0, "")
+            rows.append(
+                {
+                    "name": name,
+                    "module": self._module[name],
+                    "shape": list(fact.shape),
+                    "requires_grad": fact.requires_grad,
+                    "reached": fact.reached,
+                    "alive": fact.alive,
+                    "trained": fact.trained,
+                    "defined": sites.of(fact.defined),
+                }
+            )
+        return rows
+
+
+def owner(parameter: str) -> str:
+    """Path of the module that a parameter of this name belongs to."""
+    return parameter.rpartition(".")[0]
+
+
+def total(values: Iterable[float]) -> float:
+    """2-norm of the whole from the 2-norms of its parts; -1 where there are none. Negative ones are missing."""
+    known = [v for v in values if not v < 0]
+    if not known:
+        return -1.0
+    return math.sqrt(sum(v * v for v in known)) if max(known, default=0.0) < 1e150 else math.hypot(*known)

@@ -1,0 +1,250 @@
+/**
+ * The document that a page shows: what `backprobe/report/document.py` writes. Both sides hold `FORMAT`.
+ *
+ * Numbers come as columns. In the JSON a column is `{t, b}`: the type and the base64 of its little-endian bytes. Norms
+ * are never negative: -1 says that one was not measured, and NaN and infinity mean themselves. Indexes are -1 where
+ * there is nothing. Elsewhere numbers that JSON does not know are the strings "NaN", "Infinity" and "-Infinity". Paths of modules are as `named_modules()` spells them; "" is the outermost module, or outside all.
+ */
+export const FORMAT = 1;
+
+export type Packed = { t: "f32" | "f64" | "i32" | "u8"; b: string };
+/** A number; as a string where JSON has none. `Number(x)` is right for both. */
+export type Num = number | string;
+export type Floats = Float32Array | Float64Array;
+
+/** The document as it is in the file: `C` is how a column looks there, and `Decoded` has typed arrays instead. */
+export interface Document<F, I> {
+  format: number;
+  /** Changes when the run has gone on; the served page asks for it. */
+  version: string;
+  run: Run;
+  findings: Finding[];
+  /** The main figures, a sentence each. */
+  figures: string[];
+  unseen: { what: string; count: number; note: string }[];
+  /** Every source line that anything refers to. */
+  sites: Site[];
+  sources: Source[];
+  modules: Module[];
+  parameters: Parameter[];
+  steps: Steps<F, I>;
+  layouts: Layout<I>[];
+  calls: Call<F, I>[];
+  /** Norms of what modules returned, in the steps where they were measured. */
+  forward: Forward<F, I>[];
+  memory: Memory<F> | null;
+  tensors: Tensor<F>[];
+}
+
+export interface Run {
+  name: string;
+  script: string;
+  arguments: string[];
+  /** Seconds since 1970, or null. */
+  started: number | null;
+  ended: number | null;
+  seconds: number | null;
+  steps: number;
+  backwards: number;
+  /** Share of the time that watching took, or null. */
+  cost: number | null;
+  error: string | null;
+  /** The run is still going on (as far as can be told). */
+  live: boolean;
+  /** It ended without saying so: killed, or still running. */
+  cut: boolean;
+  level: string;
+  torch: string;
+  python: string;
+  backprobe: string;
+  /** Steps whose nodes were dropped to keep the run small. */
+  thinned: number;
+}
+
+export interface Site {
+  /** From the working folder where it lies inside it. */
+  file: string;
+  line: number;
+  function: string;
+  text: string;
+}
+
+export interface Source {
+  file: string;
+  /** Line by line; null where the file was not kept. */
+  lines: string[];
+}
+
+export interface Finding {
+  kind: string;
+  severity: "error" | "warning" | "info";
+  title: string;
+  confidence: string;
+  module: string | null;
+  node: string | null;
+  tensor: string | null;
+  parameters: string[];
+  step: number | null;
+  rank: number | null;
+  sites: { role: string; site: number }[];
+  evidence: Record<string, unknown>;
+  advice: string;
+  /** Node of a call that the finding is about, where the page has that call: [call, node]. */
+  at: [number, number] | null;
+}
+
+/** Modules in the order of their first call, a parent before its children. Index 0 is the outermost one, path "". */
+export interface Module {
+  path: string;
+  class: string;
+  /** -1 for index 0. */
+  parent: number;
+  /** Calls in the first recorded step that called it. */
+  calls: number;
+  /** Where it is called. */
+  site: number;
+}
+
+/** In forward order: by their module. */
+export interface Parameter {
+  name: string;
+  module: number;
+  shape: number[];
+  requires_grad: boolean;
+  /** Backward calls that gave it a gradient. */
+  reached: number;
+  /** Whether any of them was not exactly zero. */
+  alive: boolean;
+  /** Whether an optimizer holds it; null where no optimizer stepped. */
+  trained: boolean | null;
+  defined: number;
+}
+
+export interface Steps<F, I> {
+  index: I;
+  seconds: F;
+  /** NaN where `known` is 0. */
+  loss: F;
+  /** 1 where the loss of the step is known. */
+  known: I;
+  /** Norms over all parameters together; -1: not measured. */
+  gradient: F;
+  weight: F;
+  update: F;
+  /** Median over parameters of update / weight. */
+  ratio: F;
+  /** First entry of `calls` of that step, or -1. */
+  call: I;
+  series: Series<F, I>;
+}
+
+/**
+ * Norms by parameter over the steps. Where there are too many steps for a page, neighbours are put together in buckets:
+ * bucket `k` covers the positions `start[k]` to `start[k + 1]` (or the end) of `steps.index`. `low` and `high` are the least
+ * and the greatest norm in it, by parameter and then by bucket: entry `p * start.length + k`. In an exact series each
+ * bucket is one step and `low` is empty. A bucket with a value that is not finite has it as `high`.
+ */
+export interface Series<F, I> {
+  exact: boolean;
+  start: I;
+  gradient: { low: F; high: F };
+  weight: { low: F; high: F };
+  update: { low: F; high: F };
+}
+
+/** The nodes of a graph, roots first. Calls with the same graph share it. */
+export interface Layout<I> {
+  strings: string[];
+  /** Index into `strings` of the node's type, of the forward's op. */
+  name: I;
+  op: I;
+  /** Sequence number from the lowest in the graph; -1 for nodes that accumulate into leaves. */
+  seq: I;
+  /** Index into `modules`. */
+  module: I;
+  /** Which call of its module made it, from 1. */
+  nth: I;
+  site: I;
+  /** Index into `parameters`. */
+  parameter: I;
+  /** Edges of node i: `edges[i]` to `edges[i + 1]` in `to` and in `Call.out`. The gradient goes along them. */
+  edges: I;
+  /** The node that gets the gradient, or -1. */
+  to: I;
+}
+
+/** One backward call. */
+export interface Call<F, I> {
+  step: number;
+  /** Its number in the run. */
+  index: number;
+  kind: string;
+  arguments: Record<string, string>;
+  site: number;
+  seconds: number;
+  /** "Type: text" where it raised. */
+  raised: string | null;
+  layout: number;
+  roots: { node: number; shape: number[]; dtype: string; value: Num | null }[];
+  /** In which place the node ran, from 0; -1: it did not run. */
+  order: I;
+  /** Seconds; -1: not measured. */
+  time: F;
+  /** Norm of all gradients that came in, together; -1: not measured. */
+  came: F;
+  /** By edge: norm of the gradient that went along it; -1: not measured. */
+  out: F;
+  /** Bits: 1 a gradient that came in is not finite; 2 the node made the first such; 4 its forward result was not finite;
+   *  8 every gradient that came in was exactly zero; 16 the call raised here. */
+  marks: I;
+  /** By node, index into `words`: shape and dtype of the first gradient that came in, "64x10 float32"; -1: not known. */
+  shape: I;
+  words: string[];
+  /** What is known of nodes with a mark: by node, a few lines. */
+  notes: Record<string, string[]>;
+}
+
+export interface Forward<F, I> {
+  step: number;
+  module: I;
+  /** Which call of the module, from 1. */
+  nth: I;
+  norm: F;
+}
+
+/** What autograd kept for backward in one step (`--ask memory`). */
+export interface Memory<F> {
+  total: number;
+  /** Sentences about what is not counted, and what was not known. */
+  notes: string[];
+  rows: { module: number; site: number; op: string; dtype: string; bytes: number; tensors: number; names: string[] }[];
+  /** Bytes still kept after each node of the backward, or null. */
+  curve: F | null;
+}
+
+/** A tensor that was looked at: a histogram of its values and a small picture of them. */
+export interface Tensor<F> {
+  name: string;
+  /** "output", "gradient", "weight", "weight gradient" or what a person called it. */
+  kind: string;
+  module: number;
+  step: number;
+  shape: number[];
+  dtype: string;
+  /** Counts of values between `edges`, one more than counts; values that are not finite apart. */
+  edges: F;
+  counts: F;
+  mean: Num;
+  std: Num;
+  min: Num;
+  max: Num;
+  zeros: number;
+  nan: number;
+  inf: number;
+  numel: number;
+  /** Means over cells of the tensor as a matrix (all dimensions but the last one together), or null. */
+  map: { rows: number; columns: number; values: F } | null;
+}
+
+export type Raw = Document<Packed, Packed>;
+export type Decoded = Document<Floats, Int32Array>;
