@@ -100,6 +100,17 @@ class Trace:
         self._findings = findings
 
     @property
+    def over(self) -> bool:
+        """Whether what was recorded came to its end; a run that was killed, or still goes on, did not."""
+        return "ended" in self.info or "steps" in self.info
+
+    def close(self) -> None:
+        """Let go of the file of a run on disk; its steps cannot be read any more. Nothing to do for one in memory."""
+        close = getattr(self.steps, "close", None)
+        if close is not None:
+            close()
+
+    @property
     def parameters(self) -> Sequence[Parameter]:
         """What became of every parameter."""
         return self.facts.parameters

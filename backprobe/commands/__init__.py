@@ -10,11 +10,11 @@ from ..errors import BackprobeError
 from .bench import Bench
 from .debug import Debug
 from .demo import Demo
-from .report import Report
+from .report import Report, View
 from .run import Run
 from .show import Runs, Show
 
-_COMMANDS = (Run, Show, Report, Runs, Debug, Demo, Bench)
+_COMMANDS = (Run, Show, Report, View, Runs, Debug, Demo, Bench)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
+import sys
+import webbrowser
 from pathlib import Path
 
 from .files import find_run
@@ -31,3 +35,40 @@ class Report:
         size = file.stat().st_size
         print(f"{file} ({size / 1e6:.1f} MB)" if size >= 1e6 else f"{file} ({size / 1e3:.0f} kB)")
         return 0
+
+
+class View:
+    """Show a run as a page in the browser, and keep it up to date while the run goes on.
+
+    RUN is a folder, or the name of one in backprobe-runs/; without it the latest is taken. The page is served on this
+    machine alone, at an address with a token; Ctrl-C ends it.
+    """
+
+    name = "view"
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("run", nargs="?", help="the folder of the run")
+        parser.add_argument("--port", type=_port, default=0, help="the port to serve at (default: a free one)")
+        parser.add_argument("--no-browser", action="store_true", help="only print the address")
+
+    def run(self, options: argparse.Namespace) -> int:
+        from ..report.serve import Server
+
+        with Server(find_run(options.run), options.port) as server:
+            print(f"backprobe: {server.address}", "Ctrl-C ends it.", sep="\n", flush=True)
+            if not options.no_browser and _has_screen():
+                webbrowser.open(server.address)
+            with contextlib.suppress(KeyboardInterrupt):
+                server.serve_forever()
+        return 0
+
+
+def _has_screen() -> bool:
+    """Whether a browser would open a window, and not take over the terminal."""
+    return sys.platform in ("win32", "darwin") or any(os.environ.get(k) for k in ("DISPLAY", "WAYLAND_DISPLAY"))
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: a number from 0 (a free one) to 65535")
+    return int(text)

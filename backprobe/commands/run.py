@@ -130,6 +130,8 @@ class _Watcher:
             "script": options.script,
             "arguments": options.args,
             "folder": os.getcwd(),
+            "pid": os.getpid(),
+            "machine": platform.node(),
             "level": options.level,
             "started": self._begin,
             "torch": importlib.metadata.version("torch"),

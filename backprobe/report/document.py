@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import platform
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from ..traced import Trace, TracedStep
 from ..view.parts import figures
 from . import calls as backwards
 from .columns import clean
+from .gradients import Gradients
 from .memory import memory
 from .steps import Steps, forwards
 from .tables import Modules, Parameters, Sites, owner
@@ -46,11 +49,10 @@ def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
     rows = trace.step_rows()
     first = next(rows, None)
     parameters = Parameters(trace.parameters, first.names if first else (), modules)
-    numbers = Steps(parameters, len(steps))
-    if first is not None:
-        numbers.take(first)
-    for row in rows:
-        numbers.take(row)
+    numbers, gradients = Steps(parameters, len(steps)), Gradients()
+    for at, row in enumerate(rows if first is None else chain([first], rows)):
+        measured = any(v >= 0 for v in row.values[1::3])
+        numbers.take(row, None if measured else gradients.of(steps[at].backwards))
     layouts = backwards.Layouts(modules, parameters, sites)
     calls = [backwards.document(call, layouts, sites) for call in selected]
     first_call: dict[int, int] = {}
@@ -94,15 +96,14 @@ def _trails(steps: Sequence[TracedStep], shown: Sequence[int]) -> list[tuple[int
 
 def _run(trace: Trace, name: str) -> dict[str, Any]:
     info = trace.info
-    over = "ended" in info or "steps" in info
     row: dict[str, Any] = {
         "name": name,
         "script": str(info.get("script", "")),
         "arguments": [str(a) for a in info.get("arguments", ())],
         "steps": int(info.get("steps", len(trace.steps))),
         "backwards": int(info.get("backwards", 0)) or sum(len(s.backwards) for s in trace.steps),
-        "live": bool(info.get("live", False)),
-        "cut": not over,
+        "live": not trace.over and _runs(info),
+        "cut": not trace.over,
         "thinned": int(info.get("thinned", 0) or 0) + int(info.get("skipped", 0) or 0),
     }
     for key in ("started", "ended", "seconds", "cost", "error"):
@@ -110,6 +111,20 @@ def _run(trace: Trace, name: str) -> dict[str, Any]:
     for key in ("level", "torch", "python", "backprobe"):
         row[key] = str(info.get(key, ""))
     return row
+
+
+def _runs(info: Mapping[str, Any]) -> bool:
+    """Whether the process that writes the run is there, as far as this machine can tell."""
+    process, machine = info.get("pid"), info.get("machine")
+    if not isinstance(process, int) or machine != platform.node() or os.name != "posix":
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        return True
+    return True
 
 
 def _finding(finding: Finding, sites: Sites, at: tuple[int, int] | None) -> dict[str, Any]:

@@ -37,6 +37,12 @@ def filled(made: Mapping[str, Any], title: str = "") -> str:
     return text.replace(_TITLE, f"<title>{html.escape(title)}: backprobe</title>", 1) if title else text
 
 
+def served(token: str) -> str:
+    """The page without data: it asks the server that it came from, with `token`."""
+    meta = f'<meta name="backprobe-live" content="{html.escape(token, quote=True)}">'
+    return page().replace(_TITLE, f"{_TITLE}\n    {meta}", 1)
+
+
 def write(trace: Trace, path: str | os.PathLike[str], name: str = "") -> Path:
     """Write `trace` as a page to the file `path`.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..traced import StepRow
@@ -36,7 +37,11 @@ class Steps:
         self._series = {kind: _Series(size, self.width) for kind in _KINDS}
         self._order: tuple[Any, list[int]] = (None, [])
 
-    def take(self, row: StepRow) -> None:
+    def take(self, row: StepRow, gradients: Mapping[str, float] | None = None) -> None:
+        """The next step. `gradients`: norms by parameter, for a step without measured ones."""
+        if gradients:
+            names = list(gradients)
+            row = replace(row, names=names, values=[v for n in names for v in (-1.0, gradients[n], -1.0)])
         at = len(self._index)
         self._index.append(row.index)
         self._seconds.append(row.seconds)

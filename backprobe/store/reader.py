@@ -97,6 +97,9 @@ class StoredSteps(Sequence[TracedStep]):
             step, trail = Step(number, seconds, loss, tuple(backwards), stats, watching), row[2]
         return TracedStep(step, StoredCalls(self, number), lambda: self._calls(trail))
 
+    def close(self) -> None:
+        self._db.close()
+
     @property
     def numbers(self) -> Sequence[int]:
         """The steps' own numbers, by position."""

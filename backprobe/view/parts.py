@@ -93,7 +93,7 @@ def headline(trace: Trace) -> str:
         text += f"; {len(others)} other {'process' if len(others) == 1 else 'processes'} with up to {each}"
     if "seconds" in info:
         text += f" in {info['seconds']:.1f} s"
-    if "ended" not in info and "steps" not in info and "started" in info:
+    if not trace.over and "started" in info:
         text += " (the run was cut off)"
     elif info.get("cost") is not None and steps >= FEW:
         text += f", watching took about {100 * info['cost']:.0f}%"
