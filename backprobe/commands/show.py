@@ -23,6 +23,7 @@ class Show:
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", nargs="?", help="the folder of the run")
         parser.add_argument("--json", action="store_true", help="print the findings as JSON instead")
+        parser.add_argument("--all", action="store_true", help="list every parameter, however many there are")
 
     def run(self, options: argparse.Namespace) -> int:
         from ..store.reader import open_run
@@ -33,7 +34,7 @@ class Show:
         if options.json:
             print(json.dumps({"format": 1, "findings": [f.as_dict() for f in trace.findings]}, indent=1, default=str))
         else:
-            write(report(trace, details=True), sys.stdout)
+            write(report(trace, details=True, whole=options.all), sys.stdout)
         return 0
 
 

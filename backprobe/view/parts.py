@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import linecache
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..findings.words import few, number
 from ..records import Finding, Site
 from ..traced import Trace
+from .flow import Bars, flow
 
 #: A space at which a line is not broken.
 TIED = "\N{NO-BREAK SPACE}"
@@ -28,11 +30,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Place:
-    """A source line and the part that it plays."""
+    """A source line and the part that it plays. ``context`` are lines around it with their numbers, or nothing."""
 
     role: str
     where: str
     text: str
+    line: int = 0
+    context: Sequence[tuple[int, str]] = ()
 
 
 @dataclass(frozen=True)
@@ -57,21 +61,24 @@ class Table:
     rows: Sequence[Sequence[str]]
 
 
-Part = Line | Problem | Table
+Part = Line | Problem | Table | Bars
 
 
-def report(trace: Trace, folder: Path | None = None, details: bool = False) -> list[Part]:
-    """The report of a run. `details`: the gradients by module and step too, as ``backprobe show`` gives them."""
+def report(trace: Trace, folder: Path | None = None, details: bool = False, whole: bool = False) -> list[Part]:
+    """The report of a run. `details`: the gradients by module and step too, as ``backprobe show`` gives them; `whole`:
+    those of every parameter."""
     parts: list[Part] = [Line(headline(trace), "head")]
     findings = trace.findings
+    kept = trace.info.get("sources")
+    sources: Mapping[str, str] = kept if isinstance(kept, Mapping) else {}
     for i, finding in enumerate(findings, 1):
-        parts.append(problem(i, finding))
+        parts.append(problem(i, finding, sources))
     if not findings:
         seen = trace.info.get("backwards", 1) or trace.facts.ranks
         parts.append(Line("Nothing wrong found.", "good") if seen else Line("No backward call was seen."))
     parts += [Line(text) for text in figures(trace)]
     if details:
-        parts += _details(trace)
+        parts += _details(trace, whole)
     for unseen in trace.unseen:
         parts.append(Line(f"Not seen: {unseen.count} {unseen.what} ({unseen.note})", "quiet"))
     if folder is not None:
@@ -106,7 +113,8 @@ def count(n: int, what: str) -> str:
     return f"{n:,} {what if n == 1 else what + 's'}".replace(" ", TIED)
 
 
-def problem(i: int, finding: Finding) -> Problem:
+def problem(i: int, finding: Finding, sources: Mapping[str, str] | None = None) -> Problem:
+    """A finding as it is shown. `sources`: texts of files as they were when the run was made."""
     facts = [
         ("module", finding.module or ""),
         ("node", finding.node or ""),
@@ -121,13 +129,28 @@ def problem(i: int, finding: Finding) -> Problem:
         finding.confidence,
         finding.title,
         [(k, v) for k, v in facts if v],
-        [place(s.role, s.site) for s in finding.sites],
+        [place(s.role, s.site, sources or {}, around=2 if not n else 0) for n, s in enumerate(finding.sites)],
         finding.advice,
     )
 
 
-def place(role: str, site: Site) -> Place:
-    return Place(role, f"{short(site.file)}:{site.line} in {site.function}", site.text)
+def place(role: str, site: Site, sources: Mapping[str, str] | None = None, around: int = 0) -> Place:
+    """`site` with as many lines `around` it, where its file still says there what it said in the run."""
+    where = f"{short(site.file)}:{site.line} in {site.function}"
+    if not around:
+        return Place(role, where, site.text, site.line)
+    kept = (sources or {}).get(site.file)
+    lines = kept.splitlines() if kept is not None else [t.rstrip("\n") for t in linecache.getlines(site.file)]
+    if not 0 < site.line <= len(lines) or lines[site.line - 1].strip() != site.text.strip():
+        return Place(role, where, site.text, site.line)
+    first, last = max(site.line - around, 1), min(site.line + around, len(lines))
+    context = [(n, lines[n - 1].expandtabs(4).rstrip()) for n in range(first, last + 1)]
+    while context[0][0] < site.line and not context[0][1]:
+        del context[0]
+    while context[-1][0] > site.line and not context[-1][1]:
+        del context[-1]
+    spare = min((len(t) - len(t.lstrip()) for _, t in context if t), default=0)
+    return Place(role, where, site.text, site.line, [(n, t[spare:]) for n, t in context])
 
 
 def short(path: str) -> str:
@@ -160,22 +183,25 @@ def figures(trace: Trace) -> list[str]:
     return lines
 
 
-def _details(trace: Trace) -> list[Part]:
+def _details(trace: Trace, whole: bool) -> list[Part]:
     """The last step whose nodes are there: gradients by parameter, time by module."""
     last = next((s for s in reversed(trace.steps) if any(len(b.nodes) for b in s.backwards)), None)
     if last is None:
         return []
     parts: list[Part] = []
-    gradients = {
-        r.parameter: r.grad_outputs[0].norm
-        for b in last.backwards
-        for r in b.nodes
-        if r.parameter and r.grad_outputs and r.grad_outputs[0]
-    }
+    gradients: dict[str, float] = {}
+    for run in (r for b in last.backwards for r in b.nodes):
+        stat = run.grad_outputs[0] if run.parameter and run.grad_outputs else None
+        if stat is not None and run.parameter and stat.norm is not None:
+            gradients[run.parameter] = stat.norm
     measured = next((s for s in reversed(trace.steps) if s.record.parameters), None)
     sizes = measured.parameters if measured is not None else {}
+    names = [p.name for p in trace.parameters if p.requires_grad or p.name in gradients]
+    if names and gradients:
+        parts.append(Line(f"Step {last.index}: gradient flow, in forward order", "head"))
+        parts.append(flow(names, gradients, whole))
     rows = []
-    for name in [p.name for p in trace.parameters if p.name in gradients or p.name in sizes]:
+    for name in names if whole else ():
         size = sizes.get(name)
         row = (size.weight if size else None, gradients.get(name), size.update if size else None)
         rows.append([name, *("" if v is None else number(v) for v in row)])

@@ -11,7 +11,8 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from .parts import TIED, Line, Part, Problem, Table
+from .flow import Bars
+from .parts import TIED, Line, Part, Place, Problem, Table
 
 _TONES = {"plain": "", "quiet": "dim", "good": "green", "head": "bold"}
 _SEVERITY = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
@@ -29,10 +30,14 @@ def write(parts: Sequence[Part], file: TextIO) -> None:
                 out.print(Text(part.text, style=_TONES[part.tone]))
             elif isinstance(part, Problem):
                 _problem(out, part)
+            elif isinstance(part, Bars):
+                _bars(out, part, "#" if _plain(file) else "\N{FULL BLOCK}")
             else:
                 _table(out, part)
     # Lines were broken where they may be: a reader who searches or copies gets plain spaces, and none at the end.
-    file.write(re.sub(r" +$", "", text.get().replace(TIED, " "), flags=re.MULTILINE))
+    lines = re.sub(r" +$", "", text.get().replace(TIED, " "), flags=re.MULTILINE)
+    encoding = getattr(file, "encoding", None) or "utf-8"
+    file.write(lines.encode(encoding, "replace").decode(encoding))
 
 
 def _problem(out: Console, part: Problem) -> None:
@@ -49,11 +54,53 @@ def _problem(out: Console, part: Problem) -> None:
         grid.add_row(name, Text(value))
     for place in part.places:
         grid.add_row(place.role, Text(place.where))
-        if place.text:
+        if place.context:
+            grid.add_row("", _context(place))
+        elif place.text:
             grid.add_row("", Text("  " + place.text, style="cyan"))
     out.print(Padding(grid, (0, 0, 0, 3)))
     out.print(Padding(Text(part.advice), (0, 0, 0, 3)))
     out.print()
+
+
+def _context(place: Place) -> RichTable:
+    """Lines with their numbers; the one that is meant has a sign before it."""
+    lines = RichTable.grid(padding=(0, 1, 0, 0))
+    for _ in range(2):
+        lines.add_column(no_wrap=True, justify="right")
+    lines.add_column(overflow="fold")
+    for n, text in place.context:
+        meant = n == place.line
+        style = "cyan" if meant else "dim"
+        lines.add_row(Text(">" if meant else " "), Text(f"{n}", style="dim"), Text(text, style=style))
+    return lines
+
+
+def _plain(file: TextIO) -> bool:
+    """Whether `file` cannot show more than ASCII."""
+    try:
+        "\N{FULL BLOCK}".encode(getattr(file, "encoding", None) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return True
+    return False
+
+
+def _bars(out: Console, part: Bars, sign: str) -> None:
+    labels = min(max((len(r.label) for r in part.rows), default=0), out.width // 2)
+    texts = max((len(r.text) for r in part.rows), default=0)
+    room = max(out.width - labels - texts - 6, 8)
+    for row in part.rows:
+        label = row.label if len(row.label) <= labels else "..." + row.label[3 - labels :]
+        line = Text(f"{label:<{labels}}  ")
+        line.append(f"{row.text:>{texts}}  ", "" if row.length is not None else "yellow")
+        note = f" {row.note}" if row.note else ""
+        if row.length is not None:
+            width = max(round(row.length * (room - len(note))), 1)
+            line.append(sign * width, "cyan")
+        line.append(note, "yellow")
+        out.print(line, no_wrap=True, overflow="ellipsis")
+    if part.scale:
+        out.print(Text(part.scale, style="dim"))
 
 
 def _table(out: Console, part: Table) -> None:
