@@ -524,6 +524,32 @@ class Unseen:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorSeen:
+    """What a tensor looked like at one step. ``counts`` are its finite values between ``edges``, ``mean`` to
+    ``high`` are of the finite ones; ``picture`` has means over cells of the tensor as a matrix, row by row.
+
+    :ivar kind: ``output`` (of a module), ``weight`` or ``gradient``.
+    """
+
+    name: str
+    kind: str
+    module: str
+    step: int
+    shape: tuple[int, ...]
+    dtype: str
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    mean: float
+    std: float
+    low: float
+    high: float
+    zeros: int
+    nan: int
+    inf: int
+    picture: tuple[tuple[float, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What is known of a run as a whole, apart from its steps."""
 
@@ -549,6 +575,8 @@ class Facts:
     #: What was asked for besides; regions whose gradients a checkpoint changes.
     asked: tuple[str, ...] = ()
     gradients: tuple[RegionGradient, ...] = ()
+    #: Tensors that were looked at, by step.
+    tensors: tuple[TensorSeen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ ALLOWED = {
     "findings": {"records", "graph", "traced"},
     "view": {"records", "findings", "traced"},
     "report": {"errors", "records", "packed", "store", "traced", "view"},
-    "observe": {"errors", "records", "graph", "packed", "store", "traced"},
+    "observe": {"errors", "select", "records", "graph", "packed", "store", "traced"},
     "capture": {"errors", "select", "records", "observe"},
     "derivatives": {"errors", "capture", "observe"},
     "edit": {"errors", "select", "records", "observe"},

@@ -62,6 +62,14 @@ class Run:
             "one structure in the script), memory (who keeps the bytes for backward), checkpoints (gradients of "
             "checkpointed regions against the same without)",
         )
+        parser.add_argument(
+            "--tensors",
+            action="append",
+            default=[],
+            metavar="GLOB",
+            help="look at the values of modules' outputs, weights and gradients with these names, such as "
+            "'encoder.*', in steps 0, 1, 2, 5, 10, 20, 50, ...: the report shows them as histograms",
+        )
         parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
         parser.add_argument("script", help="the script to run")
         parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
@@ -73,7 +81,12 @@ class Run:
         if not options.module and not os.path.isfile(options.script):
             raise BackprobeError(f"no such script: {options.script}")
         first, last = options.steps
-        settings = Settings(options.level, options.every, first, last, ask=frozenset(options.ask), quiet=options.quiet)
+        settings = Settings(
+            *(options.level, options.every, first, last),
+            ask=frozenset(options.ask),
+            tensors=tuple(options.tensors),
+            quiet=options.quiet,
+        )
         watcher = _Watcher(options)
         code = launch(options.script, options.args, options.module, watcher, settings, watcher.begin, watcher.finish)
         worst = min((_LEVEL[f.severity] for f in watcher.findings), default=9)

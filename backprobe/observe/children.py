@@ -128,6 +128,7 @@ class _Child:
 
         told = json.loads((folder / "settings.json").read_text())
         given: dict[str, Any] = {**told["settings"], "ask": frozenset(told["settings"]["ask"])}
+        given["tensors"] = tuple(given["tensors"])
         settings: Settings = Settings(**given)
         self._file = folder / f"child-{os.getpid()}.json"
         self.collector = Collector()

@@ -30,6 +30,8 @@ class Settings:
     careful: int = 3
     #: What to look for besides: ``functions``, ``divergence``.
     ask: frozenset[str] = frozenset()
+    #: Globs on the names of modules and parameters whose tensors are looked at.
+    tensors: tuple[str, ...] = ()
     #: Say nothing while the script runs.
     quiet: bool = False
 

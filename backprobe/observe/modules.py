@@ -75,6 +75,8 @@ class ModuleWatch:
         self.hooked: Any = None
         self.recompute: Any = None
         self.diverging: Any = None
+        #: Who looks at chosen outputs.
+        self.looking: Any = None
         #: Who marks graphs, and whether the outermost call that is running has none yet.
         self.retention: Any = None
         self.unmarked = False
@@ -180,6 +182,11 @@ class ModuleWatch:
         if self.diverging is not None and output is not None and not self.in_backward:
             try:
                 self.diverging.left(module, where, output)
+            except Exception as error:
+                self.on_error(error)
+        if self.looking is not None and output is not None and not self.in_backward:
+            try:
+                self.looking.left(where, output)
             except Exception as error:
                 self.on_error(error)
         if self.hooked_at and self.hooked_at[-1][0] is module:

@@ -78,7 +78,7 @@ class Session:
         self._strays = Strays(self.modules, self.frames)
         self._created = CreatedGraphs(self.names)
         self._ledger = Ledger(self.eye, self.names, 3 if "memory" in self.settings.ask else 0)
-        self._asked = Asked(self.settings.ask, self.names, self._regions)
+        self._asked = Asked(self.settings, self.names, self._regions)
         self._connect()
         #: The sequence number that the first node after ``start`` gets.
         self.first = 0
@@ -181,9 +181,12 @@ class Session:
         self._retention.next_round(False, max(1, len(self._steps.stepped_by)))
         self.modules.new_step(self._steps.index)
         self._attention.begin_step(self._steps.index, self.settings)
+        self._asked.begin_step(self._steps.index)
 
     def _optimizing(self, optimizer: Any, begins: bool) -> None:
         self.eye.optimizing = begins
+        if begins:
+            self._asked.stepping(optimizer)
         if begins or not self.eye.noting:
             return
         spot, seq = self.frames.spot(sys._getframe(2)), private.next_sequence_nr()
@@ -246,6 +249,7 @@ class Session:
             self.ranks.records(),
             tuple(sorted(self.settings.ask)),
             self._asked.gradients,
+            tuple(self._asked.tensors.records) if self._asked.tensors is not None else (),
         )
 
     def unseen(self) -> tuple[Unseen, ...]:

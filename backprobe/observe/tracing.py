@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -27,21 +28,19 @@ class LiveTrace(Trace):
     def __init__(
         self,
         model: nn.Module | None,
-        level: str,
-        every: int,
-        steps: tuple[int, int | None],
         name: str,
-        ask: frozenset[str] = frozenset(),
+        settings: Settings,
     ) -> None:
         super().__init__()
         if model is not None and not isinstance(model, nn.Module):
             raise BackprobeError(f"model is a {type(model).__name__}; give trace() a torch.nn.Module, or nothing")
+        level, every, steps = settings.level, settings.every, (settings.first, settings.last)
         if level not in ("watch", "trace", "explain"):
             raise BackprobeError(f"level is {level!r}; it is one of 'watch', 'trace' and 'explain'")
         if every < 1 or steps[0] < 0 or (steps[1] is not None and steps[1] <= steps[0]):
             raise BackprobeError(f"every={every}, steps={steps}: every is 1 or more, steps is (A, B) with 0 <= A < B")
         self._model, self._name = model, name
-        self._settings = Settings(level, every, steps[0], steps[1], ask=ask)
+        self._settings = settings
         self._collector = Collector()
         self._session: Session | None = None
         self._begin = 0.0
@@ -96,6 +95,7 @@ def trace(
     every: int = 1,
     steps: tuple[int, int | None] = (0, None),
     name: str = "model",
+    tensors: str | Sequence[str] = (),
 ) -> LiveTrace:
     """Watch what the block does with torch, and say what went wrong in its backward passes.
 
@@ -106,6 +106,8 @@ def trace(
     :param every: record the nodes of each N-th step.
     :param steps: record the nodes of the steps from A up to, not including, B; ``None`` is no end.
     :param name: what to call the model where there are several.
+    :param tensors: globs on the names of modules and parameters, such as ``"encoder.*"``: what values their outputs,
+        weights and gradients have is noted in steps 0, 1, 2, 5, 10, 20, 50, and so on.
     :raises BackprobeError: an argument is out of range.
 
     >>> import torch, backprobe
@@ -117,7 +119,8 @@ def trace(
     >>> [run.name for run in trace.steps[0].backwards[0].nodes][:3]
     ['MeanBackward0', 'ReluBackward0', 'AddmmBackward0']
     """
-    return LiveTrace(model, level, every, steps, name)
+    globs = (tensors,) if isinstance(tensors, str) else tuple(tensors)
+    return LiveTrace(model, name, Settings(level, every, steps[0], steps[1], tensors=globs))
 
 
 def explain(
@@ -150,7 +153,7 @@ def explain(
         raise BackprobeError(
             f"cannot ask for {', '.join(sorted(unknown))}: there are functions, checkpoints and memory"
         )
-    live = LiveTrace(model, "explain", 1, (0, None), "model", frozenset(ask))
+    live = LiveTrace(model, "model", Settings("explain", ask=frozenset(ask)))
     kept = {p: p.grad for p in model.parameters()} if model is not None else {}
     for p in kept:
         p.grad = None

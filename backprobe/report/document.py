@@ -20,6 +20,7 @@ from .gradients import Gradients
 from .memory import memory
 from .steps import Steps, forwards
 from .tables import Modules, Parameters, Sites, owner
+from .tensors import tensors
 
 #: Version of the document; the page reads no other.
 FORMAT = 1
@@ -72,7 +73,7 @@ def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
         "calls": calls,
         "forward": forwards(trails, modules.of),
         "memory": memory(trace, modules, sites),
-        "tensors": [],
+        "tensors": tensors(trace, modules),
     }
     kept = trace.info.get("sources")
     return {**made, "sources": sites.sources(kept if isinstance(kept, Mapping) else {}), "sites": sites.rows()}

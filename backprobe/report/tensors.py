@@ -1,0 +1,44 @@
+"""Tensors that were looked at, as the page reads them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ..records import TensorSeen
+from ..traced import Trace
+from .columns import clean, column
+from .tables import Modules
+
+
+def tensors(trace: Trace, modules: Modules) -> list[dict[str, Any]]:
+    return [_row(t, modules) for t in trace.facts.tensors]
+
+
+def _row(seen: TensorSeen, modules: Modules) -> dict[str, Any]:
+    rows = len(seen.picture)
+    return {
+        "name": seen.name,
+        "kind": seen.kind,
+        "module": modules.of(seen.module),
+        "step": seen.step,
+        "shape": list(seen.shape),
+        "dtype": seen.dtype,
+        "edges": column("f", seen.edges),
+        "counts": column("d", seen.counts),
+        "mean": clean(seen.mean),
+        "std": clean(seen.std),
+        "min": clean(seen.low),
+        "max": clean(seen.high),
+        "zeros": seen.zeros,
+        "nan": seen.nan,
+        "inf": seen.inf,
+        "numel": math.prod(seen.shape),
+        "map": {
+            "rows": rows,
+            "columns": len(seen.picture[0]),
+            "values": column("f", [v for row in seen.picture for v in row]),
+        }
+        if rows
+        else None,
+    }
