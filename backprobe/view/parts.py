@@ -165,15 +165,19 @@ def short(path: str) -> str:
 def figures(trace: Trace) -> list[str]:
     """The main figures in a line each: loss, size of gradients and updates."""
     lines = []
-    losses = [s.loss for s in trace.steps if s.loss is not None]
+    losses: list[float] = []
+    norms: list[float] = []
+    ratios: list[float] = []
+    for row in trace.step_rows():
+        if row.loss is not None:
+            losses.append(row.loss)
+        weights, grads, updates = (row.values[k::3] for k in range(3))
+        known = [g for g in grads if not g < 0]
+        if known:
+            norms.append(math.hypot(*known))
+        ratios += [u / w for u, w in zip(updates, weights, strict=True) if not u < 0 and w > 0]
     if losses:
         lines.append(f"loss {number(losses[0])} in the first step, {number(losses[-1])} in the last")
-    norms, ratios = [], []
-    for step in trace.steps:
-        grads = [p.grad for p in step.record.parameters if p.grad is not None]
-        if grads:
-            norms.append(math.sqrt(sum(g * g for g in grads)))
-        ratios += [p.update / p.weight for p in step.record.parameters if p.update is not None and p.weight]
     if norms and all(map(math.isfinite, norms)):
         text = f"gradient norm {number(min(norms))} to {number(max(norms))}"
         if ratios and all(map(math.isfinite, ratios)):
