@@ -126,13 +126,14 @@ class Trace:
         for step in self.steps:
             yield from step.backwards
 
-    def step_rows(self) -> Iterator[StepRow]:
-        """The numbers of every step, in order, without the records that ``steps`` makes of them."""
+    def step_rows(self, first: int = 0, end: int | None = None) -> Iterator[StepRow]:
+        """The numbers of the steps at positions `first` up to `end` (not included), in order, without the records that
+        ``steps`` makes of them."""
         stored = getattr(self.steps, "rows", None)
         if stored is not None:
-            yield from stored()
+            yield from stored(first, end)
             return
-        for step in self.steps:
+        for step in self.steps[first:end]:
             stats = step.record.parameters
             values = [-1.0 if v is None else v for p in stats for v in (p.weight, p.grad, p.update)]
             yield StepRow(step.index, step.seconds, step.loss, [p.name for p in stats], values)

@@ -27,7 +27,7 @@ from backprobe.errors import BackprobeError
 from backprobe.records import Facts, ParameterStat, Step
 from backprobe.report import columns, steps
 from backprobe.report.document import FORMAT, document, packed
-from backprobe.report.serve import Server
+from backprobe.report.serve import Server, Source
 from backprobe.report.tables import Modules, Parameters
 from backprobe.store.reader import open_run
 from backprobe.store.writer import Writer
@@ -252,6 +252,25 @@ def test_numbers_that_json_does_not_know():
     assert numbers(columns.norms([None, 1e300, math.inf, 0.0])) == pytest.approx([-1.0, 3.4028234e38, math.inf, 0.0])
 
 
+def test_a_range_of_steps_is_exact_where_the_whole_is_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(steps, "ROOM", 100)
+    writer = Writer(tmp_path / "run", {})
+    for i in range(90):
+        stats = (ParameterStat("b.w", 2.0, float(i), 0.5), ParameterStat("a.w", 1.0, 100.0 + i, None))
+        writer.step(Step(2 * i, 0.1, None, (), stats), 0, lambda: ())
+    writer.close(Facts(), [])
+    source = Source(tmp_path / "run")
+    whole = json.loads(gzip.decompress(source.data()))
+    part = json.loads(gzip.decompress(source.span(30, 70)))
+    assert not whole["steps"]["series"]["exact"] and part["series"]["exact"]
+    assert numbers(part["index"]) == [2 * i for i in range(30, 70)]
+    names = [p["name"] for p in whole["parameters"]]
+    high = numbers(part["series"]["gradient"]["high"])
+    assert high[names.index("b.w") * 40 :][:40] == [float(i) for i in range(30, 70)]
+    assert high[names.index("a.w") * 40 :][:40] == [100.0 + i for i in range(30, 70)]
+    assert numbers(json.loads(gzip.decompress(source.span(85, 1000)))["index"]) == [170, 172, 174, 176, 178]
+
+
 def test_parameters_that_only_steps_name_are_there():
     modules = Modules([], ["a", "b"])
     parameters = Parameters([], ["b.w", "a.w"], modules)
@@ -360,6 +379,10 @@ def test_the_page_is_served_to_those_with_the_token(server):
         assert ask(base + path)[0] == 403
     assert ask(f"{base}/data?token={token}", host="evil.example:80")[0] == 403
     assert ask(f"{base}/other?token={token}")[0] == 404
+    status, body, _ = ask(f"{base}/steps?token={token}&from=1&to=3")
+    assert status == 200 and numbers(json.loads(gzip.decompress(body))["index"]) == [1, 2]
+    for wrong in ("", "&from=2&to=2", "&from=-1&to=3", "&from=a&to=b"):
+        assert ask(f"{base}/steps?token={token}{wrong}")[0] == 400
     assert server.server_address[0] == "127.0.0.1"
 
 

@@ -16,9 +16,8 @@ from ..traced import Trace, TracedStep
 from ..view.parts import figures
 from . import calls as backwards
 from .columns import clean
-from .gradients import Gradients
 from .memory import memory
-from .steps import Steps, forwards
+from .steps import forwards, read_steps
 from .tables import Modules, Parameters, Sites, owner
 from .tensors import tensors
 
@@ -50,10 +49,7 @@ def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
     rows = trace.step_rows()
     first = next(rows, None)
     parameters = Parameters(trace.parameters, first.names if first else (), modules)
-    numbers, gradients = Steps(parameters, len(steps)), Gradients()
-    for at, row in enumerate(rows if first is None else chain([first], rows)):
-        measured = any(v >= 0 for v in row.values[1::3])
-        numbers.take(row, None if measured else gradients.of(steps[at].backwards))
+    numbers = read_steps(trace, parameters, len(steps), rows if first is None else chain([first], rows))
     layouts = backwards.Layouts(modules, parameters, sites)
     calls = [backwards.document(call, layouts, sites) for call in selected]
     first_call: dict[int, int] = {}

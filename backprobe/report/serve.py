@@ -19,6 +19,7 @@ from ..store import FILE
 from ..store.reader import open_run
 from .document import document, packed
 from .html import served
+from .steps import span
 
 
 class Source:
@@ -28,6 +29,7 @@ class Source:
         self.folder = folder
         self._lock = threading.Lock()
         self._made: tuple[str, bytes] | None = None
+        self._names: list[str] = []
 
     def version(self) -> str:
         """Changes whenever something was written to the run."""
@@ -51,11 +53,24 @@ class Source:
             if self._made is None or self._made[0] != version:
                 trace = open_run(self.folder)
                 try:
-                    made = packed(document(trace, self.folder.name, version))
+                    found = document(trace, self.folder.name, version)
+                    made, self._names = packed(found), [p["name"] for p in found["parameters"]]
                 finally:
                     trace.close()
                 self._made = (self.version() if trace.over else version, made)
             return self._made[1]
+
+    def span(self, first: int, end: int) -> bytes:
+        """The steps at positions `first` up to `end` (not included), with less thinning or none, gzipped.
+
+        :raises BackprobeError: the run cannot be read.
+        """
+        self.data()
+        trace = open_run(self.folder)
+        try:
+            return packed(span(trace, self._names, first, min(end, len(trace.steps))))
+        finally:
+            trace.close()
 
 
 class Server(ThreadingHTTPServer):
@@ -97,6 +112,13 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(200, "text/plain", self.server.source.version().encode())
             elif url.path == "/data":
                 self._answer(200, "application/gzip", self.server.source.data())
+            elif url.path == "/steps":
+                query = parse_qs(url.query)
+                first, end = (query.get(key, [""])[0] for key in ("from", "to"))
+                if first.isdigit() and end.isdigit() and int(first) < int(end):
+                    self._answer(200, "application/gzip", self.server.source.span(int(first), int(end)))
+                else:
+                    self._answer(400, "text/plain", b"from and to are positions of steps: 0 <= from < to\n")
             else:
                 self._answer(404, "text/plain", b"There is nothing at this address.\n")
         except BackprobeError as error:

@@ -109,18 +109,25 @@ class Modules:
         return rows
 
 
-class Parameters:
+class Order:
+    """Names and their numbers."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self._numbers = {name: i for i, name in enumerate(names)}
+
+    def of(self, name: str | None) -> int:
+        return -1 if name is None else self._numbers.get(name, -1)
+
+
+class Parameters(Order):
     """Parameters in forward order: by module, and within one in the order in which they were recorded."""
 
     def __init__(self, listed: Sequence[Parameter], named: Iterable[str], modules: Modules) -> None:
         self._facts = {p.name: p for p in listed}
         names = dict.fromkeys([*self._facts, *named])
         self._module = {name: modules.of(owner(name)) for name in names}
-        self.names = sorted(names, key=lambda name: self._module[name])
-        self._numbers = {name: i for i, name in enumerate(self.names)}
-
-    def of(self, name: str | None) -> int:
-        return -1 if name is None else self._numbers.get(name, -1)
+        super().__init__(sorted(names, key=lambda name: self._module[name]))
 
     def rows(self, sites: Sites) -> list[dict[str, Any]]:
         rows = []

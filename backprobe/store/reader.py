@@ -105,9 +105,9 @@ class StoredSteps(Sequence[TracedStep]):
         """The steps' own numbers, by position."""
         return self._ids
 
-    def rows(self) -> Iterator[StepRow]:
-        """The numbers of every step; see ``Trace.step_rows``."""
-        for number in self._ids:
+    def rows(self, first: int = 0, end: int | None = None) -> Iterator[StepRow]:
+        """The numbers of steps; see ``Trace.step_rows``."""
+        for number in self._ids[first:end]:
             row = self._db.execute("select head, parameters from steps where id = ?", (number,)).fetchone()
             if row is None:  # the step that a killed run was in
                 yield StepRow(number, 0.0, None, (), ())

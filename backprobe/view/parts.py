@@ -82,9 +82,9 @@ def report(trace: Trace, folder: Path | None = None, details: bool = False, whol
     for unseen in trace.unseen:
         parts.append(Line(f"Not seen: {unseen.count} {unseen.what} ({unseen.note})", "quiet"))
     if folder is not None:
-        parts.append(
-            Line(f"Kept in {short(str(folder))}; to read it again: backprobe show {short(str(folder))}", "quiet")
-        )
+        name = short(str(folder))
+        text = f"Kept in {name}; to read it again: backprobe show {name}, or as a page: backprobe view {name}"
+        parts.append(Line(text, "quiet"))
     return parts
 
 
