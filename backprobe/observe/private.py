@@ -259,6 +259,15 @@ def skip_sequence_numbers(count: int) -> None:
         make()
 
 
+def _autocast_devices() -> list[str]:
+    """Types of device that know autocast. Torch 2.8 does not list them."""
+    listed = getattr(torch._C, "_autocast_supported_devices", None)
+    if listed is not None:
+        return list(listed())
+    known = ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "xla", "ipu", torch._C._get_privateuse1_backend_name())
+    return [device for device in known if torch._C._is_autocast_available(device)]
+
+
 class ThreadState:
     """What torch keeps for each thread, taken from one thread and put on another that has not run torch yet.
 
@@ -279,7 +288,7 @@ class ThreadState:
         self._switches = [(put, read()) for read, put in self._SWITCHES]
         self._inference = torch.is_inference_mode_enabled()
         self._autocast = []
-        for device in torch._C._autocast_supported_devices():
+        for device in _autocast_devices():
             if torch.is_autocast_enabled(device):
                 self._autocast.append((device, torch.get_autocast_dtype(device)))
         self.modes = function_modes()
