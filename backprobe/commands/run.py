@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..observe.raw import Recorded
     from ..observe.session import Session
 
-#: ``checkpoints`` is taken, and not answered yet.
 _TOPICS = ("functions", "divergence", "checkpoints", "memory")
 _LEVEL = {"error": 0, "warning": 1, "info": 2}
 
@@ -62,6 +61,14 @@ class Run:
             "one structure in the script), memory (who keeps the bytes for backward), checkpoints (gradients of "
             "checkpointed regions against the same without)",
         )
+        parser.add_argument(
+            "--log",
+            choices=("nodes",),
+            metavar="WHAT",
+            help="nodes: a line for each node that a backward call runs (module, source line, gradients, time), in the "
+            "steps of --steps and --every",
+        )
+        parser.add_argument("--log-file", metavar="FILE", help="write the log there, not to standard error")
         parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
         parser.add_argument("script", help="the script to run")
         parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
@@ -73,13 +80,34 @@ class Run:
         if not options.module and not os.path.isfile(options.script):
             raise BackprobeError(f"no such script: {options.script}")
         first, last = options.steps
-        settings = Settings(options.level, options.every, first, last, ask=frozenset(options.ask), quiet=options.quiet)
+        ask = frozenset(options.ask)
+        log = _log(options)
+        settings = Settings(options.level, options.every, first, last, ask=ask, quiet=options.quiet, log=log)
         watcher = _Watcher(options)
         code = launch(options.script, options.args, options.module, watcher, settings, watcher.begin, watcher.finish)
         worst = min((_LEVEL[f.severity] for f in watcher.findings), default=9)
         if code == 0 and options.fail_on and worst <= _LEVEL[options.fail_on]:
             return 3
         return code
+
+
+def _log(options: argparse.Namespace) -> str:
+    """Where the log of nodes goes; empty for no log."""
+    if not options.log:
+        if options.log_file:
+            raise BackprobeError("--log-file says where a log goes: say what to log too, with --log nodes")
+        return ""
+    if options.level == "watch":
+        raise BackprobeError("--log nodes needs nodes, and --level watch records none: use --level trace or explain")
+    if not options.log_file:
+        return "-"
+    path: str = os.path.abspath(options.log_file)
+    try:
+        with open(path, "w"):  # emptied here: each process of the run adds to it
+            pass
+    except OSError as error:
+        raise BackprobeError(f"cannot write the log to {options.log_file}: {error.strerror or error}") from None
+    return path
 
 
 def _positive(text: str) -> int:

@@ -23,6 +23,7 @@ from .memory import Memory
 from .modules import ModuleWatch
 from .naming import Naming
 from .no_gradient import NoGradients
+from .nodelog import NodeLog
 from .origins import Origins
 from .outcome import Outcome
 from .ranks import Ranks
@@ -80,6 +81,7 @@ class Session:
         self._created = CreatedGraphs(self.names)
         self._silent = SilentWrites(self.eye, self.names)
         self._memory = Memory(self.names, 3 if "memory" in self.settings.ask else 0)
+        self._log = NodeLog(self.settings.log) if self.settings.log else None
         self._asked = Asked(self.settings.ask, self.names, self._regions)
         self._connect()
         #: The sequence number that the first node after ``start`` gets.
@@ -208,6 +210,8 @@ class Session:
         recorded = self._outcome.of(running)
         self._cost.nodes += len(recorded.signature.order)
         self.sink.backward(recorded)
+        if self._log is not None:
+            self._log.write(recorded, running.graph.nodes)
 
     # What is known
 
