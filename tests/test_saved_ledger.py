@@ -505,3 +505,25 @@ def test_the_example_in_the_docstring():
     from backprobe.saved import watching
 
     assert doctest.testmod(watching) == (0, 5)
+
+
+def test_a_graph_that_is_freed_or_gone_says_so():
+    x = torch.ones(3, requires_grad=True)
+    loss = (x.exp() * x).sum()
+    assert "freed" not in str(bp.saved(loss))
+    loss.backward()
+    text = str(bp.saved(loss))
+    assert "a backward has freed what 2 nodes had saved: read the ledger before it" in text
+    model = nn.Linear(3, 3)
+    with bp.saved(model) as ledger:
+        model(torch.ones(2, 3)).sum()
+    assert "no graph was there when the block ended: keep its loss in a variable" in str(ledger)
+
+
+def test_why_a_tensor_has_no_graph():
+    with pytest.raises(BackprobeError, match="It is a leaf, and begins graphs: give the loss"):
+        bp.saved(torch.ones(3, requires_grad=True))
+    with pytest.raises(BackprobeError, match=r"Its dtype is torch.int64, and only floating point"):
+        bp.saved(torch.ones(3, dtype=torch.int64))
+    with pytest.raises(BackprobeError, match=r"int64\[3\]\) has no graph.*Only tensors of floating point or complex"):
+        bp.graph(torch.ones(3, dtype=torch.int64))

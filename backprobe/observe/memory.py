@@ -56,6 +56,8 @@ class Reading:
     curve: list[SavedMoment]
     nodes: int
     modules: tuple[SavedModule, ...] = ()
+    #: Nodes whose saved tensors a backward has freed.
+    freed: int = 0
     #: Wrappers of a deep graph (see ``Ledger`` in ``saved/ledger.py``).
     kept: list[Any] = field(default_factory=list)
 
@@ -157,6 +159,7 @@ def read(graph: Graph, origins: Finds, holders: Holders) -> Reading:
         curve,
         len(nodes),
         estimate,
+        storages.freed,
         nodes if len(nodes) > DEEP else [],
     )
 

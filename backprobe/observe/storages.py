@@ -133,6 +133,7 @@ class Storages:
 
     :ivar found: by ``private.storage_key``.
     :ivar placed: policy in words -> memory that it has put elsewhere -> (bytes, saved tensors on it).
+    :ivar freed: nodes whose saved tensors a backward has freed.
     :ivar unknown: (what, why) -> how many: their memory cannot be told.
     """
 
@@ -140,6 +141,7 @@ class Storages:
         self.found: dict[int, Found] = {}
         self.placed: dict[str, dict[int, tuple[int, int]]] = {}
         self.unknown: dict[tuple[str, str], int] = {}
+        self.freed = 0
         self._frames_seen: set[int] = set()
 
     def add(self, i: int, node: Any) -> None:
@@ -150,8 +152,9 @@ class Storages:
         if type(node).__name__ == "CopySlices":
             self._lost("CopySlices", "the node of a write into a view holds another node, which cannot be reached")
             return
-        for name, slot in private.saved_slots(node):
-            content = private.slot_content(slot)
+        slots = [(name, slot, private.slot_content(slot)) for name, slot in private.saved_slots(node)]
+        self.freed += all(content in (None, (None, False)) for _, _, content in slots) and private.is_freed(node)
+        for name, slot, content in slots:
             if content is not None:
                 self._slot(i, name, slot, *content)
         # What a custom function put on its ctx, which is the node itself.

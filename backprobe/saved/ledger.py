@@ -163,6 +163,16 @@ class Ledger:
         lines = [
             f"{mib(self.bytes)} MiB kept for backward in {len(storages)} storages, by a graph of {reading.nodes} nodes"
         ]
+        if not reading.nodes:
+            lines.append(
+                "no graph was there when the block ended: keep its loss in a variable until then, or call backward "
+                "inside the block"
+            )
+        if reading.freed:
+            lines.append(
+                f"a backward has freed what {reading.freed} nodes had saved: read the ledger before it, or call "
+                "backward(retain_graph=True)"
+            )
         for holder, words in _HOLDERS.items():
             size = self.held_bytes(holder)
             if size:

@@ -202,9 +202,13 @@ def saved(subject: Any) -> Ledger:
     for number, tensor in enumerate(tensors):
         if tensor.grad_fn is None:
             which = f"tensor {number} of shape" if len(tensors) > 1 else "a tensor of shape"
+            why = "Was it made under torch.no_grad(), or detached?"
+            if tensor.requires_grad:
+                why = "It is a leaf, and begins graphs: give the loss that was computed from it."
+            elif not (tensor.is_floating_point() or tensor.is_complex()):
+                why = f"Its dtype is {tensor.dtype}, and only floating point and complex tensors have gradients."
             raise BackprobeError(
-                f"{which} {tuple(tensor.shape)} has no graph (grad_fn is None): nothing is kept for its backward. "
-                "Was it made under torch.no_grad(), or detached?"
+                f"{which} {tuple(tensor.shape)} has no graph (grad_fn is None): nothing is kept for its backward. {why}"
             )
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith("backprobe.saved"):
