@@ -356,8 +356,7 @@ def saved_slots(node: Any) -> list[tuple[str, Any]]:
 
 
 def is_freed(node: Any) -> bool:
-    """Whether a backward has freed what `node` had saved, of which nothing is left. No hook is run: a slot that is freed
-    has none."""
+    """Whether a backward has freed what `node` had saved. No hook is run: a slot that is freed has none."""
     return read_saved(node, saved_attributes(type(node), node))[1] is True
 
 
