@@ -488,7 +488,13 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True)
 class SavedBytes:
-    """Bytes kept for backward by one line and op: storages that nothing before it had saved, parameters apart."""
+    """Bytes kept for backward by one line, op, module and dtype: each storage once, for the node that saved it first.
+
+    :ivar module: "" for none, or the model itself; ``None`` where it is not known.
+    :ivar tensors: saved tensors on this memory; ``names`` what their nodes call them.
+    :ivar holder: who holds it besides: "parameter", "buffer", "variable" (of the user's functions), "graph" (another),
+        "other"; "" for nobody: the backward gives it back.
+    """
 
     site: Site | None
     op: str
@@ -496,6 +502,106 @@ class SavedBytes:
     bytes: int
     tensors: int
     names: tuple[str, ...]
+    dtype: str = ""
+    holder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedEntry:
+    """One storage that nodes of a graph keep. Its bytes count once, for the node that saved it first."""
+
+    nbytes: int
+    #: Name of the node, as torch gives it, and what the node calls the tensor (``self``, ``result``, ``ctx.mask``).
+    node: str
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    #: The function that was called in the forward, where it was seen; else the node without ``Backward0``.
+    op: str
+    #: Path of the module; "" for none, or the model itself; ``None`` where it is not known.
+    module: str | None
+    site: Site | None
+    #: Saved tensors on this storage, and how many of them are views.
+    tensors: int
+    views: int
+    #: Who else holds it: "parameter", "buffer", "variable", "graph", "other"; "" for nobody.
+    holder: str
+    #: The holder's name, where it has one.
+    holder_name: str = ""
+    #: Whether what is kept lies within what a pair of saved-tensor hooks packed.
+    packed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPlaced:
+    """Saved tensors that a policy put elsewhere: their size as they were."""
+
+    policy: str
+    tensors: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SavedUnknown:
+    """Saved tensors whose bytes cannot be told, and why."""
+
+    what: str
+    count: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavedMoment:
+    """A node of the backward, its place in the engine's order, and what is kept when it has run."""
+
+    node: str
+    module: str | None
+    #: Bytes that nobody but the graph holds and that later nodes still need.
+    nbytes: int
+    order: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SavedModule:
+    """What checkpointing a module would save, worked out from the graph of a forward without it.
+
+    :ivar inside: bytes that only nodes inside the module's calls keep, and nobody else holds.
+    :ivar inputs: bytes of the tensors with a gradient that go into it and that nothing outside keeps: the checkpoint
+        would.
+    """
+
+    path: str
+    class_name: str
+    calls: int
+    inside: int
+    inputs: int
+
+    @property
+    def saves(self) -> int:
+        """Bytes; negative where the checkpoint would keep more."""
+        return self.inside - self.inputs
+
+
+@dataclass(frozen=True, slots=True)
+class SavedMemory:
+    """What the graph of one backward call keeps: of the calls that were looked at, the one with most.
+
+    :ivar looked: calls that were looked at.
+    :ivar storages: how many only the graph holds; ``entries`` are the largest of all.
+    :ivar curve: bytes still kept after each node that frees some, in the engine's order; the first is before any.
+    :ivar modules: modules that were called, those first whose checkpoint would save most.
+    """
+
+    step: int
+    backward: int
+    looked: int
+    nodes: int
+    storages: int
+    entries: tuple[SavedEntry, ...] = ()
+    curve: tuple[SavedMoment, ...] = ()
+    placed: tuple[SavedPlaced, ...] = ()
+    unknown: tuple[SavedUnknown, ...] = ()
+    modules: tuple[SavedModule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -577,6 +683,8 @@ class Facts:
     gradients: tuple[RegionGradient, ...] = ()
     #: Tensors that were looked at, by step.
     tensors: tuple[TensorSeen, ...] = ()
+    #: What one backward call's graph keeps, where it was asked for; ``saved`` is the same, summed up.
+    memory: SavedMemory | None = None
 
 
 @dataclass(frozen=True, slots=True)

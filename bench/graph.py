@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from array import array
 from collections.abc import Callable
 from typing import Any
 
@@ -39,25 +40,28 @@ def build(shape: str, nodes: int) -> Any:
 
 
 def read(shape: str, nodes: int, rounds: int) -> None:
-    """In a process of its own: seconds of a plain walk and of the snapshot, memory before and after."""
+    """In a process of its own: seconds of a plain walk and of the snapshot, memory before and after, what is kept.
+
+    Seconds are the process's own: on a shared machine the clock on the wall says more about the others."""
     import torch  # noqa: F401
 
     import backprobe
 
-    seconds, walked, size, before, after = [], [], 0, 0, 0
+    seconds, walked, size, before, after, kept = [], [], 0, 0, 0, 0.0
     backprobe.graph(build("chain", 10))  # imports
     for _ in range(rounds):
         loss = build(shape, nodes)
         before = before or peak()
-        begin = time.perf_counter()
+        begin = time.process_time()
         graph = backprobe.graph(loss)
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(time.process_time() - begin)
         after, size = after or peak(), len(graph)
-        begin = time.perf_counter()
+        kept = sum(len(c) * c.itemsize for c in vars(graph.columns).values() if isinstance(c, array)) / size
+        begin = time.process_time()
         walk(loss.grad_fn)
-        walked.append(time.perf_counter() - begin)
+        walked.append(time.process_time() - begin)
         del graph, loss
-    print(json.dumps([size, statistics.median(seconds), statistics.median(walked), before, after]))
+    print(json.dumps([size, statistics.median(seconds), statistics.median(walked), before, after, kept]))
 
 
 def walk(root: Any) -> None:
@@ -157,11 +161,11 @@ def main() -> None:
             if done.returncode:
                 print(f"{shape:7s} {size:>9s} nodes: failed with {done.returncode}\n{done.stderr[-500:]}")
                 continue
-            n, seconds, walked, before, after = json.loads(done.stdout)
+            n, seconds, walked, before, after, kept = json.loads(done.stdout)
             print(
                 f"{shape:7s} {n:>9,} nodes: {seconds:7.3f} s, {n / seconds:9,.0f} nodes a second, "
                 f"{seconds / n * 1e6:5.2f} us a node (bare walk {walked / n * 1e6:.2f}), "
-                f"peak {before:,.0f} MiB before, {after:,.0f} MiB after",
+                f"peak {before:,.0f} MiB before, {after:,.0f} MiB after, {kept:.0f} bytes a node kept",
                 flush=True,
             )
     draw(options.layers, options.rounds)

@@ -23,7 +23,7 @@ ALLOWED = {
     "traced": {"records", "findings", "store", "report"},
     "findings": {"records", "graph", "traced"},
     "view": {"records", "findings", "traced"},
-    "report": {"errors", "records", "packed", "store", "traced", "view"},
+    "report": {"errors", "records", "packed", "store", "traced", "findings", "view"},
     "observe": {"errors", "select", "records", "graph", "packed", "store", "traced"},
     "capture": {"errors", "select", "records", "observe"},
     "derivatives": {"errors", "capture", "observe"},

@@ -73,25 +73,6 @@ def test_a_wrong_second_derivative_is_told_apart(tmp_path) -> None:
     assert [f.kind for f in found] == ["wrong-double-backward"]
 
 
-def test_what_is_kept_for_backward_when_asked(tmp_path) -> None:
-    """Against the sizes worked out by hand: each storage once, parameters apart."""
-    text, (finding,) = asked(
-        tmp_path,
-        "memory",
-        """
-        a = torch.ones(100, 10, requires_grad=True)
-        b = torch.exp(a)  # HERE
-        c = b.t().sin()  # the transposed view is b again: nothing new
-        d = c.sum() * torch.ones(5)  # 20 bytes: a factor
-        d.sum().backward()
-        """,
-    )
-    assert (finding.kind, finding.severity) == ("saved-memory", "info")
-    assert finding.sites[0].site.line == line_of(text, "# HERE")
-    assert [r["bytes"] for r in finding.evidence["rows"]] == [4000, 20]
-    assert finding.evidence["total_bytes"] == 4020
-
-
 def test_two_models_of_one_structure_are_compared_when_asked(tmp_path) -> None:
     script = """
         class Net(nn.Module):

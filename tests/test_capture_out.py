@@ -178,7 +178,11 @@ def test_which_kind_is_chosen() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.complex64])
 @pytest.mark.parametrize("shape", [(), (5,), (3, 4), (2, 3, 4), (2, 3, 4, 5), (2, 2, 2, 3, 3), (1, 1)])
 def test_any_tensor_can_be_drawn(shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    drawn(plots.plot(torch.randn(shape).to(dtype)))
+    figure = plots.plot(torch.randn(shape).to(dtype), title="x")
+    drawn(figure)
+    assert "x" in texts(figure)[0]
+    # Something is in it: pixels, bars, or a line.
+    assert any(axes.images or axes.patches or axes.lines or axes.texts for axes in figure.axes)
 
 
 def test_values_that_are_not_finite_are_not_drawn_as_values() -> None:

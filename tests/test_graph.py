@@ -6,6 +6,8 @@ import pickle
 import subprocess
 import sys
 import threading
+import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -200,12 +202,16 @@ def test_a_graph_of_gradients(net) -> None:
 def test_compiled_regions(net) -> None:
     torch._dynamo.reset()
     compiled = torch.compile(net, backend="aot_eager")
-    loss = compiled(torch.randn(3, 4)).sum()
+    with backprobe.graph.recording(net), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, about hooks on all modules
+        loss = compiled(torch.randn(3, 4)).sum()
     graph = backprobe.graph(loss, model=net)
     (node,) = graph.find(kind="compiled")
     inside = graph.inside(node.index)
     assert any(op.target == "aten.mm.default" for op in inside)
     assert {op.module for op in inside} >= {"blocks.0.up", "head"}
+    ours = str(Path(backprobe.__file__).parent)
+    assert not any(op.site and op.site.file.startswith(ours) for op in inside)
     assert "compiled regions" in graph.notes[-1]
     eager = backprobe.graph(net(torch.randn(3, 4)).sum(), model=net)
     difference = eager.compare(graph)

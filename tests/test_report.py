@@ -277,6 +277,22 @@ def test_parameters_that_only_steps_name_are_there():
     assert parameters.names == ["a.w", "b.w"] and parameters.of("b.w") == 1
 
 
+def test_memory_is_what_the_run_says(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT.replace("nn.Linear(3, 1)", "nn.Sequential(nn.Linear(3, 64), nn.Tanh())"))
+    env = {**os.environ, "PYTHONPATH": str(Path(backprobe.__file__).parents[1])}
+    command = [sys.executable, "-m", "backprobe", "run", "--quiet", "--ask", "memory", "--out", "run", "train.py"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=120, env=env)
+    trace = open_run(tmp_path / "run")
+    memory = document(trace)["memory"]
+    # The square keeps what tanh gave, tanh its own result: one storage of 2 x 64 floats.
+    assert memory["total"] == sum(e.nbytes for e in trace.facts.memory.entries if not e.holder) >= 2 * 64 * 4
+    assert sum(row["bytes"] for row in memory["rows"]) == memory["total"]
+    curve = numbers(memory["curve"])
+    assert curve[0] == memory["total"] and curve[-1] == 0 and curve == sorted(curve, reverse=True)
+    seen = trace.facts.memory
+    assert {m.order: m.nbytes for m in seen.curve} == {m.order: curve[m.order + 1] for m in seen.curve}
+
+
 HOSTILE = '</script><script>alert("1")</script>&\'\u202e'
 
 

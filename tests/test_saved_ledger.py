@@ -18,7 +18,9 @@ from torch.utils.checkpoint import checkpoint
 
 import backprobe as bp
 from backprobe import BackprobeError, policies
-from backprobe.saved.ledger import Entry, Ledger, Moment, Placed, Reading, Unknown
+from backprobe.observe.memory import Reading
+from backprobe.records import SavedEntry, SavedMoment, SavedPlaced, SavedUnknown
+from backprobe.saved.ledger import Ledger
 from backprobe.saved.trial import Allocations
 
 torch.set_num_threads(1)
@@ -281,7 +283,7 @@ def test_checkpoints_and_policies():
         z = x.clone().exp()
         loss = (z * z).sum()
     ledger = bp.saved(loss)
-    assert ledger.placed == [Placed("written to disk", 3, 2000)] and ledger.bytes == 0
+    assert ledger.placed == [SavedPlaced("written to disk", 3, 2000)] and ledger.bytes == 0
     assert "0.0019 MiB more in 3 tensors: written to disk" in str(ledger)
     with policies.compressed():  # too small to be taken: still there
         loss = x.clone().exp().sum()
@@ -345,9 +347,9 @@ def test_an_error_in_the_block_leaves_nothing():
 # Text
 
 ENTRIES = [
-    Entry(3 << 20, "TanhBackward0", "result", (512, 1536), "float32", "tanh", "up.<1>", None, 2, 1, ""),
-    Entry(1 << 10, "MulBackward0", "other", (256,), "float32", "mul", None, None, 1, 0, ""),
-    Entry(
+    SavedEntry(3 << 20, "TanhBackward0", "result", (512, 1536), "float32", "tanh", "up.<1>", None, 2, 1, ""),
+    SavedEntry(1 << 10, "MulBackward0", "other", (256,), "float32", "mul", None, None, 1, 0, ""),
+    SavedEntry(
         1 << 20, "AddmmBackward0", "mat2", (512, 512), "float32", "linear", "up", None, 1, 1, "parameter", "up.weight"
     ),
 ]
@@ -356,9 +358,9 @@ ENTRIES = [
 def test_text():
     reading = Reading(
         ENTRIES,
-        [Placed("written to disk", 4, 5 << 20)],
-        [Unknown("CopySlices", 2, "cannot be read")],
-        [Moment("TanhBackward0", "up", 0)],
+        [SavedPlaced("written to disk", 4, 5 << 20)],
+        [SavedUnknown("CopySlices", 2, "cannot be read")],
+        [SavedMoment("TanhBackward0", "up", 0)],
         7,
     )
     expected = """\
@@ -503,3 +505,25 @@ def test_the_example_in_the_docstring():
     from backprobe.saved import watching
 
     assert doctest.testmod(watching) == (0, 5)
+
+
+def test_a_graph_that_is_freed_or_gone_says_so():
+    x = torch.ones(3, requires_grad=True)
+    loss = (x.exp() * x).sum()
+    assert "freed" not in str(bp.saved(loss))
+    loss.backward()
+    text = str(bp.saved(loss))
+    assert "a backward has freed what 2 nodes had saved: read the ledger before it" in text
+    model = nn.Linear(3, 3)
+    with bp.saved(model) as ledger:
+        model(torch.ones(2, 3)).sum()
+    assert "no graph was there when the block ended: keep its loss in a variable" in str(ledger)
+
+
+def test_why_a_tensor_has_no_graph():
+    with pytest.raises(BackprobeError, match="It is a leaf, and begins graphs: give the loss"):
+        bp.saved(torch.ones(3, requires_grad=True))
+    with pytest.raises(BackprobeError, match=r"Its dtype is torch.int64, and only floating point"):
+        bp.saved(torch.ones(3, dtype=torch.int64))
+    with pytest.raises(BackprobeError, match=r"int64\[3\]\) has no graph.*Only tensors of floating point or complex"):
+        bp.graph(torch.ones(3, dtype=torch.int64))

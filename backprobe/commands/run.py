@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..observe.raw import Recorded
     from ..observe.session import Session
 
-#: ``checkpoints`` is taken, and not answered yet.
 _TOPICS = ("functions", "divergence", "checkpoints", "memory")
 _LEVEL = {"error": 0, "warning": 1, "info": 2}
 
@@ -70,6 +69,14 @@ class Run:
             help="look at the values of modules' outputs, weights and gradients with these names, such as "
             "'encoder.*', in steps 0, 1, 2, 5, 10, 20, 50, ...: the report shows them as histograms",
         )
+        parser.add_argument(
+            "--log",
+            choices=("nodes",),
+            metavar="WHAT",
+            help="nodes: a line for each node that a backward call runs (module, source line, gradients, time), in the "
+            "steps of --steps and --every",
+        )
+        parser.add_argument("--log-file", metavar="FILE", help="write the log there, not to standard error")
         parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
         parser.add_argument("script", help="the script to run")
         parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
@@ -86,6 +93,7 @@ class Run:
             ask=frozenset(options.ask),
             tensors=tuple(options.tensors),
             quiet=options.quiet,
+            log=_log(options),
         )
         watcher = _Watcher(options)
         code = launch(options.script, options.args, options.module, watcher, settings, watcher.begin, watcher.finish)
@@ -93,6 +101,25 @@ class Run:
         if code == 0 and options.fail_on and worst <= _LEVEL[options.fail_on]:
             return 3
         return code
+
+
+def _log(options: argparse.Namespace) -> str:
+    """Where the log of nodes goes; empty for no log."""
+    if not options.log:
+        if options.log_file:
+            raise BackprobeError("--log-file says where a log goes: say what to log too, with --log nodes")
+        return ""
+    if options.level == "watch":
+        raise BackprobeError("--log nodes needs nodes, and --level watch records none: use --level trace or explain")
+    if not options.log_file:
+        return "-"
+    path: str = os.path.abspath(options.log_file)
+    try:
+        with open(path, "w"):  # emptied here: each process of the run adds to it
+            pass
+    except OSError as error:
+        raise BackprobeError(f"cannot write the log to {options.log_file}: {error.strerror or error}") from None
+    return path
 
 
 def _positive(text: str) -> int:

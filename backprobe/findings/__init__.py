@@ -12,12 +12,13 @@ from .ddp import ready_twice
 from .growth import growth
 from .hooks import hook_order, hooks
 from .inplace import inplace
+from .memory import saved_memory
 from .no_gradient import grad_mode_disabled, nonleaf_grads
 from .none_grad import none_grads
 from .nonfinite import nonfinites
 from .ranks import desync, of_children
 from .retained import retained
-from .saved import cycles, saved_memory, silent_mutations
+from .saved import cycles, silent_mutations
 from .second_backward import second_backward
 from .unregistered import not_in_optimizer, unregistered
 from .wrong_shape import wrong_shape

@@ -1,57 +1,13 @@
-"""What is kept for backward: where the bytes come from, what was changed behind autograd's back, and cycles."""
+"""What is kept for backward: what was changed behind autograd's back, and cycles."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite
-from .words import number
 
 if TYPE_CHECKING:
     from ..traced import Trace
-
-
-def saved_memory(trace: Trace) -> list[Finding]:
-    """``--ask memory``."""
-    rows = [r for r in trace.facts.saved if r.bytes]
-    if not rows:
-        return []
-    total, top = sum(r.bytes for r in rows), rows[0]
-    return [
-        Finding(
-            kind="saved-memory",
-            severity="info",
-            title=f"{size(total)} are kept for backward, {size(top.bytes)} of them by {top.op}",
-            confidence="certain",
-            module=top.module,
-            sites=tuple(FindingSite("cause", s) for s in dict.fromkeys(r.site for r in rows) if s is not None)[:8],
-            evidence={
-                "total_bytes": total,
-                "rows": [
-                    {
-                        "bytes": r.bytes,
-                        "op": r.op,
-                        "module": r.module,
-                        "line": str(r.site) if r.site else None,
-                        "tensors": r.tensors,
-                    }
-                    for r in rows[:30]
-                ],
-            },
-            advice="Checkpoint the module that keeps most (torch.utils.checkpoint), or compute what it keeps in a "
-            "smaller type. What saved-tensor hooks have packed and custom functions keep on ctx is not counted.",
-        )
-    ]
-
-
-def size(count: int) -> str:
-    """Bytes as a person reads them."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{number(value)} {unit}"
-        value /= 1024
-    return f"{number(value)} GiB"
 
 
 def silent_mutations(trace: Trace) -> list[Finding]:

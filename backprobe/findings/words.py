@@ -18,3 +18,13 @@ def plural(many: Sequence[object], one: str, several: str) -> str:
 def number(value: float) -> str:
     """Three digits, as a person reads them."""
     return f"{value:.3g}"
+
+
+def size(count: int) -> str:
+    """Bytes as a person reads them."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if value >= 100 else f"{number(value)} {unit}"
+        value /= 1024
+    return f"{number(value)} GiB"

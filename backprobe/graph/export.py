@@ -36,7 +36,8 @@ def dot(diagram: Diagram) -> str:
     """Graphviz's language; opened boxes are clusters."""
 
     def quoted(*lines: str) -> str:
-        words = [plain(line).replace("\\", "\\\\").replace('"', '\\"') for line in lines if line]
+        # Graphviz reads entities in labels too.
+        words = [plain(line).replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"') for line in lines if line]
         return '"' + "\\n".join(words) + '"'
 
     rows = [f"digraph {quoted(diagram.title)} {{", '  node [shape=box, style="rounded"];', "  compound=true;"]
@@ -63,7 +64,8 @@ def mermaid(diagram: Diagram) -> str:
             for line in lines
             if line
         )
-        return '"' + "<br/>".join(words) + '"'
+        # Two dollar signs begin a formula, also as entities: a space of no width comes between them.
+        return '"' + "<br/>".join(words).replace("#36;#36;", "#36;#8203;#36;") + '"'
 
     rows = ["flowchart TB"]
     for box, depth, ends in _nested(diagram):

@@ -34,6 +34,8 @@ class Settings:
     tensors: tuple[str, ...] = ()
     #: Say nothing while the script runs.
     quiet: bool = False
+    #: A file for a line of each node that runs, ``"-"`` for standard error; empty: none.
+    log: str = ""
 
     def traced(self, step: int) -> bool:
         if self.level == "watch" or step < self.first or (self.last is not None and step >= self.last):

@@ -57,18 +57,19 @@ class Frames:
     def is_user(self, code: CodeType) -> bool:
         known = self.known.get(code)
         if known is None:
-            name = code.co_filename
-            if name.startswith("<"):
-                known = name.startswith(("<stdin", "<ipython", "<doctest", "<cell", "<input"))
-            else:
-                path = os.path.realpath(name)
-                # The longest folder that holds it decides: a virtual environment may lie in the user's folder, and the
-                # user's folder among installed packages.
-                library = max((len(f) for f in self._libraries if path.startswith(f)), default=0)
-                own = max((len(f) for f in self._own if path.startswith(f)), default=0)
-                known = own > library or not library
-            self.known[code] = known
+            known = self.known[code] = self.is_users_file(code.co_filename)
         return known
+
+    def is_users_file(self, name: str) -> bool:
+        """Whether code of the file `name` is the user's."""
+        if name.startswith("<"):
+            return name.startswith(("<stdin", "<ipython", "<doctest", "<cell", "<input"))
+        path = os.path.realpath(name)
+        # The longest folder that holds it decides: a virtual environment may lie in the user's folder, and the user's
+        # folder among installed packages.
+        library = max((len(f) for f in self._libraries if path.startswith(f)), default=0)
+        own = max((len(f) for f in self._own if path.startswith(f)), default=0)
+        return own > library or not library
 
     def spot(self, frame: Any) -> Spot | None:
         """The innermost user's place at or above `frame`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.utils.checkpoint import CheckpointFunction
 from ..graph.data import Columns, Inside, Leaf, NodeKind, SavedKind, TensorMeta
 from ..records import ACCUMULATE_SEQ, Site
 from . import private
+from .frames import Frames
 from .measure import dtype_name
 from .names import Names
 
@@ -77,7 +79,7 @@ class NodeReader:
         self._freed += freed is True
         columns.saved_starts.append(len(columns.saved_kind))
         if kind == "compiled":
-            self.inside[i] = inside_of(node)
+            self.inside[i] = inside_of(node, Frames((os.getcwd(),)))
 
     def _meet(self, cls: type, node: Any) -> tuple[str, str]:
         """A type of nodes: its kind, and its nodes' name where all have the type's."""
@@ -206,7 +208,7 @@ def _size(number: Any) -> int:
         return -1
 
 
-def inside_of(node: Any) -> tuple[Inside, ...]:
+def inside_of(node: Any, frames: Frames) -> tuple[Inside, ...]:
     """The operations of a compiled region's backward, in the order they run; empty where torch no longer has them."""
     module = private.backward_module(node)
     found = []
@@ -215,8 +217,8 @@ def inside_of(node: Any) -> tuple[Inside, ...]:
             continue
         stack = op.meta.get("nn_module_stack") or op.meta.get("fwd_nn_module_stack") or {}
         paths = [path for path, _ in stack.values()]
-        frames = _FRAME.findall(op.stack_trace or "")
-        site = Site(frames[-1][0], int(frames[-1][1]), frames[-1][2], frames[-1][3].strip()) if frames else None
+        lines = [found for found in _FRAME.findall(op.stack_trace or "") if frames.is_users_file(found[0])]
+        site = Site(lines[-1][0], int(lines[-1][1]), lines[-1][2], lines[-1][3].strip()) if lines else None
         inputs = tuple(source.name for source in op.all_input_nodes)
         found.append(Inside(op.name, str(op.target), inputs, _SELF.sub("", paths[-1]) if paths else None, site))
     return tuple(found)

@@ -96,9 +96,9 @@ class Origins:
             if path is None:
                 path = f"({where.class_name})"
             counts[path] = counts.get(path, 0) + 1
-            spot, shapes, grad = modules.details.get(event, (None, (), True))
+            spot, shapes, grad, norm = modules.details.get(event, (None, (), True, None))
             numbers[event] = len(calls)
             depth = calls[up].depth + 1 if up >= 0 else 0
-            site = self._frames.site(spot)
-            calls.append(ModuleCall(len(calls), path, where.class_name, counts[path], depth, up, site, shapes, grad))
+            site, index = self._frames.site(spot), len(calls)
+            calls.append(ModuleCall(index, path, where.class_name, counts[path], depth, up, site, shapes, grad, norm))
         return numbers, tuple(calls)

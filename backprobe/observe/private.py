@@ -364,6 +364,11 @@ def saved_slots(node: Any) -> list[tuple[str, Any]]:
     return found
 
 
+def is_freed(node: Any) -> bool:
+    """Whether a backward has freed what `node` had saved. No hook is run: a slot that is freed has none."""
+    return read_saved(node, saved_attributes(type(node), node))[1] is True
+
+
 def slot_content(slot: Any) -> tuple[Any, bool] | None:
     """What a saved-tensor slot holds, and whether a pair of hooks packed it. ``None``: nothing, or freed."""
     try:

@@ -19,10 +19,11 @@ from .eye import Eye
 from .frames import Frames
 from .hooked import Hooked
 from .leaves import Leaves
-from .ledger import Ledger
+from .memory import Memory
 from .modules import ModuleWatch
 from .naming import Naming
 from .no_gradient import NoGradients
+from .nodelog import NodeLog
 from .origins import Origins
 from .outcome import Outcome
 from .ranks import Ranks
@@ -30,6 +31,7 @@ from .raw import Recorded
 from .recompute import Recompute
 from .regions import Regions
 from .retained import Retention
+from .silent import SilentWrites
 from .special import Special
 from .steps import StepWatch
 from .strays import Strays
@@ -77,7 +79,9 @@ class Session:
         self._retention = Retention(self.modules, self.frames, self.eye.log)
         self._strays = Strays(self.modules, self.frames)
         self._created = CreatedGraphs(self.names)
-        self._ledger = Ledger(self.eye, self.names, 3 if "memory" in self.settings.ask else 0)
+        self._silent = SilentWrites(self.eye, self.names)
+        self._memory = Memory(self.names, 3 if "memory" in self.settings.ask else 0)
+        self._log = NodeLog(self.settings.log) if self.settings.log else None
         self._asked = Asked(self.settings, self.names, self._regions)
         self._connect()
         #: The sequence number that the first node after ``start`` gets.
@@ -202,12 +206,15 @@ class Session:
 
     def _graph_known(self, running: Running, frame: Any) -> None:
         self._created.note(running)
-        self._ledger.look(running, frame)
+        self._silent.look(running, frame)
+        self._memory.look(running, frame, self.origins)
 
     def _call_over(self, running: Running) -> None:
         recorded = self._outcome.of(running)
         self._cost.nodes += len(recorded.signature.order)
         self.sink.backward(recorded)
+        if self._log is not None:
+            self._log.write(recorded, running.graph.nodes)
 
     # What is known
 
@@ -241,8 +248,8 @@ class Session:
             self._retention.found,
             self._asked.functions,
             self._asked.divergences,
-            self._ledger.bytes,
-            tuple(self._ledger.silent),
+            self._memory.rows,
+            tuple(self._silent.found),
             self._created.records(),
             self._regions.records(),
             self._calls.stale.records(),
@@ -250,6 +257,7 @@ class Session:
             tuple(sorted(self.settings.ask)),
             self._asked.gradients,
             tuple(self._asked.tensors.records) if self._asked.tensors is not None else (),
+            self._memory.record,
         )
 
     def unseen(self) -> tuple[Unseen, ...]:

@@ -160,9 +160,12 @@ def _start(name: str, value: Any, what: str) -> tuple[Any, int, TensorMeta | Non
         return value.node, value.output_nr, _meta(seen) if seen is not None else None
     if isinstance(value, torch.Tensor):
         if not value.requires_grad:
+            reason = "It was made under no_grad, detached, or from nothing that requires one"
+            if not (value.is_floating_point() or value.is_complex()):
+                reason = "Only tensors of floating point or complex dtype can: give the one that it was made from"
             raise BackprobeError(
                 f"the {what} {name!r} ({dtype_name(value.dtype)}{list(value.shape)}) has no graph: it does not require "
-                "a gradient. It was made under no_grad, detached, or from nothing that requires one"
+                f"a gradient. {reason}"
             )
         edge = get_gradient_edge(value)
         return edge.node, edge.output_nr, _meta(value)

@@ -4,29 +4,70 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..findings.words import size
+from ..records import SavedMemory
 from ..traced import Trace
+from .columns import column
 from .tables import Modules, Sites
+
+#: Modules whose checkpoint the page says what it would save.
+MODULES = 5
+_HELD = {
+    "parameter": "parameters, which stay anyway",
+    "buffer": "buffers, which stay anyway",
+    "variable": "variables of the script",
+    "graph": "another graph",
+    "other": "something else",
+}
 
 
 def memory(trace: Trace, modules: Modules, sites: Sites) -> dict[str, Any] | None:
-    """Bytes kept for backward in one step, where the run was asked for them."""
-    rows = trace.facts.saved
-    if not rows:
+    """Bytes kept for backward in one step that nothing else holds, where the run was asked for them."""
+    kept = [r for r in trace.facts.saved if not r.holder]
+    seen = trace.facts.memory
+    if not kept:
         return None
+    held: dict[str, int] = {}
+    for row in trace.facts.saved:
+        if row.holder:
+            held[row.holder] = held.get(row.holder, 0) + row.bytes
+    notes = [f"{size(n)} more are saved that {_HELD.get(holder, holder)} hold." for holder, n in held.items()]
     return {
-        "total": sum(r.bytes for r in rows),
-        "notes": [],
+        "total": sum(r.bytes for r in kept),
+        "notes": notes + (_notes(seen) if seen is not None else []),
         "rows": [
             {
                 "module": modules.of(r.module),
                 "site": sites.of(r.site),
                 "op": r.op,
-                "dtype": "",
+                "dtype": r.dtype,
                 "bytes": r.bytes,
                 "tensors": r.tensors,
                 "names": list(r.names),
             }
-            for r in rows
+            for r in kept
         ],
-        "curve": None,
+        "curve": column("d", _curve(seen)) if seen is not None and seen.curve else None,
     }
+
+
+def _notes(seen: SavedMemory) -> list[str]:
+    notes = [f"{p.policy} keeps {size(p.nbytes)} of {p.tensors} tensors elsewhere." for p in seen.placed]
+    notes += [f"Not counted: {u.count} {u.what} ({u.why})." for u in seen.unknown]
+    for module in [m for m in seen.modules if m.saves > 0][:MODULES]:
+        name = module.path or module.class_name
+        notes.append(
+            f"A checkpoint of {name} would keep {size(module.saves)} less: {size(module.inside)} inside it, "
+            f"{size(module.inputs)} of inputs to keep. Worked out, not tried."
+        )
+    return notes
+
+
+def _curve(seen: SavedMemory) -> list[float]:
+    """Bytes still kept before the first node, and after each one."""
+    kept = {moment.order: float(moment.nbytes) for moment in seen.curve}  # before the first node: -1
+    values, now = [], 0.0
+    for order in range(-1, max(kept) + 1):
+        now = kept.get(order, now)
+        values.append(now)
+    return values

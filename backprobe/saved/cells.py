@@ -13,18 +13,17 @@ from __future__ import annotations
 import re
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
 
 from ..observe import private
-
-#: What torch calls a tensor that a node saved and made itself.
-_RESULTS = re.compile(r"result\d*|out|output|values|[LQRSU]|LU|Vh|eigenvalues|eigenvectors|log_?sumexp")
+from ..observe.storages import RESULTS, StandIn
 
 
 class Held(Protocol):
-    """Values of one tensor in some form."""
+    """Values of one tensor in some form. Those that the ledger is to see are ``StandIn`` too."""
 
     @property
     def safe(self) -> bool:
@@ -48,7 +47,7 @@ def plain(tensor: torch.Tensor) -> bool:
     )
 
 
-class Kept:
+class Kept(StandIn):
     """A tensor where it is."""
 
     __slots__ = ("__weakref__", "note", "tensor")
@@ -63,8 +62,11 @@ class Kept:
     def get(self) -> torch.Tensor:
         return self.tensor
 
+    def contents(self) -> Iterator[Any]:
+        yield self.tensor
 
-class Packed:
+
+class Packed(StandIn):
     """What the pair of somebody else made of a tensor."""
 
     __slots__ = ("content", "unpack")
@@ -76,6 +78,9 @@ class Packed:
     def get(self) -> torch.Tensor:
         found: torch.Tensor = self.unpack(self.content)
         return found
+
+    def contents(self) -> Iterator[Any]:
+        yield self.content
 
 
 class Version:
@@ -122,7 +127,7 @@ class Version:
         if running is not None:
             for name, slot in private.saved_slots(running):
                 content = (private.slot_content(slot) or (None,))[0]
-                if (content is packed or getattr(content, "held", None) is packed) and _RESULTS.fullmatch(name):
+                if (content is packed or getattr(content, "held", None) is packed) and RESULTS.fullmatch(name):
                     return str(running.name())
         if tensor is not None:
             return tensor.grad_fn.name() if tensor.grad_fn is not None else ""
@@ -164,7 +169,7 @@ def _torch_wording() -> tuple[bool, str]:
     return "of Exp," in said, said.partition(" instead.")[2]
 
 
-class Cell:
+class Cell(StandIn):
     """What torch stores: the values, and the version to check when they are asked for."""
 
     __slots__ = ("held", "version")
@@ -176,3 +181,6 @@ class Cell:
         if self.version is not None:
             self.version.check(self)
         return self.held.get()
+
+    def contents(self) -> Iterator[Any]:
+        yield self.held

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import threading
 import weakref
+from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..observe import private
+from ..observe.storages import Elsewhere, StandIn
 from .cells import Held
 from .layers import Layer
 
@@ -55,7 +58,7 @@ class Shared:
             return flat
 
 
-class Viewed:
+class Viewed(StandIn):
     """A tensor as a view of shared, copied memory."""
 
     __slots__ = ("_conj", "_offset", "_size", "_stride", "shared")
@@ -72,6 +75,9 @@ class Viewed:
             flat = self.shared.flat()
             made = flat.as_strided(self._size, self._stride, flat.storage_offset() + self._offset)
             return made.conj() if self._conj else made
+
+    def contents(self) -> Iterator[Any]:
+        yield Elsewhere(id(self.shared), self.shared.policy, self.shared.nbytes)
 
 
 def span(tensor: torch.Tensor) -> tuple[int, int]:
@@ -128,9 +134,9 @@ class CopyingLayer(Layer):
                 self.bytes += shared.nbytes
             return Viewed(shared, tensor, start)
 
+    @abstractmethod
     def store(self, flat: torch.Tensor) -> Held | None:
         """A copy of a flat tensor, or ``None`` where it is better left as it is."""
-        raise NotImplementedError
 
 
 class Moved:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -23,6 +24,7 @@ from torch import nn
 
 from ..errors import BackprobeError
 from ..observe import private
+from ..observe.storages import StandIn
 from ..select import Selection, nothing_chosen, selector
 from .cells import Cell, Held, Kept, Packed, Version, plain
 
@@ -87,7 +89,7 @@ class Budget:
         return share
 
 
-class Layer:
+class Layer(ABC):
     """A policy as a context manager. Subclasses say in ``place`` what becomes of a tensor that they take.
 
     :ivar tensors: saved tensors that this layer took.
@@ -159,10 +161,10 @@ class Layer:
                 self._gate.stop()
             self._outer = None
 
-    def start(self) -> None:
+    def start(self) -> None:  # noqa: B027 - most layers have nothing to do here
         """What a subclass does on entering, after its hooks are on."""
 
-    def stop(self) -> None:
+    def stop(self) -> None:  # noqa: B027 - see start
         """What a subclass does on leaving. Called also where ``start`` raised."""
 
     # Packing
@@ -203,8 +205,9 @@ class Layer:
         memory = tensor.untyped_storage()
         return memory.nbytes() >= self._min_bytes and private.storage_key(memory) not in self._buffers
 
+    @abstractmethod
     def place(self, tensor: torch.Tensor) -> Held:
-        raise NotImplementedError
+        """What is kept for a tensor that this layer takes."""
 
     def hand_on(self, tensor: torch.Tensor) -> Held:
         """To the layer around this one, to the pair around it, or nowhere: the tensor stays."""
@@ -269,7 +272,7 @@ class _Hole:
         self.index = index
 
 
-class Repacked:
+class Repacked(StandIn):
     """What a user's pair made of a tensor, with the tensors in it placed by the layers around."""
 
     __slots__ = ("content", "parts", "unpack")
@@ -292,3 +295,6 @@ class Repacked:
 
         found: torch.Tensor = self.unpack(back(self.content))
         return found
+
+    def contents(self) -> Iterator[Any]:
+        yield from self.parts

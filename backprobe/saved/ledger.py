@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BackprobeError
-from ..records import Site
+from ..observe.memory import Reading
+from ..records import SavedEntry, SavedModule, SavedMoment, SavedPlaced, SavedUnknown
 
 MIB = 2.0**20
 
@@ -21,79 +22,12 @@ def mib(count: int) -> str:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One storage that nodes of the graph keep. Its bytes count once, for the node that saved it first."""
-
-    nbytes: int
-    #: Name of the node, as torch gives it, and what the node calls the tensor (``self``, ``result``, ``ctx.mask``).
-    node: str
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    #: The function that was called in the forward, where it was seen; else the node without ``Backward0``.
-    op: str
-    #: Path of the module; "" for none; None where it is not known.
-    module: str | None
-    site: Site | None
-    #: Saved tensors on this storage, and how many of them are views.
-    tensors: int
-    views: int
-    #: Who else holds it: "parameter", "buffer", "variable", "graph", "other"; "" for nobody.
-    holder: str
-    #: The holder's name, where it has one.
-    holder_name: str = ""
-    #: Whether what is kept lies within what a pair of saved-tensor hooks packed.
-    packed: bool = False
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Saved tensors that a policy of ours put elsewhere: their size as they were."""
-
-    policy: str
-    tensors: int
-    nbytes: int
-
-
-@dataclass(frozen=True)
-class Unknown:
-    """Saved tensors whose bytes cannot be told, and why."""
-
-    what: str
-    count: int
-    why: str
-
-
-@dataclass(frozen=True)
-class Moment:
-    """A node of the backward, in the engine's order, and what is kept when it has run."""
-
-    node: str
-    module: str | None
-    #: Bytes that nobody but the graph holds and that later nodes still need.
-    nbytes: int
-
-
-@dataclass(frozen=True)
 class Row:
     """A line of ``Ledger.by``."""
 
     key: str
     nbytes: int
     tensors: int
-
-
-@dataclass
-class Reading:
-    """What was found in a graph."""
-
-    entries: list[Entry]
-    placed: list[Placed]
-    unknown: list[Unknown]
-    curve: list[Moment]
-    nodes: int
-    #: Wrappers of a deep graph (see ``Ledger``).
-    kept: list[Any] = field(default_factory=list)
 
 
 class Ledger:
@@ -117,7 +51,7 @@ class Ledger:
         return self._reading
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[SavedEntry]:
         """One for each storage, most bytes first."""
         return list(self._read().entries)
 
@@ -136,22 +70,31 @@ class Ledger:
         return sum(e.nbytes for e in self._read().entries if e.holder == holder)
 
     @property
-    def placed(self) -> list[Placed]:
+    def placed(self) -> list[SavedPlaced]:
         """What policies put elsewhere."""
         return list(self._read().placed)
 
     @property
-    def unknown(self) -> list[Unknown]:
+    def unknown(self) -> list[SavedUnknown]:
         """What is kept and could not be measured, with the reason. Empty: ``bytes`` is all there is."""
         return list(self._read().unknown)
 
     @property
-    def curve(self) -> list[Moment]:
+    def curve(self) -> list[SavedMoment]:
         """What is still kept after each node of a backward that does not retain the graph, in the engine's order.
 
         From the graph, not from running it: gradients, and what a checkpoint computes again, are not in it; ``measure``
         and ``try_checkpoint`` run the step."""
         return list(self._read().curve)
+
+    @property
+    def modules(self) -> list[SavedModule]:
+        """For each module that was called in the block, what checkpointing it would save: those that save most first.
+
+        Worked out from the graph, as bytes that are kept inside it only, minus its inputs: nothing is run.
+        ``try_checkpoint`` runs the step both ways, and measures time and the peak as well. Empty for a ledger that was
+        made from a loss."""
+        return list(self._read().modules)
 
     @property
     def nodes(self) -> int:
@@ -163,7 +106,7 @@ class Ledger:
 
         :raises BackprobeError: ``what`` is something else.
         """
-        keys: dict[str, Callable[[Entry], str]] = {
+        keys: dict[str, Callable[[SavedEntry], str]] = {
             "module": lambda e: "(unknown)" if e.module is None else e.module or "(no module)",
             "op": lambda e: e.op,
             "line": lambda e: str(e.site) if e.site is not None else "(unknown)",
@@ -220,6 +163,16 @@ class Ledger:
         lines = [
             f"{mib(self.bytes)} MiB kept for backward in {len(storages)} storages, by a graph of {reading.nodes} nodes"
         ]
+        if not reading.nodes:
+            lines.append(
+                "no graph was there when the block ended: keep its loss in a variable until then, or call backward "
+                "inside the block"
+            )
+        if reading.freed:
+            lines.append(
+                f"a backward has freed what {reading.freed} nodes had saved: read the ledger before it, or call "
+                "backward(retain_graph=True)"
+            )
         for holder, words in _HOLDERS.items():
             size = self.held_bytes(holder)
             if size:
@@ -291,7 +244,7 @@ _HOLDERS = {
 _HEAD = ("MiB", "op", "module", "saved as", "shape", "dtype", "line")
 
 
-def _cells(entry: Entry) -> tuple[str, ...]:
+def _cells(entry: SavedEntry) -> tuple[str, ...]:
     module = "?" if entry.module is None else entry.module or "-"
     return (
         mib(entry.nbytes),

@@ -88,11 +88,13 @@ class AllowMutation(Layer):
             mode.__exit__(None, None, None)
         self.guarded.clear()
 
-    def pack(self, tensor: torch.Tensor) -> Held:
+    def takes(self, tensor: torch.Tensor) -> bool:
+        return plain(tensor)
+
+    def place(self, tensor: torch.Tensor) -> Held:
         held = self.hand_on(tensor)
-        if type(held) is not Kept or not plain(tensor):
+        if type(held) is not Kept:  # a layer around this one has moved it: nobody can write to it
             return held
-        self.tensors += 1
         guarded = Guarded(tensor, held.note)
         key = private.storage_key(tensor.untyped_storage())
         with self._lock:

@@ -6,6 +6,7 @@ import sys
 import threading
 import weakref
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,11 +14,15 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from ..errors import BackprobeError
+from ..graph.data import Place
 from ..observe import private
 from ..observe.frames import Frames
+from ..observe.graphs import Plans, walk
+from ..observe.holders import Holders
+from ..observe.memory import Nowhere, read
 from ..observe.roots import clean_path
+from ..records import ModuleCall
 from .ledger import Ledger
-from .reading import Names, Origin, Reader
 
 _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 _BACKWARD = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
@@ -31,12 +36,15 @@ class Forward(TorchFunctionMode):
         super().__init__()
         self._frames, self._on_backward = frames, on_backward
         self._paths = {id(m): clean_path(model, path) for path, m in model.named_modules()}
-        self._stack: list[str | None] = []
+        #: Path, class, number among the calls of this path, depth and parent of each call; those that are running.
+        self._calls: list[tuple[str, str, int, int, int]] = []
+        self._stack: list[int] = []
+        self._counts: dict[str, int] = {}
         self._thread = threading.get_ident()
         self._handles: list[Any] = []
         self.last = self.first = private.next_sequence_nr()
         self._ends: list[int] = []
-        self._entries: list[tuple[Any, Any, str]] = []
+        self._entries: list[tuple[Any, int, str]] = []
         self._made: list[weakref.ref[torch.Tensor]] = []
 
     def start(self) -> None:
@@ -54,9 +62,16 @@ class Forward(TorchFunctionMode):
 
     def _enter_module(self, module: nn.Module, args: Any) -> None:
         if not private.compiling() and threading.get_ident() == self._thread:
-            above = self._stack[-1] if self._stack else ""
             self._note(None, None)
-            self._stack.append(self._paths.get(id(module), above))
+            above = self._stack[-1] if self._stack else -1
+            path = self._paths.get(id(module))
+            if path is None:  # no part of the model: what it makes counts for the call around it
+                self._stack.append(above)
+                return
+            number = self._counts[path] = self._counts.get(path, 0) + 1
+            depth = self._calls[above][3] + 1 if above >= 0 else 0
+            self._stack.append(len(self._calls))
+            self._calls.append((path, type(module).__name__, number, depth, above))
 
     def _leave_module(self, module: nn.Module, args: Any, output: Any) -> None:
         if not private.compiling() and threading.get_ident() == self._thread and self._stack:
@@ -94,18 +109,27 @@ class Forward(TorchFunctionMode):
                 look = look.f_back
             frame, name = (look or frame), "Function.apply" if look is not None else ""
         self._ends.append(now)
-        self._entries.append((self._frames.spot(frame), self._stack[-1] if self._stack else "", name))
+        self._entries.append((self._frames.spot(frame), self._stack[-1] if self._stack else -1, name))
 
-    def origin(self, node: Any, seq: int) -> Origin:
-        """The op, module and line of the node with a sequence number."""
-        if not self.first <= seq < self.last:
-            return None, None, None
-        at = bisect_right(self._ends, seq)
-        if at >= len(self._ends):
-            return None, None, None
-        spot, module, name = self._entries[at]
-        name = name if name not in ("__get__", "Function.apply") else ""
-        return name or None, module, self._frames.site(spot)
+    def find(self, seqs: Sequence[int]) -> tuple[list[Place], Sequence[int], tuple[ModuleCall, ...]]:
+        """A table of places, the row of each node in it, and the module calls."""
+        calls = tuple(
+            ModuleCall(i, path, name, number, depth, parent, None, ())
+            for i, (path, name, number, depth, parent) in enumerate(self._calls)
+        )
+        places, known = [Place()], {-1: 0}
+        rows = []
+        for seq in seqs:
+            at = bisect_right(self._ends, seq) if self.first <= seq < self.last else -1
+            at = at if at < len(self._ends) else -1
+            row = known.get(at)
+            if row is None:
+                row = known[at] = len(places)
+                spot, call, name = self._entries[at]
+                op = name if name not in ("__get__", "Function.apply") else ""
+                places.append(Place(call, self._frames.site(spot), op, True))
+            rows.append(row)
+        return places, rows, calls
 
     def roots(self) -> list[Any]:
         """Nodes of the tensors that were made in the block and are still there."""
@@ -146,8 +170,8 @@ class SavedBlock(Ledger):
 
     def _take(self, forward: Forward, roots: list[Any], frame: Any) -> None:
         with private.unseen():
-            names = Names(frame, self._frames, self._model)
-            self._reading = Reader(forward.origin).read(roots, names)
+            holders = Holders(frame, self._frames, [self._model])
+            self._reading = read(walk(roots, Plans(1)), forward, holders)
 
 
 def saved(subject: Any) -> Ledger:
@@ -178,13 +202,18 @@ def saved(subject: Any) -> Ledger:
     for number, tensor in enumerate(tensors):
         if tensor.grad_fn is None:
             which = f"tensor {number} of shape" if len(tensors) > 1 else "a tensor of shape"
+            why = "Was it made under torch.no_grad(), or detached?"
+            if tensor.requires_grad:
+                why = "It is a leaf, and begins graphs: give the loss that was computed from it."
+            elif not (tensor.is_floating_point() or tensor.is_complex()):
+                why = f"Its dtype is {tensor.dtype}, and only floating point and complex tensors have gradients."
             raise BackprobeError(
-                f"{which} {tuple(tensor.shape)} has no graph (grad_fn is None): nothing is kept for its backward. "
-                "Was it made under torch.no_grad(), or detached?"
+                f"{which} {tuple(tensor.shape)} has no graph (grad_fn is None): nothing is kept for its backward. {why}"
             )
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith("backprobe.saved"):
         frame = frame.f_back
     with private.unseen():
-        frames = Frames()
-        return Ledger(Reader().read([t.grad_fn for t in tensors], Names(frame, frames, None)))
+        # Not given as tensors: a list of those would hold what the graph holds.
+        graph = walk([t.grad_fn for t in tensors], Plans(1))
+        return Ledger(read(graph, Nowhere(), Holders(frame, Frames())))

@@ -1,7 +1,7 @@
-"""What a graph's nodes have saved: who keeps the bytes (``--ask memory``), and what was written behind their back.
+"""What was written behind autograd's back into tensors that nodes had saved.
 
 Read from the nodes themselves when a backward begins, without unpacking anything: what a saved-tensor hook has packed
-(offloading, checkpoints), and what a custom function keeps on its ``ctx``, is not counted.
+(offloading, checkpoints), and what a custom function keeps on its ``ctx``, is not looked at.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from typing import Any
 
 import torch
 
-from ..records import ACCUMULATE_SEQ, Node, SavedBytes, SilentWrite, Site
+from ..records import ACCUMULATE_SEQ, Node, SilentWrite, Site
 from . import private
 from .calls import Running
 from .defined import changed_after, changes_of
 from .eye import Eye
 from .fingerprints import arrays_over
-from .layouts import LiveLayout
 from .naming import Naming
 from .writes import Write, names_of_storage, variable_of
 
@@ -25,31 +24,19 @@ from .writes import Write, names_of_storage, variable_of
 SILENT = 10
 
 
-class Ledger:
-    """Looks at what the nodes of a graph have saved, where it was asked for or somebody wrote behind autograd's back.
+class SilentWrites:
+    """Looks at what the nodes of a graph have saved, where somebody wrote behind autograd's back."""
 
-    :param count: how many graphs to count the bytes of.
-    """
-
-    def __init__(self, eye: Eye, names: Naming, count: int) -> None:
+    def __init__(self, eye: Eye, names: Naming) -> None:
         self._eye, self._names, self._frames = eye, names, names.frames
-        self._count = count
-        #: Of the graph that keeps most.
-        self.bytes: tuple[SavedBytes, ...] = ()
-        self.silent: list[SilentWrite] = []
+        self.found: list[SilentWrite] = []
 
     def look(self, running: Running, frame: Any) -> None:
         """The graph of a call that `frame` made is known."""
-        graph, live = running.graph, running.live
-        if self._count:
-            self._count -= 1
-            rows = saved_bytes(graph.nodes, graph.seqs, live, live.layout(self._names))
-            if sum(r.bytes for r in rows) > sum(r.bytes for r in self.bytes):
-                self.bytes = rows
         if self._eye.prints:
             self._from_outside(running, frame)
         writes = self._eye.writes.silent
-        if writes and max(w.seq for w in writes) > graph.span[0] and len(self.silent) < SILENT:
+        if writes and max(w.seq for w in writes) > running.graph.span[0] and len(self.found) < SILENT:
             self._through_data(running, writes, frame)
 
     def _through_data(self, running: Running, writes: Any, frame: Any) -> None:
@@ -72,7 +59,7 @@ class Ledger:
             for i, seq in enumerate(graph.seqs):
                 for name, tensor in private.saved_tensors(graph.nodes[i]) if seq != ACCUMULATE_SEQ else ():
                     found = prints.changed(tensor, seq) if tensor.layout is torch.strided else None
-                    if found is None or len(self.silent) >= SILENT:
+                    if found is None or len(self.found) >= SILENT:
                         continue
                     arrays = arrays_over(tensor.untyped_storage(), frame, self._frames)
                     site = next((s for a in arrays if (s := changes_of(self._frames, a)) is not None), None)
@@ -96,8 +83,8 @@ class Ledger:
             node.name,
             running.step,
         )
-        if not any(s.site == seen.site for s in self.silent):
-            self.silent.append(seen)
+        if not any(s.site == seen.site for s in self.found):
+            self.found.append(seen)
 
 
 def _storage(tensor: Any) -> tuple[int, int] | None:
@@ -109,35 +96,6 @@ def _storage(tensor: Any) -> tuple[int, int] | None:
         return storage.data_ptr(), storage.nbytes()
     except (RuntimeError, NotImplementedError):
         return None
-
-
-def saved_bytes(nodes: list[Any], seqs: list[int], live: LiveLayout, layout: Any) -> tuple[SavedBytes, ...]:
-    """Bytes kept for backward by line and op, most first. Each storage counts once, for the node that saved it first;
-    parameters and buffers of the leaves are not counted."""
-    seen: set[int] = set()
-    for i in live.plan.leaves:
-        found = _storage(nodes[i].variable)
-        if found is not None:
-            seen.add(found[0])
-    rows: dict[Any, list[Any]] = {}
-    for i in sorted(range(len(nodes)), key=seqs.__getitem__):
-        if seqs[i] == ACCUMULATE_SEQ:
-            continue
-        node = layout.nodes[i]
-        for name, tensor in private.saved_tensors(nodes[i]):
-            found = _storage(tensor)
-            if found is None or found[0] in seen:
-                continue
-            seen.add(found[0])
-            row = rows.setdefault((node.site, node.op or node.name, node.module), [0, 0, set()])
-            row[0] += found[1]
-            row[1] += 1
-            row[2].add(name)
-    made = [
-        SavedBytes(site, op, module, count, tensors, tuple(sorted(names)))
-        for (site, op, module), (count, tensors, names) in rows.items()
-    ]
-    return tuple(sorted(made, key=lambda r: -r.bytes))
 
 
 def silent_writes(nodes: list[Any], seqs: list[int], writes: Iterable[Write]) -> list[tuple[int, str, Write]]:

@@ -1,0 +1,173 @@
+"""``--ask memory``: what is kept for backward by module, line, op and dtype, who holds it anyway, what is unknown, and
+what checkpointing would save."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from ..records import Finding, FindingSite, SavedBytes, SavedMemory, SavedModule, Site
+from .words import size
+
+if TYPE_CHECKING:
+    from ..traced import Trace
+
+#: Rows of a table in the evidence.
+ROWS = 30
+_HELD = {
+    "parameter": "by parameters",
+    "buffer": "by buffers",
+    "variable": "by your variables",
+    "graph": "by another graph",
+    "other": "by something else",
+}
+_KEYS: dict[str, Callable[[SavedBytes], str]] = {
+    "module": lambda r: "(unknown)" if r.module is None else r.module or "(no module)",
+    "line": lambda r: str(r.site) if r.site else "(unknown)",
+    "op": lambda r: r.op,
+    "dtype": lambda r: r.dtype,
+}
+
+
+def saved_memory(trace: Trace) -> list[Finding]:
+    """``--ask memory``."""
+    rows = [r for r in trace.facts.saved if r.bytes]
+    if not rows:
+        return []
+    own = [r for r in rows if not r.holder]
+    total, held = sum(r.bytes for r in own), _by(lambda r: r.holder, (r for r in rows if r.holder))
+    shown = own or rows
+    memory = trace.facts.memory
+    return [
+        Finding(
+            kind="saved-memory",
+            severity="info",
+            title=_title(total, own, held),
+            confidence="certain",
+            module=shown[0].module,
+            step=memory.step if memory is not None else None,
+            sites=tuple(FindingSite("cause", site) for site in _lines(shown))[:8],
+            evidence={
+                "total_bytes": total,
+                "rows": [
+                    {
+                        "bytes": r.bytes,
+                        "op": r.op,
+                        "module": r.module,
+                        "line": str(r.site) if r.site else None,
+                        "dtype": r.dtype,
+                        "tensors": r.tensors,
+                    }
+                    for r in own[:ROWS]
+                ],
+                **{f"by_{what}": _table(_by(key, own)) for what, key in _KEYS.items()},
+                "held_anyway": held,
+                **(_graph(memory) if memory is not None else {}),
+            },
+            advice=_advice(memory, total),
+        )
+    ]
+
+
+def _lines(rows: list[SavedBytes]) -> list[Site]:
+    """The lines, those that keep most first."""
+    found: dict[Site, int] = {}
+    for row in rows:
+        if row.site is not None:
+            found[row.site] = found.get(row.site, 0) + row.bytes
+    return sorted(found, key=lambda site: -found[site])
+
+
+def _by(key: Callable[[SavedBytes], str], rows: Iterable[SavedBytes]) -> dict[str, int]:
+    """Bytes by key, most first."""
+    found: dict[str, int] = {}
+    for row in rows:
+        found[key(row)] = found.get(key(row), 0) + row.bytes
+    return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+
+
+def _table(found: dict[str, int]) -> dict[str, int]:
+    """The first rows, and the rest in one, so that a table adds up to the total."""
+    first = dict(list(found.items())[:ROWS])
+    rest = sum(found.values()) - sum(first.values())
+    return {**first, "(rest)": rest} if rest else first
+
+
+def _title(total: int, own: list[SavedBytes], held: dict[str, int]) -> str:
+    anyway = ", ".join(f"{size(count)} {_HELD.get(holder, holder)}" for holder, count in held.items())
+    if not own:
+        return f"what is kept for backward is held anyway: {anyway}"
+    op, most = next(iter(_by(_KEYS["op"], own).items()))
+    text = f"{size(total)} are kept for backward, {size(most)} of them by {op}"
+    return f"{text}; what else is saved is held anyway ({anyway})" if anyway else text
+
+
+def _graph(memory: SavedMemory) -> dict[str, Any]:
+    unknown = [{"what": u.what, "count": u.count, "why": u.why} for u in memory.unknown]
+    return {
+        "backward": memory.backward,
+        "graphs_looked_at": memory.looked,
+        "nodes": memory.nodes,
+        "storages": memory.storages,
+        "unknown": unknown,
+        "placed": [{"policy": p.policy, "tensors": p.tensors, "bytes": p.nbytes} for p in memory.placed],
+        "checkpoint": [
+            {
+                "modules": [m.path for m in group][:ROWS],
+                "class": group[0].class_name,
+                "count": len(group),
+                "inside_bytes": sum(m.inside for m in group),
+                "input_bytes": sum(m.inputs for m in group),
+                "saves_bytes": _saves(group),
+                "how": "computed from the graph, not run",
+            }
+            for group in checkpoints(memory)[:5]
+        ],
+    }
+
+
+def checkpoints(memory: SavedMemory) -> list[list[SavedModule]]:
+    """Modules to checkpoint, as groups of one class and depth: the ten blocks of a stack belong together. Those that
+    save most first.
+
+    Left out, as their checkpoint would compute nearly everything again at one time: a module that holds nearly all that
+    is kept, and one whose parts in a larger group save nearly as much."""
+    groups: dict[tuple[str, int], list[SavedModule]] = {}
+    start = memory.curve[0].nbytes if memory.curve else 0
+    for module in memory.modules:
+        if module.saves > 0 and module.inside < 0.9 * start:
+            groups.setdefault((module.class_name, module.path.count(".")), []).append(module)
+    found = sorted(groups.values(), key=lambda group: -_saves(group))[:50]
+    return [g for g in found if not any(_finer(other, g) for other in found)]
+
+
+def _saves(group: list[SavedModule]) -> int:
+    return sum(m.saves for m in group)
+
+
+def _finer(parts: list[SavedModule], group: list[SavedModule]) -> bool:
+    """Whether `parts` are in the modules of `group`, are more, and save nearly as much."""
+    inside = tuple(f"{m.path}." for m in group)
+    return (
+        len(parts) > len(group)
+        and _saves(parts) > 0.8 * _saves(group)
+        and all(p.path.startswith(inside) for p in parts)
+    )
+
+
+def _advice(memory: SavedMemory | None, total: int) -> str:
+    groups = checkpoints(memory) if memory is not None else []
+    narrower = "Or compute what is kept in a smaller type, or move it (backprobe.policies)."
+    unknown = sum(u.count for u in memory.unknown) if memory is not None else 0
+    lost = f" {unknown} saved tensors could not be measured: see the evidence." if unknown else ""
+    if not groups:
+        return f"Checkpoint what keeps most (torch.utils.checkpoint). {narrower}{lost}"
+    best = groups[0]
+    saves = _saves(best)
+    names = best[0].path if len(best) == 1 else f"each of the {len(best)} {best[0].class_name} ({best[0].path}, ...)"
+    share = f" of {size(total)}" if saves <= total else ""
+    return (
+        f"Checkpointing {names} would save about {size(saves)}{share}: computed from the graph, as what is kept inside "
+        "minus the inputs; backprobe.saved(model).try_checkpoint(...) runs it, and measures time and peak. "
+        f"{narrower}{lost}"
+    )
