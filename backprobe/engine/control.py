@@ -22,6 +22,7 @@ from ..errors import BackprobeError
 from ..observe import private
 from .breaks import Breakpoint
 from .called import CallGraph
+from .past import Past, Rewind
 from .sight import UNKNOWN, Sight
 from .stop import Stop
 
@@ -38,7 +39,7 @@ class Going:
 
     :ivar kind: ``step`` (before the next node), ``into`` (the next of before and after, nested backwards too),
         ``after`` (when the node has run), ``module`` (before a node of another module), ``out`` (before a node outside
-        `module`), ``cont`` (breakpoints only), ``finish`` (nothing any more) or ``abort``.
+        `module`), ``cont`` (breakpoints only), ``finish`` (nothing any more), ``back`` or ``abort``.
     """
 
     kind: str
@@ -95,6 +96,8 @@ class Pilot:
         #: Told about breakpoints that fit no node of a call that begins.
         self.on_begin: Callable[[CallGraph], None] | None = None
         self._mourned: BaseException | None = None
+        #: Of the outermost call, where its graph is kept.
+        self.past: Past | None = None
 
     def add(self, point: Breakpoint) -> Breakpoint:
         self._numbered += 1
@@ -115,24 +118,55 @@ class Pilot:
         control = Control(self, graph, len(self.calls) + 1)
         if control.depth == 1 and self.on_begin is not None:
             self.on_begin(graph)
+        if control.depth == 1 and graph.retained:
+            self.past = Past(graph)
         depth = private.mode_depth()
         self.calls.append(control)
         try:
             control.attach()
-            return proceed()
-        except BaseException as error:
-            while private.mode_depth() > depth:
-                private.pop_function_mode()
-            if self._mourned is not error and isinstance(error, Exception):
-                self._mourned = error
-                control.mourn(error)
-            raise
+            while True:
+                try:
+                    return proceed()
+                except BaseException as error:
+                    while private.mode_depth() > depth:
+                        private.pop_function_mode()
+                    if not self._again(control, error):
+                        raise
+                control.begin_again()
         finally:
             self.calls.pop()
             if not self.calls:
-                self._mourned = None
+                self._mourned = self.past = None
             control.detach()
             graph.release()
+
+    def _again(self, control: Control, error: BaseException) -> bool:
+        """Whether a call that has ended with `error` is to begin again, to go back in it."""
+        if isinstance(error, Rewind):
+            return control.depth == 1
+        if self.past is not None:
+            self.past.target = None
+        if self._mourned is not error and isinstance(error, Exception):
+            self._mourned = error
+            control.mourn(error)
+        if self.going.kind != "back":
+            return False
+        if control.depth > 1:
+            raise Rewind from error
+        return True
+
+    def going_back(self, stop: Stop, stops: int) -> Going:
+        """How to go on from `stop` to go back to an earlier one.
+
+        :raises BackprobeError: it cannot be done, with the reason.
+        """
+        if self.past is None:
+            raise BackprobeError(
+                "cannot go back: this backward does not keep its graph, and what has run is freed; call it with "
+                "retain_graph=True, or use backprobe.replay(loss), which goes back and forth"
+            )
+        self.past.choose(stop, stops)
+        return Going("back")
 
     def reason(self, control: Control, i: int, before: bool, incoming: Any, outgoing: Any) -> Stop | None:
         """A stop if there is to be one."""
@@ -176,9 +210,13 @@ class Pilot:
         try:
             self.asking = True
             try:
+                if self.past is not None:
+                    self.past.stopped()
                 self.going = self.on_stop(stop)
             finally:
                 self.asking = False
+            if self.going.kind == "back":
+                raise Rewind
             if self.going.kind == "abort":
                 self.going = CONTINUE
                 raise BackwardAborted(
@@ -227,16 +265,16 @@ class Control:
                 return None  # E2
             self._number = number
         self.running = i
+        pilot = self.pilot
         if i not in self._leaves:
             self._incoming = grads  # E3
-        pilot = self.pilot
+        elif pilot.past is not None:
+            pilot.past.keep(self.graph.nodes[i].variable)
         new = None
         if pilot.going.kind != "finish" or pilot.interrupted:
-            stop = pilot.reason(self, i, True, grads, None)
-            if stop is not None:
-                new = self._wait(stop)
-                if new is not None and self._incoming is not None:
-                    self._incoming = new
+            new = self._event(i, True, grads, None)
+            if new is not None and self._incoming is not None:
+                self._incoming = new
         if i in self._python and pilot.around_python is not None:
             self._leave.append(pilot.around_python())
         return new
@@ -252,16 +290,44 @@ class Control:
         pilot = self.pilot
         if pilot.going.kind == "finish":
             return None
-        stop = pilot.reason(self, i, False, grad_outputs, grad_inputs)
-        return None if stop is None else self._wait(stop)
+        return self._event(i, False, grad_outputs, grad_inputs)
 
-    def _wait(self, stop: Stop) -> Any:
+    def _event(self, i: int, before: bool, incoming: Any, outgoing: Any) -> Any:
+        """Stop here if there is a reason; the gradients to go on with, where they were replaced."""
+        pilot, past = self.pilot, self.pilot.past
+        if past is not None:
+            past.tick()
+            if past.under_way:
+                return past.edits()
+        if past is not None and past.target is not None:
+            past.target = None
+            stop: Stop | None = self.make(i, before, incoming, outgoing)
+            assert stop is not None
+            stop.reason = "back"
+        else:
+            stop = pilot.reason(self, i, before, incoming, outgoing)
+        if stop is None:
+            return None
         new = None
         try:
-            self.pilot.resume(stop)
+            pilot.resume(stop)
         finally:
             new = stop.close()
+        if new is not None and past is not None:
+            past.edited(new)
         return new
+
+    def begin_again(self) -> None:
+        """The call has ended, and is to go back to an earlier stop: all as before it began."""
+        pilot = self.pilot
+        assert pilot.past is not None
+        pilot.past.restore()
+        pilot.going, pilot._mourned = CONTINUE, None
+        self.running, self._incoming, self._number = None, None, -1
+        self._before = private.last_graph_task()
+        self._leave.clear()
+        self.graph.ran.clear()
+        self.graph.done.clear()
 
     def mourn(self, error: BaseException) -> None:
         """The backward raised: stop where it happened, if a node had begun."""

@@ -3,8 +3,8 @@
 W1. A node's formula is made of ATen ops. While it runs, a dispatch mode turns the arguments of each into double
     precision, dtypes that are asked for too. Saved tensors are read as they are: nothing on the graph changes.
 W2. So the rounding of the backward is gone, the rounding of the forward is not: it is in the saved tensors.
-W3. What cannot be told so is refused: ops that draw random numbers (another dtype draws others), writes into tensors that
-    were there before, and saved tensors behind a saved-tensor hook, whose code would run in float64 too.
+W3. What cannot be told so is refused: ops that draw random numbers (another dtype draws others), writes into tensors
+    that were there before, and saved tensors behind a saved-tensor hook, whose code would run in float64 too.
 """
 
 from __future__ import annotations

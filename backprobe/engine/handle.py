@@ -23,13 +23,11 @@ from torch.overrides import TorchFunctionMode
 from ..errors import BackprobeError
 from ..observe import private
 from ..observe.eye import Eye
-from ..select import Selection
-from .breaks import Breakpoint, Condition, breakpoint_from
-from .called import KINDS, CallGraph, NodeInfo, call_form
-from .control import ABORT, CONTINUE, FINISH, BackwardAborted, Going, Pilot, going_on
-from .rerun import Rerun
+from .called import KINDS, call_form
+from .control import ABORT, CONTINUE, FINISH, BackwardAborted, Going, Pilot
 from .sight import Sight, sight_of
-from .stop import Replacement, Stop
+from .steering import Steering
+from .stop import Stop
 
 #: Seconds that a handle which is dropped waits for its thread to end.
 _PATIENCE = 5.0
@@ -212,6 +210,21 @@ class Debugger(Steering):
         if self.stop is not None or self._engine.waiting:
             self._go(FINISH)
         return self.result if self.state == "over" else None
+
+    def back(self, stops: int = 1) -> Stop:
+        """Go back to an earlier stop, where gradients can be replaced and the backward goes on from.
+
+        The call must keep its graph (``retain_graph=True``). It is ended, ``.grad`` of the leaves and the random state
+        are put back, and it begins again, without stops up to there; what was replaced before that stop is replaced
+        again, what was replaced there or later is not. Hooks of yours run again.
+
+        :param stops: how many stops to go back.
+        :raises BackprobeError: there are not so many, the graph is not kept, or a hook has done what
+            cannot be put back.
+        """
+        stop = self._here()
+        self._go(self._pilot.going_back(stop, stops))
+        return self._here()
 
     def abort(self) -> None:
         """End the backward here. Gradients that were accumulated until now are kept; the graph is used up as far as it

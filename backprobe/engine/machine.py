@@ -4,8 +4,8 @@ M1. The order is the engine's: of the nodes whose producers have all run the one
     Accumulators all have the highest there is; among equals the order is what ``std::priority_queue`` makes of it, so
     the heap here moves its entries as libstdc++ does.
 M2. Producers are counted over all that the roots can reach, also over nodes that are not needed, as the engine does.
-M3. Gradients that meet are summed one by one as they come: what is there plus what comes, the other way round where what
-    is there is sparse. Never in place: the sum has the same bits, and what was recorded stays as it was.
+M3. Gradients that meet are summed one by one as they come: what is there plus what comes, the other way round where
+    what is there is sparse. Never in place: the sum has the same bits, and what was recorded stays as it was.
 """
 
 from __future__ import annotations

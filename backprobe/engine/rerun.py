@@ -92,7 +92,7 @@ def check_gradients(node: Any, info: NodeInfo, grads: Sequence[Any]) -> None:
             continue
         if not isinstance(grad, torch.Tensor):
             raise BackprobeError(f"gradient {k} for {info.label} is a {type(grad).__name__}; give a tensor or None")
-        if not grad.is_nested and grad.shape != like.shape:
+        if not grad.is_nested and tuple(grad.shape) != tuple(like.shape):
             raise BackprobeError(
                 f"gradient {k} for {info.label} has the shape {list(grad.shape)}; its output has {list(like.shape)}"
             )
@@ -119,15 +119,15 @@ def called(node: Any, info: NodeInfo, grads: Sequence[Any], wide: bool = False) 
     for k, edge in zip(needs, edges, strict=True):
         if k >= len(given):
             raise BackprobeError(
-                f"{info.label} gave {len(given)} gradients for the {len(node.needs_input_grad)} arguments of its forward"
+                f"{info.label} gave {len(given)} gradients; its forward has {len(node.needs_input_grad)} arguments"
             )
         out[edge] = given[k]
     return fitted(node, info, out, wide)
 
 
 def _materializes(node: Any) -> bool:
-    """Whether missing gradients come as zeros. ``set_materialize_grads(False)`` cannot be read back from a node, so look
-    whether its class speaks of it."""
+    """Whether missing gradients come as zeros. ``set_materialize_grads(False)`` cannot be read back from a node, so
+    look whether its class speaks of it."""
     cls = getattr(node, "_forward_cls", None)
     for name in ("forward", "setup_context"):
         code = getattr(getattr(cls, name, None), "__code__", None)
@@ -165,13 +165,14 @@ def fitted_to(grad: torch.Tensor, like: Any, who: str, k: int, wide: bool = Fals
 
     :raises RuntimeError: it does not fit, as the engine raises it.
     """
-    if not grad.is_nested and not like.is_nested_tensor and grad.shape != like.shape:
-        if grad.layout is not torch.strided or not _expandable(like.shape, grad.shape):
+    shape = tuple(like.shape)  # a list
+    if not grad.is_nested and not like.is_nested_tensor and tuple(grad.shape) != shape:
+        if grad.layout is not torch.strided or not _expandable(shape, grad.shape):
             raise RuntimeError(
                 f"{who} an invalid gradient at index {k} - got {list(grad.shape)} but expected shape compatible with "
-                f"{list(like.shape)}"
+                f"{list(shape)}"
             )
-        grad = grad.sum_to_size(like.shape)
+        grad = grad.sum_to_size(shape)
     if grad.is_complex() and not like.dtype.is_complex:
         grad = grad.real
     if grad.dtype != like.dtype and not wide:
@@ -194,8 +195,12 @@ def bitwise(a: Any, b: Any) -> bool:
         return False
     if a.layout is not torch.strided:
         a, b = a.to_dense(), b.to_dense()
-    same = a.detach().resolve_conj().contiguous().view(-1), b.detach().resolve_conj().contiguous().view(-1)
-    return bool(torch.equal(*(t.view(torch.uint8) if t.numel() else t for t in same)))
+    if not a.numel():
+        return True
+    # A copy: a tensor of one element can be contiguous with any stride, and cannot be seen as bytes then.
+    one, other = (t.detach().resolve_conj().resolve_neg().reshape(-1) for t in (a, b))
+    one, other = (torch.empty(t.shape, dtype=t.dtype, device=t.device).copy_(t).view(torch.uint8) for t in (one, other))
+    return bool(torch.equal(one, other))
 
 
 def distance(a: Any, b: Any) -> tuple[float | None, float | None]:

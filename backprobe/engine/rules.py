@@ -134,10 +134,11 @@ def straight_through(node: NodeInfo, grads: Grads, call: NodeCall) -> Grads:
 class epsilon:
     """Layer-wise relevance propagation with the epsilon rule, for linear layers (``AddmmBackward0``).
 
-    The gradients that flow are relevances then: R_in = x * (W^T (R_out / (z + eps sign z))), with z what the layer gave.
-    What the bias has added is not passed on.
+    The gradients that flow are relevances then: R_in = x * (W^T (R_out / (z + eps sign z))), with z what the
+    layer gave. What the bias has added is not passed on.
 
-    Bach et al., On Pixel-Wise Explanations for Non-Linear Classifier Decisions by Layer-Wise Relevance Propagation, 2015.
+    Bach et al., On Pixel-Wise Explanations for Non-Linear Classifier Decisions by Layer-Wise
+    Relevance Propagation, 2015.
 
     :param eps: stabiliser, in the units of z.
     """

@@ -396,8 +396,9 @@ def storage_key(storage: torch.UntypedStorage) -> int:
     return int(storage._cdata)
 
 
-#: The engine's entry point that ``autograd.backward`` and ``autograd.grad`` call: (roots, their gradients, retain graph,
-#: create graph, inputs, allow unused, accumulate). No inputs: all that can be reached. It goes through no function mode.
+#: The engine's entry point that ``autograd.backward`` and ``autograd.grad`` call: (roots, their gradients, retain
+#: graph, create graph, inputs, allow unused, accumulate). No inputs: all that can be reached. It goes through no
+#: function mode.
 run_engine = torch.autograd.Variable._execution_engine.run_backward
 
 
