@@ -116,7 +116,7 @@ class Machine:
         )
 
     def _deliver(self, grads: Sequence[tuple[int, int, Any]]) -> None:
-        with private.unseen():
+        with private.unseen(), torch.set_grad_enabled(self._graph.create_graph):
             for to, number, grad in grads:
                 self._waiting[to] -= 1
                 if not self.active(to):

@@ -1,8 +1,14 @@
-"""What backwards inside a node would add to ``.grad`` is taken instead: reentrant checkpoints run one in their node."""
+"""What backwards inside a node add to ``.grad`` is taken away again: reentrant checkpoints run one in their node.
+
+I1. While the node runs, leaves that such a backward reaches have no ``.grad``, so that what is there afterwards is what
+    was added. It is taken when the node has run, not before: a checkpoint reads ``.grad`` of leaves that it has made.
+I2. Leaves that the node has made itself are gone when it has run. Only leaves that live on are the user's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import weakref
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -16,15 +22,12 @@ from ..records import ACCUMULATE_SEQ
 from .single import is_python
 
 
-class Redirect(TorchFunctionMode):
-    """On while a Python node runs: accumulators of a backward in there write nothing.
+class Inner(TorchFunctionMode):
+    """On while one Python node runs; ``collect`` ends it."""
 
-    :param take: gets each leaf and the gradient that would be accumulated.
-    """
-
-    def __init__(self, take: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._take = take
+        self._kept: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor | None]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -32,28 +35,33 @@ class Redirect(TorchFunctionMode):
             return func(*args, **kwargs)
         roots = args[0] if args else kwargs.get("tensors")
         nodes = walk([node_of(root) for root in as_list(roots)], Plans()).nodes
-        with self.on(nodes):
+        with ExitStack() as stack:
+            for node in nodes:
+                if is_python(node):  # it may run a backward in its turn
+                    stack.callback(node.register_prehook(self._enter).remove)
+                    stack.callback(node.register_hook(self._leave).remove)
+                elif node._sequence_nr() == ACCUMULATE_SEQ:
+                    self._keep(node.variable)
+            stack.enter_context(no_hooks_after(nodes))
+            stack.enter_context(same_modes_after_an_error())
             return func(*args, **kwargs)
 
-    @contextmanager
-    def on(self, nodes: Sequence[Any]) -> Iterator[None]:
-        """Inside, a backward over `nodes` accumulates nothing, and no hook is told that something was accumulated."""
-        handles: list[Any] = []
-        depth = private.mode_depth()
-        with ExitStack() as stack:
-            stack.callback(_remove, handles)
-            for node in nodes:
-                if is_python(node):
-                    handles += (node.register_prehook(self._enter), node.register_hook(self._leave))
-                elif node._sequence_nr() == ACCUMULATE_SEQ:
-                    handles.append(node.register_prehook(_Take(self._take, node.variable)))
-                    stack.callback(_put_back, *_taken_out(private.post_accumulate_hooks(node.variable)))
-            try:
-                yield
-            except BaseException:
-                while private.mode_depth() > depth:
-                    private.pop_function_mode()
-                raise
+    def _keep(self, leaf: torch.Tensor) -> None:
+        if id(leaf) not in self._kept:
+            self._kept[id(leaf)] = weakref.ref(leaf), leaf.grad
+            leaf.grad = None
+
+    def collect(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """What was added, leaf by leaf; ``.grad`` is as it was."""
+        found = []
+        for ref, old in self._kept.values():
+            leaf = ref()
+            if leaf is not None:  # I2
+                if leaf.grad is not None:
+                    found.append((leaf, leaf.grad))
+                leaf.grad = old
+        self._kept.clear()
+        return found
 
     def _enter(self, *grads: Any) -> None:
         private.push_function_mode(self)
@@ -62,30 +70,58 @@ class Redirect(TorchFunctionMode):
         private.pop_function_mode()
 
 
-class _Take:
-    __slots__ = ("_leaf", "_take")
+@contextmanager
+def nothing_accumulated(nodes: Sequence[Any]) -> Iterator[None]:
+    """Inside, a backward over `nodes` adds nothing to ``.grad``, and no hook is told that something was added."""
+    inners: list[Inner] = []
 
-    def __init__(self, take: Callable[[torch.Tensor, torch.Tensor], None], leaf: torch.Tensor) -> None:
-        self._take, self._leaf = take, leaf
+    def enter(grads: Any) -> None:
+        inners.append(Inner())
+        private.push_function_mode(inners[-1])
 
-    def __call__(self, grads: Any) -> tuple[None]:
-        if grads[0] is not None:
-            self._take(self._leaf, grads[0])
-        return (None,)
+    def leave(outgoing: Any, incoming: Any) -> None:
+        private.pop_function_mode()
+        inners.pop().collect()
+
+    with ExitStack() as stack:
+        stack.callback(lambda: [inner.collect() for inner in reversed(inners)])
+        for node in nodes:
+            if is_python(node):
+                stack.callback(node.register_prehook(enter).remove)
+                stack.callback(node.register_hook(leave).remove)
+            elif node._sequence_nr() == ACCUMULATE_SEQ:
+                stack.callback(node.register_prehook(lambda grads: (None,)).remove)
+        stack.enter_context(no_hooks_after(nodes))
+        stack.enter_context(same_modes_after_an_error())
+        yield
 
 
-def _taken_out(hooks: dict[int, Any]) -> tuple[dict[int, Any], dict[int, Any]]:
-    kept = dict(hooks)
-    hooks.clear()
-    return hooks, kept
+@contextmanager
+def no_hooks_after(nodes: Sequence[Any]) -> Iterator[None]:
+    """Hooks that run after the accumulation into the leaves of `nodes` are taken out."""
+    kept = []
+    for node in nodes:
+        if node._sequence_nr() == ACCUMULATE_SEQ:
+            hooks = private.post_accumulate_hooks(node.variable)
+            if hooks:
+                kept.append((hooks, dict(hooks)))
+                hooks.clear()
+    try:
+        yield
+    finally:
+        for hooks, old in kept:
+            new = dict(hooks)
+            hooks.clear()
+            hooks.update({**old, **new})
 
 
-def _put_back(hooks: dict[int, Any], kept: dict[int, Any]) -> None:
-    new = dict(hooks)
-    hooks.clear()
-    hooks.update({**kept, **new})
-
-
-def _remove(handles: list[Any]) -> None:
-    while handles:
-        handles.pop().remove()
+@contextmanager
+def same_modes_after_an_error() -> Iterator[None]:
+    """A node that raises has no hook after it, and leaves its mode behind."""
+    depth = private.mode_depth()
+    try:
+        yield
+    except BaseException:
+        while private.mode_depth() > depth:
+            private.pop_function_mode()
+        raise

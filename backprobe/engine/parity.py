@@ -11,7 +11,7 @@ import torch
 from ..errors import BackprobeError
 from ..observe import private
 from .called import CallGraph, NodeInfo
-from .nested import Redirect
+from .nested import nothing_accumulated
 from .rerun import bitwise, called_wide, distance
 from .runner import Ran
 from .start import Start
@@ -114,7 +114,7 @@ def engine_run(start: Start) -> EngineRun:
             if graph.runs(i):
                 watch = _Watch(found, i, number)
                 handles += [node.register_prehook(watch.before), node.register_hook(watch.after)]
-        with Redirect(lambda leaf, grad: None).on([n for i, n in enumerate(graph.nodes) if graph.runs(i)]):
+        with nothing_accumulated([n for i, n in enumerate(graph.nodes) if graph.runs(i)]):
             edges, grads, asked = start.edges()
             if start.inputs is None or asked:
                 private.run_engine(edges, grads, True, start.create_graph, asked, True, not asked)

@@ -308,7 +308,7 @@ class Prompt(cmd.Cmd):
 
     def do_rerun(self, arg: str) -> None:
         """rerun [float64]: run the node by itself from its incoming gradients, in its own precision or in float64.
-        After it ran, compare with what the engine got. A whole backward again, with rules or in float64: backprobe.replay."""
+        After it ran, compare with what the engine got. backprobe.replay runs a whole backward again."""
         if arg not in ("", "float64"):
             self._note(f"rerun takes 'float64' or nothing, not {arg!r}", "red")
             return

@@ -231,8 +231,11 @@ class Replay(Steering):
             except BaseException:
                 node = self._machine.next
                 assert node is not None
-                self._stop = self._control.make(node, True, self._received, None)
-                self._stop.reason = "it raised"
+                stop = self._control.make(node, True, self._received, None)
+                stop.reason = "it raised"
+                if (self.position, "before") in self._visited[-1:]:
+                    self._visited.pop()
+                self._stand(stop)
                 raise
         return self._stop
 

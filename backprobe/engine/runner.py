@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,8 @@ import torch
 from ..errors import BackprobeError
 from . import rules
 from .called import NodeInfo
-from .nested import Redirect
+from .double import widened
+from .nested import Inner
 from .rerun import called_wide, fitted
 from .rules import Grads, NodeCall, Rules
 from .single import after_tensor_hooks, has_hooks, is_python, run_node
@@ -73,30 +75,30 @@ class Runner:
         """Run node `i` with what came for it."""
         graph = self._start.graph
         node, info = graph.nodes[i], graph.infos[i]
-        inner: list[tuple[torch.Tensor, torch.Tensor]] = []
-        take = Redirect(lambda leaf, grad: inner.append((leaf, grad)))
+        inner = Inner()
         rule = self._rules.at(i)
         note = ""
         incoming = received
-        with torch.set_grad_enabled(self._start.create_graph):
+        with ExitStack() as stack, torch.set_grad_enabled(self._start.create_graph):
+            stack.callback(inner.collect)  # where it raises
             if not graph.runs(i):
                 if not self._wide:
                     incoming = after_tensor_hooks(node, received, self._start.create_graph)
                 ran = Ran(info, received, incoming, (), (), "asked")
             elif rule is not None:
                 place, function = rule
-                call = NodeCall(node, lambda grads: self._node(i, grads, take)[1])
+                call = NodeCall(node, lambda grads: self._node(i, grads, inner)[1])
                 out = rules.apply(function, place, info, received, call, len(node.next_functions))
                 out = fitted(node, info, out, self._wide)
                 ran = Ran(info, received, received, out, out, f"rule {place}")
             else:
-                incoming, out, note = self._node(i, received, take)
+                incoming, out, note = self._node(i, received, inner)
                 ran = Ran(info, received, incoming, out, out, "float64" if self._wide and not note else "engine", note)
-        ran.inner = inner
+            ran.inner = inner.collect()
         ran.seal()
         return ran
 
-    def _node(self, i: int, grads: Grads, take: Redirect) -> tuple[Grads, Grads, str]:
+    def _node(self, i: int, grads: Grads, inner: Inner) -> tuple[Grads, Grads, str]:
         start = self._start
         node, info = start.graph.nodes[i], start.graph.infos[i]
         try:
@@ -114,10 +116,9 @@ class Runner:
                 grads = tuple(narrow)
             else:
                 note = ""
-            if not is_python(node):
-                return (*run_node(node, info, grads, start.create_graph, start.wanted(i)), note)
-            with take:
-                return (*run_node(node, info, grads, start.create_graph, start.wanted(i)), note)
+            with inner if is_python(node) else nullcontext():
+                incoming, out = run_node(node, info, grads, start.create_graph, start.wanted(i))
+            return incoming, tuple(map(widened, out)) if self._wide else out, note
         except RuntimeError as error:
             if "backward through the graph a second time" in str(error):
                 raise BackprobeError(

@@ -89,23 +89,31 @@ def _in_engine(
     taken: list[tuple[Any, ...]] = []
     task: list[int] = []
 
-    def before(incoming: Any) -> None:
+    def first(incoming: Any) -> None:
+        # A hook of the user's may run a backward over the same node: that has a number of its own, and comes later.
         if not task:
             task.append(private.graph_task())
-        if node._sequence_nr() == ACCUMULATE_SEQ and private.graph_task() == task[0]:
+
+    def before(incoming: Any) -> None:
+        if private.graph_task() == task[0]:
             taken[:] = [tuple(incoming), ()]
             raise _Taken
 
     def after(outgoing: Any, incoming: Any) -> None:
-        if (
-            private.graph_task() == task[0]
-        ):  # not that of a backward which a hook of the user's makes over the same node
+        if private.graph_task() == task[0]:
             taken[:] = [tuple(incoming), tuple(outgoing)]
             raise _Taken
 
     edges = [GradientEdge(node, k) for k, g in enumerate(grads) if g is not None]
     asked = () if wanted is None else tuple(GradientEdge(*node.next_functions[k]) for k in wanted)
-    handles = [node.register_prehook(before), node.register_hook(after)]
+    handles = [node.register_prehook(first)]
+    hooks = handles[0].hooks_dict_ref()
+    others = [(number, hook) for number, hook in hooks.items() if number != handles[0].id]
+    for number, hook in others:  # torch calls them in the order in which they were put in
+        del hooks[number]
+        hooks[number] = hook
+    accumulates = node._sequence_nr() == ACCUMULATE_SEQ
+    handles.append(node.register_prehook(before) if accumulates else node.register_hook(after))
     anomaly = torch.is_anomaly_enabled()
     checked = torch.is_anomaly_check_nan_enabled()
     try:
