@@ -64,7 +64,9 @@ def rerun(
         out = called(node, info, grads) if dtype is None else called_wide(node, info, grads)
     if engine is None:
         return Rerun(out, None)
-    equal = tuple(bitwise(a, b) for a, b in zip(out, engine, strict=True))
+    # What goes nowhere need not agree: of a custom function it cannot be told which argument it belongs to.
+    following = [child for child, _ in node.next_functions]
+    equal = tuple(n is None or bitwise(a, b) for a, b, n in zip(out, engine, following, strict=True))
     return Rerun(out, equal, tuple(distance(b, a)[1] for a, b in zip(out, engine, strict=True)))
 
 
@@ -154,7 +156,7 @@ def fitted(node: Any, info: NodeInfo, grads: Sequence[Any], wide: bool) -> tuple
     out = []
     for k, (grad, (following, number)) in enumerate(zip(grads, node.next_functions, strict=False)):
         if following is None or grad is None:
-            out.append(None if following is None else grad)
+            out.append(grad)
             continue
         out.append(fitted_to(grad, following._input_metadata[number], f"Function {info.name} returned", k, wide))
     return tuple(out)
