@@ -10,7 +10,7 @@ from watching import same
 
 import backprobe
 from backprobe import BackprobeError
-from backprobe.engine.rerun import bitwise
+from backprobe.engine.apart import bitwise
 from backprobe.observe import private
 
 

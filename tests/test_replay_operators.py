@@ -12,7 +12,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 import backprobe
 from backprobe.engine import aside
-from backprobe.engine.rerun import bitwise
+from backprobe.engine.apart import bitwise
 
 #: Operators of which no sample has a dense output with a graph, with the reason. All others are replayed.
 NO_GRAPH = {

@@ -13,7 +13,6 @@ E4. All hooks go when the call is over, however it ends.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,8 +21,9 @@ from ..errors import BackprobeError
 from ..observe import private
 from .breaks import Breakpoint
 from .called import CallGraph
+from .going import CONTINUE, Going
 from .past import Past, Rewind
-from .sight import UNKNOWN, Sight
+from .sight import Sight
 from .stop import Stop
 
 _task = private.graph_task
@@ -31,47 +31,6 @@ _task = private.graph_task
 
 class BackwardAborted(BackprobeError):
     """A person ended a backward at a stop. Gradients that were accumulated until there are kept."""
-
-
-@dataclass(frozen=True)
-class Going:
-    """How to go on from a stop.
-
-    :ivar kind: ``step`` (before the next node), ``into`` (the next of before and after, nested backwards too),
-        ``after`` (when the node has run), ``module`` (before a node of another module), ``out`` (before a node outside
-        `module`), ``cont`` (breakpoints only), ``finish`` (nothing any more), ``back`` or ``abort``.
-    """
-
-    kind: str
-    depth: int = 0
-    module: str | None = None
-    control: Control | None = None
-    node: int = -1
-
-    def stops(self, control: Control, i: int, before: bool) -> bool:
-        kind = self.kind
-        if kind == "cont":
-            return False
-        if kind == "into":
-            return True
-        if kind == "after":
-            return not before and control is self.control and i == self.node
-        if not before or control.depth > self.depth:
-            return False
-        if kind == "step":
-            return True
-        module = control.graph.places[i].module
-        if kind == "module":
-            return module is not None and module != self.module
-        return kind == "out" and module is not None and not inside(module, self.module or "")
-
-
-CONTINUE, FINISH, ABORT = Going("cont"), Going("finish"), Going("abort")
-
-
-def inside(module: str, outer: str) -> bool:
-    """Whether the path `module` is `outer` or below it."""
-    return not outer or module == outer or module.startswith(outer + ".")
 
 
 class Pilot:
@@ -406,26 +365,3 @@ class _After(_Before):
 
     def __call__(self, grad_inputs: Any, grad_outputs: Any) -> Any:  # type: ignore[override]
         return self.control.after(self.i, grad_inputs, grad_outputs)
-
-
-def going_on(stop: Stop | None, how: str, out: str | None = None) -> Going:
-    """What a step command means at `stop`.
-
-    :param how: ``node``, ``into``, ``after``, ``module`` or ``out``.
-    :param out: the module to leave, where it is not the node's own.
-    :raises BackprobeError: there is no such step, or it needs modules that are not known.
-    """
-    if how not in ("node", "into", "after", "module", "out"):
-        raise BackprobeError(f"step({how!r}): it is 'node', 'into', 'after', 'module' or 'out'")
-    if stop is None:
-        return Going("into" if how == "into" else "step")
-    if how in ("module", "out") and not stop.control.graph.sight.known:
-        raise BackprobeError(f"cannot step by module: {UNKNOWN}")
-    if how == "after":
-        if stop.phase != "before":
-            return Going("into")
-        return Going("after", stop.depth, None, stop.control, stop.index)
-    module = stop.node.module or ""
-    if how == "out":
-        return Going("out", stop.depth, out if out is not None else module)
-    return Going({"node": "step"}.get(how, how), stop.depth, module)

@@ -24,7 +24,8 @@ from ..errors import BackprobeError
 from ..observe import private
 from ..observe.eye import Eye
 from .called import KINDS, call_form
-from .control import ABORT, CONTINUE, FINISH, BackwardAborted, Going, Pilot
+from .control import BackwardAborted, Pilot
+from .going import ABORT, CONTINUE, FINISH, Going
 from .sight import Sight, sight_of
 from .steering import Steering
 from .stop import Stop

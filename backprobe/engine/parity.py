@@ -10,9 +10,10 @@ import torch
 
 from ..errors import BackprobeError
 from ..observe import private
+from .apart import apart, bitwise, together
 from .called import CallGraph, NodeInfo
 from .nested import nothing_accumulated
-from .rerun import bitwise, called_wide, distance
+from .rerun import called_wide
 from .runner import Ran
 from .start import Start
 
@@ -24,8 +25,8 @@ class NodeParity:
     :ivar status: ``"identical"`` (bit for bit; where one of the two is in float64: the same values), ``"different"`` or
         ``"not compared"``.
     :ivar difference: the largest difference of two elements of a gradient.
-    :ivar error: the norm of the difference of a gradient relative to its norm in the engine (in float64, for rounding
-        errors); the largest over the node's gradients.
+    :ivar error: the norm of the difference of all gradients of the node together, relative to their norm in the engine
+        (in float64, for rounding errors).
     :ivar reason: why it was not compared, or why a difference is to be expected.
     """
 
@@ -199,12 +200,13 @@ def _row(info: NodeInfo, ours: Any, theirs: Any, reason: str, exact: bool = True
     )
     if same:
         return NodeParity(info, "identical", 0.0, 0.0, reason)
-    found = [distance(a, b) for a, b in zip(ours, theirs, strict=False)]
-    differences = [d for d, _ in found if d is not None]
-    errors = [e for _, e in found if e is not None]
-    return NodeParity(info, "different", max(differences, default=None), max(errors, default=None), reason)
+    far = together(apart(a, b) for a, b in zip(ours, theirs, strict=False))
+    if far is None:
+        return NodeParity(info, "different", reason=reason)
+    return NodeParity(info, "different", far.largest, far.error, reason)
 
 
 def _equal(a: Any, b: Any) -> bool:
     """Whether two gradients have the same values, in whatever precision."""
-    return (a is None and b is None) or distance(a, b)[0] == 0.0
+    far = apart(a, b)
+    return (a is None and b is None) or (far is not None and far.largest == 0.0)

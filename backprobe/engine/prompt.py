@@ -17,7 +17,8 @@ from ..observe import private
 from ..observe.frames import Frames, variables
 from . import show
 from .breaks import breakpoint_from
-from .control import ABORT, CONTINUE, FINISH, Going, Pilot, going_on
+from .control import Pilot
+from .going import ABORT, CONTINUE, FINISH, Going, going_on
 from .stop import Stop
 from .values import summary
 
@@ -317,9 +318,9 @@ class Prompt(cmd.Cmd):
             equal = ""
             if again.equal is not None and not arg:
                 equal = "  as the engine's" if again.equal[k] else "  NOT as the engine's"
-            elif again.errors is not None and again.errors[k] is not None:
-                equal = f"  the engine's is off by {again.errors[k]:.2g} of its norm"
             self._note(f"  out [{k}]  {summary(grad)}{equal}")
+        if arg and again.error is not None:
+            self._note(f"  the engine's are off by {again.error:.2g} of their norm")
 
     def do_p(self, arg: str) -> None:
         """p EXPR: the value of a Python expression."""

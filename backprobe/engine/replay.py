@@ -18,14 +18,15 @@ from torch import nn
 from ..errors import BackprobeError
 from ..observe import private
 from .aside import Aside
-from .control import CONTINUE, FINISH, Control, Going, Pilot
-from .machine import Machine, summed
+from .control import Control, Pilot
+from .going import CONTINUE, FINISH, Going
+from .machine import Machine
 from .parity import Parity, compared, engine_run, rounding
 from .rerun import check_dtype
+from .results import accumulate, gradients, until
 from .rules import Rule, Rules
 from .runner import Ran, Runner
 from .sight import sight_of
-from .single import hooks_of
 from .start import Start
 from .steering import Steering
 from .stop import Stop
@@ -83,24 +84,7 @@ class Replay(Steering):
 
         Those of leaves are what a backward would add to ``.grad``, also from reentrant checkpoints.
         """
-        with torch.set_grad_enabled(self._start.create_graph), private.unseen():
-            if self._start.inputs is not None:
-                return self._asked(self._start.inputs)
-            found: dict[Any, torch.Tensor | None] = {}
-            for ran in self._history:
-                came = list(ran.inner)
-                leaf = self._start.leaf(ran.node.index) if ran.node.seq is None else None
-                if leaf is not None and ran.grad_outputs[0] is not None:
-                    came.append((leaf, ran.grad_outputs[0]))
-                for tensor, grad in came:
-                    old = found.get(tensor)
-                    found[tensor] = grad if old is None else summed(old, grad)
-        return found
-
-    def _asked(self, inputs: Any) -> dict[Any, torch.Tensor | None]:
-        # The engine takes them as they came where the node runs too, and after the tensor's hooks where it does not.
-        ran = {r.node.index: r.grad_outputs if r.how == "asked" else r.received for r in self._history}
-        return {key: ran[i][number] if i in ran else None for key, i, number in inputs}
+        return gradients(self._start, self._history)
 
     @property
     def named_grads(self) -> dict[str, torch.Tensor | None]:
@@ -163,22 +147,7 @@ class Replay(Steering):
 
     def _return(self, position: int, phase: str) -> Stop:
         """Build the state of an earlier position again from what the nodes gave (P3)."""
-        kept: list[Ran] = []
-        for ran in self._history:
-            if ran.how != "asked":
-                if position == 0 and phase == "before":
-                    break
-                if phase == "before" and sum(r.how != "asked" for r in kept) == position:
-                    break
-            kept.append(ran)
-            if phase == "after" and sum(r.how != "asked" for r in kept) == position:
-                break
-        for ran in kept:
-            if ran.written:
-                raise BackprobeError(
-                    f"cannot go back: a hook or a rule has written into a gradient of {ran.node} in place, so what was "
-                    "there before is gone; begin again with backprobe.replay"
-                )
+        kept = until(self._history, position, phase)
         if self._stop is not None:
             self._stop.close()
         dropped = len(kept) < len(self._history)
@@ -332,14 +301,7 @@ class Replay(Steering):
         if self._accumulated:
             raise BackprobeError("this replay has added its gradients to .grad already")
         self._accumulated = True
-        for leaf, grad in self.grads.items():
-            assert grad is not None
-            node = torch.autograd.graph.get_gradient_edge(leaf).node
-            with torch.set_grad_enabled(self._start.create_graph):
-                grad = grad.to(leaf.dtype)
-                node(grad if self._start.create_graph else grad.clone())  # type: ignore[operator]
-                for hook in list(hooks_of(node, node.register_hook).values()):
-                    hook((), (grad,))
+        accumulate(self._start, self.grads)
 
     def __repr__(self) -> str:
         at = "over" if self._stop is None else f"{self._stop.phase} {self._stop.node}"

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
+from .apart import apart, bitwise, together
 from .called import NodeInfo
 from .double import Wide, widened
 
@@ -23,22 +24,18 @@ class Rerun:
 
     :ivar grad_inputs: its outgoing gradients.
     :ivar equal: for each, whether it is bitwise what the engine got; ``None`` where there is nothing to compare.
-    :ivar errors: for each, how far the engine's is from this one: the norm of the difference, relative to the norm
-        of this one. ``None`` where there is nothing to compare. After a run in float64 it is the rounding error.
+    :ivar error: how far the engine's are from these: the norm of the difference, relative to the norm of these, over
+        all of them together. ``None`` where there is nothing to compare. After a run in float64 it is the rounding
+        error.
     """
 
     grad_inputs: tuple[torch.Tensor | None, ...]
     equal: tuple[bool, ...] | None
-    errors: tuple[float | None, ...] | None = None
+    error: float | None = None
 
     @property
     def same(self) -> bool | None:
         return None if self.equal is None else all(self.equal)
-
-    @property
-    def error(self) -> float | None:
-        """The largest of ``errors``."""
-        return max((e for e in self.errors or () if e is not None), default=None)
 
 
 def rerun(
@@ -67,7 +64,8 @@ def rerun(
     # What goes nowhere need not agree: of a custom function it cannot be told which argument it belongs to.
     following = [child for child, _ in node.next_functions]
     equal = tuple(n is None or bitwise(a, b) for a, b, n in zip(out, engine, following, strict=True))
-    return Rerun(out, equal, tuple(distance(b, a)[1] for a, b in zip(out, engine, strict=True)))
+    far = together(apart(b, a) for a, b, n in zip(out, engine, following, strict=True) if n is not None)
+    return Rerun(out, equal, far.error if far is not None else None)
 
 
 def check_dtype(dtype: Any) -> None:
@@ -187,37 +185,3 @@ def fitted_to(grad: torch.Tensor, like: Any, who: str, k: int, wide: bool = Fals
 def _expandable(shape: Sequence[int], to: Sequence[int]) -> bool:
     """Whether something of `shape` can be expanded to the shape `to`."""
     return len(shape) <= len(to) and all(a in (1, b) for a, b in zip(reversed(shape), reversed(to), strict=False))
-
-
-def bitwise(a: Any, b: Any) -> bool:
-    """Whether two gradients agree bit for bit; a NaN is equal to a NaN of the same bits."""
-    if a is None or b is None:
-        return a is None and b is None
-    if a.shape != b.shape or a.dtype != b.dtype or a.layout is not b.layout:
-        return False
-    if a.layout is not torch.strided:
-        a, b = a.to_dense(), b.to_dense()
-    if not a.numel():
-        return True
-    # A copy: a tensor of one element can be contiguous with any stride, and cannot be seen as bytes then.
-    one, other = (t.detach().resolve_conj().resolve_neg().reshape(-1) for t in (a, b))
-    one, other = (torch.empty(t.shape, dtype=t.dtype, device=t.device).copy_(t).view(torch.uint8) for t in (one, other))
-    return bool(torch.equal(one, other))
-
-
-def distance(a: Any, b: Any) -> tuple[float | None, float | None]:
-    """How far `a` is from `b`: the largest difference of two elements, and the norm of the difference relative to that
-    of `b`, in double precision. ``None`` where there is nothing to compare; elements that are the same kind of
-    non-finite do not differ."""
-    if a is None or b is None or a.shape != b.shape or a.is_nested:
-        return None, None
-    with torch.no_grad():
-        a, b = (t.detach().to_dense() if t.layout is not torch.strided else t.detach() for t in (a, b))
-        a, b = (t.to(torch.complex128 if t.is_complex() else torch.float64) for t in (a, b))
-        if not a.numel():
-            return 0.0, 0.0
-        equal = (a == b) | (a.isnan() & b.isnan())
-        difference = (a - b).masked_fill(equal, 0.0)
-        norm = float(torch.linalg.vector_norm(b.masked_fill(~b.isfinite(), 0.0)))
-        off = float(torch.linalg.vector_norm(difference))
-        return float(difference.abs().max()), off / norm if norm else (0.0 if off == 0.0 else float("inf"))

@@ -10,7 +10,8 @@ import torch
 from ..select import Selection
 from .breaks import Breakpoint, Condition, breakpoint_from
 from .called import NodeInfo
-from .control import CONTINUE, Going, Pilot, going_on
+from .control import Pilot
+from .going import CONTINUE, Going, going_on
 from .rerun import Rerun
 from .stop import Replacement, Stop
 
