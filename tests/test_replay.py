@@ -93,6 +93,16 @@ def test_a_model_with_noise_and_a_module_that_is_called_twice(again) -> None:
     assert hooks_left(loss) == 0
 
 
+def test_real_layers() -> None:
+    torch.manual_seed(0)
+    lstm = nn.LSTM(5, 7, 2, bidirectional=True)
+    agree(lstm(torch.randn(3, 2, 5))[0].square().sum())
+    encoder = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    agree(encoder(torch.randn(2, 5, 16)).square().sum(), model=encoder)
+    convnet = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten())
+    agree(convnet(torch.randn(4, 2, 8, 8)).logsumexp(1).mean(), model=convnet)
+
+
 def test_reentrant_checkpoints_write_no_grad_either() -> None:
     torch.manual_seed(0)
     model = Net("reentrant")

@@ -108,7 +108,8 @@ class Machine:
 
     def ran(self, i: int, outgoing: Sequence[Any]) -> None:
         """Node `i`, the next one, has run: pass on what it gave."""
-        assert self._ready.pop() == i
+        popped = self._ready.pop()
+        assert popped == i
         del self._came[i]
         edges = self._graph.edges(i)
         self._deliver(

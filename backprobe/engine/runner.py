@@ -24,8 +24,10 @@ class Ran:
     """What one node got and gave.
 
     :ivar node: which node.
+    :ivar received: what came for it, summed, before any hook.
     :ivar grad_outputs: the incoming gradients that it ran with: summed, and as the hooks before it left them.
-    :ivar grad_inputs: the outgoing gradients, as they went on.
+    :ivar produced: what it gave.
+    :ivar grad_inputs: the outgoing gradients, as they went on: others where a person has replaced some.
     :ivar how: ``"engine"`` (as the engine runs it), ``"float64"``, ``"rule PLACE"`` or ``"asked"`` (it was not run:
         its incoming gradients were asked for).
     :ivar note: what was done otherwise than asked for, and why; empty where nothing was.
@@ -42,8 +44,9 @@ class Ran:
     note: str = ""
     edited_before: bool = False
     edited_after: bool = False
-    #: Leaf and gradient for each accumulation by a backward inside the node.
+    #: Leaf and gradient for each leaf that a backward inside the node has reached.
     inner: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    #: The random state before it ran.
     random: Any = None
     _versions: list[tuple[torch.Tensor, int]] = field(default_factory=list)
 
