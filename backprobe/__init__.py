@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from .edit import actions as edits
     from .edit.attach import edit as edit
     from .edit.multi import on_gradients as on_gradients
+    from .engine import rules as rules
 
     graph: Any  # a package that can be called: see its first lines
     from .engine.attach import breakpoint_backward as breakpoint_backward
     from .engine.handle import Debugger as Debugger
     from .engine.handle import debug as debug
+    from .engine.replay import Replay as Replay
+    from .engine.replay import replay as replay
     from .errors import BackprobeError as BackprobeError
     from .observe.tracing import explain as explain
     from .observe.tracing import trace as trace
@@ -40,6 +43,7 @@ _PUBLIC = {
     "BackprobeError": ("errors", "BackprobeError"),
     "Debugger": ("engine.handle", "Debugger"),
     "Finding": ("records", "Finding"),
+    "Replay": ("engine.replay", "Replay"),
     "Trace": ("traced", "Trace"),
     "breakpoint_backward": ("engine.attach", "breakpoint_backward"),
     "capture": ("capture", "capture"),
@@ -57,6 +61,8 @@ _PUBLIC = {
     "on_gradients": ("edit.multi", "on_gradients"),
     "open": ("store.reader", "open_run"),
     "policies": ("saved", "policies"),
+    "replay": ("engine.replay", "replay"),
+    "rules": ("engine", "rules"),
     "saved": ("saved.watching", "saved"),
     "sensitivity": ("derivatives.sweep", "sensitivity"),
     "spectral_norm": ("derivatives.spectral", "spectral_norm"),
@@ -68,6 +74,7 @@ __all__ = [
     "BackprobeError",
     "Debugger",
     "Finding",
+    "Replay",
     "Trace",
     "breakpoint_backward",
     "capture",
@@ -85,6 +92,8 @@ __all__ = [
     "on_gradients",
     "open",
     "policies",
+    "replay",
+    "rules",
     "saved",
     "sensitivity",
     "spectral_norm",

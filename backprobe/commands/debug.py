@@ -85,7 +85,7 @@ class _Debugging:
 
     def begin(self, session: Session) -> None:
         from ..engine.attach import Stops
-        from ..engine.control import CONTINUE, Going
+        from ..engine.going import CONTINUE, Going
         from ..engine.prompt import Prompt
 
         collector = self._collector

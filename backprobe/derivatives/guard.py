@@ -8,29 +8,13 @@ N20. ``torch.autograd.grad`` leaves ``.grad`` of leaves alone, but it does add t
 from __future__ import annotations
 
 import contextlib
-import gc
 import weakref
 from collections.abc import Iterable, Iterator
-from itertools import compress
 
 import torch
 
 from ..observe import private
-
-
-def _retaining() -> list[torch.Tensor]:
-    """Activations that keep their gradient."""
-    kinds: list[type] = [torch.Tensor]
-    for kind in kinds:  # grows as we go
-        kinds.extend(kind.__subclasses__())
-    wanted = set(kinds) - {torch.nn.Parameter}
-    objects = gc.get_objects()
-    found = []
-    for tensor in compress(objects, map(wanted.__contains__, map(type, objects))):
-        with contextlib.suppress(RuntimeError):  # a wrapper of a transform that is over
-            if tensor.retains_grad and not tensor.is_leaf:
-                found.append(tensor)
-    return found
+from ..observe.retaining import retaining as _retaining
 
 
 class Guard:

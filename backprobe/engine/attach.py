@@ -20,7 +20,8 @@ from ..observe.collect import Collector
 from ..observe.session import Session
 from ..select import Selection
 from .breaks import Breakpoint, Condition, breakpoint_from
-from .control import ABORT, CONTINUE, FINISH, Going, Pilot, going_on
+from .control import Pilot
+from .going import ABORT, CONTINUE, FINISH, Going, going_on
 from .prompt import Prompt
 from .sight import Sight
 from .stop import Stop

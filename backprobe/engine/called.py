@@ -77,6 +77,9 @@ class CallGraph:
         arguments = dict(_SIGNATURES[kind].bind(*args, **kwargs).arguments)
         self.roots: Sequence[Any] = as_list(arguments.pop(KINDS[kind][1]))
         self.create_graph = bool(arguments.get("create_graph"))
+        keep = arguments.get("retain_graph")
+        #: Whether the graph is there after the call.
+        self.retained = self.create_graph if keep is None else bool(keep)
         self.arguments = {name: describe(value) for name, value in arguments.items()}
         starts = [node_of(root) for root in self.roots]
         graph = walk(starts, Plans())

@@ -13,7 +13,6 @@ E4. All hooks go when the call is over, however it ends.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,7 +21,9 @@ from ..errors import BackprobeError
 from ..observe import private
 from .breaks import Breakpoint
 from .called import CallGraph
-from .sight import UNKNOWN, Sight
+from .going import CONTINUE, Going
+from .past import Past, Rewind
+from .sight import Sight
 from .stop import Stop
 
 _task = private.graph_task
@@ -30,47 +31,6 @@ _task = private.graph_task
 
 class BackwardAborted(BackprobeError):
     """A person ended a backward at a stop. Gradients that were accumulated until there are kept."""
-
-
-@dataclass(frozen=True)
-class Going:
-    """How to go on from a stop.
-
-    :ivar kind: ``step`` (before the next node), ``into`` (the next of before and after, nested backwards too),
-        ``after`` (when the node has run), ``module`` (before a node of another module), ``out`` (before a node outside
-        `module`), ``cont`` (breakpoints only), ``finish`` (nothing any more) or ``abort``.
-    """
-
-    kind: str
-    depth: int = 0
-    module: str | None = None
-    control: Control | None = None
-    node: int = -1
-
-    def stops(self, control: Control, i: int, before: bool) -> bool:
-        kind = self.kind
-        if kind == "cont":
-            return False
-        if kind == "into":
-            return True
-        if kind == "after":
-            return not before and control is self.control and i == self.node
-        if not before or control.depth > self.depth:
-            return False
-        if kind == "step":
-            return True
-        module = control.graph.places[i].module
-        if kind == "module":
-            return module is not None and module != self.module
-        return kind == "out" and module is not None and not inside(module, self.module or "")
-
-
-CONTINUE, FINISH, ABORT = Going("cont"), Going("finish"), Going("abort")
-
-
-def inside(module: str, outer: str) -> bool:
-    """Whether the path `module` is `outer` or below it."""
-    return not outer or module == outer or module.startswith(outer + ".")
 
 
 class Pilot:
@@ -95,6 +55,8 @@ class Pilot:
         #: Told about breakpoints that fit no node of a call that begins.
         self.on_begin: Callable[[CallGraph], None] | None = None
         self._mourned: BaseException | None = None
+        #: Of the outermost call, where its graph is kept.
+        self.past: Past | None = None
 
     def add(self, point: Breakpoint) -> Breakpoint:
         self._numbered += 1
@@ -115,24 +77,55 @@ class Pilot:
         control = Control(self, graph, len(self.calls) + 1)
         if control.depth == 1 and self.on_begin is not None:
             self.on_begin(graph)
+        if control.depth == 1 and graph.retained:
+            self.past = Past(graph)
         depth = private.mode_depth()
         self.calls.append(control)
         try:
             control.attach()
-            return proceed()
-        except BaseException as error:
-            while private.mode_depth() > depth:
-                private.pop_function_mode()
-            if self._mourned is not error and isinstance(error, Exception):
-                self._mourned = error
-                control.mourn(error)
-            raise
+            while True:
+                try:
+                    return proceed()
+                except BaseException as error:
+                    while private.mode_depth() > depth:
+                        private.pop_function_mode()
+                    if not self._again(control, error):
+                        raise
+                control.begin_again()
         finally:
             self.calls.pop()
             if not self.calls:
-                self._mourned = None
+                self._mourned = self.past = None
             control.detach()
             graph.release()
+
+    def _again(self, control: Control, error: BaseException) -> bool:
+        """Whether a call that has ended with `error` is to begin again, to go back in it."""
+        if isinstance(error, Rewind):
+            return control.depth == 1
+        if self.past is not None:
+            self.past.target = None
+        if self._mourned is not error and isinstance(error, Exception):
+            self._mourned = error
+            control.mourn(error)
+        if self.going.kind != "back":
+            return False
+        if control.depth > 1:
+            raise Rewind from error
+        return True
+
+    def going_back(self, stop: Stop, stops: int) -> Going:
+        """How to go on from `stop` to go back to an earlier one.
+
+        :raises BackprobeError: it cannot be done, with the reason.
+        """
+        if self.past is None:
+            raise BackprobeError(
+                "cannot go back: this backward does not keep its graph, and what has run is freed; call it with "
+                "retain_graph=True, or use backprobe.replay(loss), which goes back and forth"
+            )
+        self.past.choose(stop, stops)
+        return Going("back")
 
     def reason(self, control: Control, i: int, before: bool, incoming: Any, outgoing: Any) -> Stop | None:
         """A stop if there is to be one."""
@@ -176,9 +169,13 @@ class Pilot:
         try:
             self.asking = True
             try:
+                if self.past is not None:
+                    self.past.stopped()
                 self.going = self.on_stop(stop)
             finally:
                 self.asking = False
+            if self.going.kind == "back":
+                raise Rewind
             if self.going.kind == "abort":
                 self.going = CONTINUE
                 raise BackwardAborted(
@@ -227,16 +224,16 @@ class Control:
                 return None  # E2
             self._number = number
         self.running = i
+        pilot = self.pilot
         if i not in self._leaves:
             self._incoming = grads  # E3
-        pilot = self.pilot
+        elif pilot.past is not None:
+            pilot.past.keep(self.graph.nodes[i].variable)
         new = None
         if pilot.going.kind != "finish" or pilot.interrupted:
-            stop = pilot.reason(self, i, True, grads, None)
-            if stop is not None:
-                new = self._wait(stop)
-                if new is not None and self._incoming is not None:
-                    self._incoming = new
+            new = self._event(i, True, grads, None)
+            if new is not None and self._incoming is not None:
+                self._incoming = new
         if i in self._python and pilot.around_python is not None:
             self._leave.append(pilot.around_python())
         return new
@@ -252,16 +249,44 @@ class Control:
         pilot = self.pilot
         if pilot.going.kind == "finish":
             return None
-        stop = pilot.reason(self, i, False, grad_outputs, grad_inputs)
-        return None if stop is None else self._wait(stop)
+        return self._event(i, False, grad_outputs, grad_inputs)
 
-    def _wait(self, stop: Stop) -> Any:
+    def _event(self, i: int, before: bool, incoming: Any, outgoing: Any) -> Any:
+        """Stop here if there is a reason; the gradients to go on with, where they were replaced."""
+        pilot, past = self.pilot, self.pilot.past
+        if past is not None:
+            past.tick()
+            if past.under_way:
+                return past.edits()
+        if past is not None and past.target is not None:
+            past.target = None
+            stop: Stop | None = self.make(i, before, incoming, outgoing)
+            assert stop is not None
+            stop.reason = "back"
+        else:
+            stop = pilot.reason(self, i, before, incoming, outgoing)
+        if stop is None:
+            return None
         new = None
         try:
-            self.pilot.resume(stop)
+            pilot.resume(stop)
         finally:
             new = stop.close()
+        if new is not None and past is not None:
+            past.edited(new)
         return new
+
+    def begin_again(self) -> None:
+        """The call has ended, and is to go back to an earlier stop: all as before it began."""
+        pilot = self.pilot
+        assert pilot.past is not None
+        pilot.past.restore()
+        pilot.going, pilot._mourned = CONTINUE, None
+        self.running, self._incoming, self._number = None, None, -1
+        self._before = private.last_graph_task()
+        self._leave.clear()
+        self.graph.ran.clear()
+        self.graph.done.clear()
 
     def mourn(self, error: BaseException) -> None:
         """The backward raised: stop where it happened, if a node had begun."""
@@ -340,26 +365,3 @@ class _After(_Before):
 
     def __call__(self, grad_inputs: Any, grad_outputs: Any) -> Any:  # type: ignore[override]
         return self.control.after(self.i, grad_inputs, grad_outputs)
-
-
-def going_on(stop: Stop | None, how: str, out: str | None = None) -> Going:
-    """What a step command means at `stop`.
-
-    :param how: ``node``, ``into``, ``after``, ``module`` or ``out``.
-    :param out: the module to leave, where it is not the node's own.
-    :raises BackprobeError: there is no such step, or it needs modules that are not known.
-    """
-    if how not in ("node", "into", "after", "module", "out"):
-        raise BackprobeError(f"step({how!r}): it is 'node', 'into', 'after', 'module' or 'out'")
-    if stop is None:
-        return Going("into" if how == "into" else "step")
-    if how in ("module", "out") and not stop.control.graph.sight.known:
-        raise BackprobeError(f"cannot step by module: {UNKNOWN}")
-    if how == "after":
-        if stop.phase != "before":
-            return Going("into")
-        return Going("after", stop.depth, None, stop.control, stop.index)
-    module = stop.node.module or ""
-    if how == "out":
-        return Going("out", stop.depth, out if out is not None else module)
-    return Going({"node": "step"}.get(how, how), stop.depth, module)

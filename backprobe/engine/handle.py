@@ -23,13 +23,12 @@ from torch.overrides import TorchFunctionMode
 from ..errors import BackprobeError
 from ..observe import private
 from ..observe.eye import Eye
-from ..select import Selection
-from .breaks import Breakpoint, Condition, breakpoint_from
-from .called import KINDS, CallGraph, NodeInfo, call_form
-from .control import ABORT, CONTINUE, FINISH, BackwardAborted, Going, Pilot, going_on
-from .rerun import Rerun
+from .called import KINDS, call_form
+from .control import BackwardAborted, Pilot
+from .going import ABORT, CONTINUE, FINISH, Going
 from .sight import Sight, sight_of
-from .stop import Replacement, Stop
+from .steering import Steering
+from .stop import Stop
 
 #: Seconds that a handle which is dropped waits for its thread to end.
 _PATIENCE = 5.0
@@ -160,14 +159,15 @@ class _Engine:
             self.thread.join(_PATIENCE)
 
 
-class Debugger:
+class Debugger(Steering):
     """A backward that stands still, and goes on as it is told. Made by ``backprobe.debug``.
 
     As a context manager it goes to the end when the block ends, or aborts the backward when the block raises.
     """
 
     def __init__(self, pilot: Pilot, engine: _Engine) -> None:
-        self._pilot, self._engine = pilot, engine
+        super().__init__(pilot)
+        self._engine = engine
         self._raised: BaseException | None = None
         self._aborted = False
         self._finalizer = weakref.finalize(self, engine.drop)
@@ -204,43 +204,28 @@ class Debugger:
             raise BackprobeError(f"the backward is not over, it is {self.state}: finish() it for its result")
         return self._engine.result
 
-    @property
-    def breakpoints(self) -> list[Breakpoint]:
-        """Those that are set. Each can ``disable()``, ``enable()`` and ``remove()`` itself."""
-        return list(self._pilot.breakpoints)
-
     # Going on
-
-    def step(self, how: str = "node", *, out: bool = False) -> Stop | None:
-        """Go on a little.
-
-        :param how: ``"node"``: before the next node. ``"after"``: when this node has run. ``"into"``: before or after
-            the next node, also in a backward that this node runs. ``"module"``: before a node of another module.
-            ``"out"``: before the first node outside this node's module.
-        :param out: the same as ``"out"``.
-        :returns: the stop, ``None`` when the call is over.
-        :raises BackprobeError: there is no such step, modules are not known, or the call is over.
-        """
-        return self._go(going_on(self._here(), "out" if out else how))
-
-    def until(self, place: str | None = None, **where: Any) -> Stop | None:
-        """Go on to the next place that fits: the arguments of ``break_at``, or its text form."""
-        point = self._point(place, {**where, "temporary": True})
-        try:
-            return self._go(CONTINUE)
-        finally:
-            point.remove()
-
-    def cont(self) -> Stop | None:
-        """Go on to the next breakpoint, or to the end."""
-        self._here()
-        return self._go(CONTINUE)
 
     def finish(self) -> Any:
         """Go to the end without stopping; what the call returned. Raises what the backward raises."""
         if self.stop is not None or self._engine.waiting:
             self._go(FINISH)
         return self.result if self.state == "over" else None
+
+    def back(self, stops: int = 1) -> Stop:
+        """Go back to an earlier stop, where gradients can be replaced and the backward goes on from.
+
+        The call must keep its graph (``retain_graph=True``). It is ended, ``.grad`` of the leaves and the random state
+        are put back, and it begins again, without stops up to there; what was replaced before that stop is replaced
+        again, what was replaced there or later is not. Hooks of yours run again.
+
+        :param stops: how many stops to go back.
+        :raises BackprobeError: there are not so many, the graph is not kept, or a hook has done what
+            cannot be put back.
+        """
+        stop = self._here()
+        self._go(self._pilot.going_back(stop, stops))
+        return self._here()
 
     def abort(self) -> None:
         """End the backward here. Gradients that were accumulated until now are kept; the graph is used up as far as it
@@ -257,80 +242,6 @@ class Debugger:
         while self._engine.stop is not None:  # a node's own code caught the abort and went on
             self._engine.send(ABORT)
         self._engine.error = None
-
-    def break_at(
-        self,
-        place: str | None = None,
-        *,
-        node: Selection = None,
-        module: Selection = None,
-        on: str | None = None,
-        parameter: Selection = None,
-        line: str | None = None,
-        seq: int | None = None,
-        when: Condition = None,
-        phase: str | None = None,
-        count: int | None = None,
-        temporary: bool | None = None,
-    ) -> Breakpoint:
-        """Set a breakpoint. All that is given must hold.
-
-        :param place: the text form of the command line: ``"module encoder.* enter"``, ``"model.py:41 if norm > 10"``.
-        :param node: node types (``"AddmmBackward0"``, ``"*Norm*"``).
-        :param module: paths of modules; their nodes are also those of the modules inside.
-        :param on: ``"enter"``: before the first node of the module; ``"leave"``: after its last.
-        :param parameter: names of parameters: before their accumulators.
-        :param line: ``"file.py:41"``, the line of the forward that made the node.
-        :param seq: a sequence number.
-        :param when: an expression (``"norm > 10"``, ``"nonfinite"``, ``"grads[0].max() > 1"``) or a function of the
-            ``Stop``. It is about the incoming gradients before a node and the outgoing ones after it.
-        :param phase: ``"before"`` (default), ``"after"`` or ``"both"`` (default where only `when` is given).
-        :param count: stop from this hit on.
-        :param temporary: once.
-        :raises BackprobeError: no node of this call fits; names that look alike are given.
-        """
-        options = {
-            "node": node, "module": module, "on": on, "parameter": parameter, "line": line, "seq": seq,
-            "when": when, "phase": phase, "count": count, "temporary": temporary,
-        }  # fmt: skip
-        return self._point(place, options)
-
-    # Looking and changing
-
-    @property
-    def node(self) -> NodeInfo:
-        return self._here().node
-
-    @property
-    def grad_outputs(self) -> Any:
-        """Incoming gradients; see ``Stop``."""
-        return self._here().grad_outputs
-
-    @property
-    def grad_inputs(self) -> Any:
-        """Outgoing gradients; see ``Stop``."""
-        return self._here().grad_inputs
-
-    @property
-    def saved(self) -> Any:
-        """Saved tensors by name; see ``Stop``."""
-        return self._here().saved
-
-    def replace(self, value: Replacement, index: int = 0) -> Any:
-        """Put another gradient in the place of one; see ``Stop.replace``."""
-        return self._here().replace(value, index)
-
-    def rerun(self, grads: Any = None) -> Rerun:
-        """Run the node by itself; see ``Stop.rerun``."""
-        return self._here().rerun(grads)
-
-    def where(self) -> str:
-        """The way from the loss to here, as text."""
-        return self._here().where()
-
-    def graph(self, around: int | None = 12) -> str:
-        """The nodes in the order they run, the position marked, as text."""
-        return self._here().graph(around)
 
     def __repr__(self) -> str:
         stop = self.stop
@@ -387,12 +298,6 @@ class Debugger:
             if error is not None:
                 self._aborted = True
                 raise error
-
-    def _point(self, place: str | None, options: dict[str, Any]) -> Breakpoint:
-        graph: CallGraph = self._here().control.graph
-        made = breakpoint_from(place, options)
-        made.check(graph)
-        return self._pilot.add(made)
 
 
 def debug(

@@ -17,7 +17,8 @@ from ..observe import private
 from ..observe.frames import Frames, variables
 from . import show
 from .breaks import breakpoint_from
-from .control import ABORT, CONTINUE, FINISH, Going, Pilot, going_on
+from .control import Pilot
+from .going import ABORT, CONTINUE, FINISH, Going, going_on
 from .stop import Stop
 from .values import summary
 
@@ -33,6 +34,7 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("unt(il) PLACE", "to the next place that fits, as in b"),
             ("c(ontinue)", "to the next breakpoint"),
             ("f(inish)", "without any stop to the end of the script"),
+            ("back [N]", "to the stop before (N stops), where the backward keeps its graph"),
         ),
     ),
     (
@@ -45,7 +47,7 @@ _HELP: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("graph [N | all]", "the nodes in the order they run: done, here, to come"),
             ("ready", "the nodes whose gradients have all come"),
             ("u(p), d(own)", "to the module around this one, and back: its parameters and how much of it has run"),
-            ("rerun", "run the node by itself and compare with the engine"),
+            ("rerun [float64]", "run the node by itself and compare with the engine; in float64: its rounding error"),
             ("p EXPR, !STATEMENT", "Python with your variables, and: stop, node, grads, grad_outputs, grad_inputs, "
              "saved, module, torch"),
             ("why", "after an exception: what backprobe makes of it"),
@@ -227,6 +229,16 @@ class Prompt(cmd.Cmd):
         """f(inish): go on without any further stop."""
         self._go(FINISH)
 
+    def do_back(self, arg: str) -> None:
+        """back [N]: to the stop before, N stops back; then replace a gradient and go on from there. The backward must
+        keep its graph (retain_graph=True): it begins again and runs up to there, with .grad and random numbers put
+        back, and what you had replaced before replaced again. Your hooks run again."""
+        assert self.pilot is not None
+        if arg and not (arg.isdigit() and int(arg)):
+            self._note(f"back takes a number of stops, not {arg!r}", "red")
+            return
+        self._going = self.pilot.going_back(self.stop, int(arg or 1))
+
     def do_abort(self, arg: str) -> None:
         """abort: end this backward here; the line that called it raises BackwardAborted."""
         self._go(ABORT)
@@ -296,11 +308,19 @@ class Prompt(cmd.Cmd):
         self._say(show.module(self.stop, levels[self._level]))
 
     def do_rerun(self, arg: str) -> None:
-        """rerun: run the node by itself from its incoming gradients; after it ran, compare with what the engine got."""
-        again = self.stop.rerun()
+        """rerun [float64]: run the node by itself from its incoming gradients, in its own precision or in float64.
+        After it ran, compare with what the engine got. backprobe.replay runs a whole backward again."""
+        if arg not in ("", "float64"):
+            self._note(f"rerun takes 'float64' or nothing, not {arg!r}", "red")
+            return
+        again = self.stop.rerun(dtype=torch.float64 if arg else None)
         for k, grad in enumerate(again.grad_inputs):
-            equal = "" if again.equal is None else ("  as the engine's" if again.equal[k] else "  NOT as the engine's")
+            equal = ""
+            if again.equal is not None and not arg:
+                equal = "  as the engine's" if again.equal[k] else "  NOT as the engine's"
             self._note(f"  out [{k}]  {summary(grad)}{equal}")
+        if arg and again.error is not None:
+            self._note(f"  the engine's are off by {again.error:.2g} of their norm")
 
     def do_p(self, arg: str) -> None:
         """p EXPR: the value of a Python expression."""

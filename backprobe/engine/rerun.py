@@ -13,7 +13,9 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
+from .apart import apart, bitwise, together
 from .called import NodeInfo
+from .double import Wide, widened
 
 
 @dataclass(frozen=True)
@@ -22,70 +24,164 @@ class Rerun:
 
     :ivar grad_inputs: its outgoing gradients.
     :ivar equal: for each, whether it is bitwise what the engine got; ``None`` where there is nothing to compare.
+    :ivar error: how far the engine's are from these: the norm of the difference, relative to the norm of these, over
+        all of them together. ``None`` where there is nothing to compare. After a run in float64 it is the rounding
+        error.
     """
 
     grad_inputs: tuple[torch.Tensor | None, ...]
     equal: tuple[bool, ...] | None
+    error: float | None = None
 
     @property
     def same(self) -> bool | None:
         return None if self.equal is None else all(self.equal)
 
 
-def fitted(node: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
-    """Outgoing gradients as the engine passes them on (``validate_outputs`` in torch's ``engine.cpp``)."""
-    out = []
-    for grad, (following, number) in zip(grads, node.next_functions, strict=False):
-        if following is None or grad is None:
-            out.append(grad)
-            continue
-        like = following._input_metadata[number]
-        if grad.is_complex() and not like.dtype.is_complex:
-            grad = grad.real
-        if grad.layout is torch.strided and grad.shape != like.shape:
-            grad = grad.sum_to_size(like.shape)
-        out.append(grad.to(like.dtype))
-    return tuple(out)
-
-
-def rerun(node: Any, info: NodeInfo, grads: Sequence[Any], engine: Sequence[Any] | None) -> Rerun:
+def rerun(
+    node: Any,
+    info: NodeInfo,
+    grads: Sequence[Any],
+    engine: Sequence[Any] | None,
+    dtype: torch.dtype | None = None,
+) -> Rerun:
     """Call `node` with `grads`.
 
     :param engine: what the engine got from the node; ``None``: it has not run it, or not from these.
-    :raises BackprobeError: the node cannot be run again, or takes another number of gradients.
+    :param dtype: ``torch.float64`` to calculate in double precision, from the saved tensors as they are.
+    :raises BackprobeError: the node cannot be run again (in float64), or takes another number of gradients.
     """
     if info.seq is None:
         raise BackprobeError(f"{info.label} cannot be run again: it would add to .grad a second time")
+    check_gradients(node, info, grads)
+    check_dtype(dtype)
+    devices = sorted({g.device.index for g in grads if g is not None and g.is_cuda})
+    # A custom function may draw random numbers: the run must not notice.
+    with torch.no_grad(), torch.random.fork_rng(devices=devices):
+        out = called(node, info, grads) if dtype is None else called_wide(node, info, grads)
+    if engine is None:
+        return Rerun(out, None)
+    # What goes nowhere need not agree: of a custom function it cannot be told which argument it belongs to.
+    following = [child for child, _ in node.next_functions]
+    equal = tuple(n is None or bitwise(a, b) for a, b, n in zip(out, engine, following, strict=True))
+    far = together(apart(b, a) for a, b, n in zip(out, engine, following, strict=True) if n is not None)
+    return Rerun(out, equal, far.error if far is not None else None)
+
+
+def check_dtype(dtype: Any) -> None:
+    """
+    :raises BackprobeError: it is neither ``None`` nor ``torch.float64``.
+    """
+    if dtype not in (None, torch.float64):
+        raise BackprobeError(
+            f"dtype is {dtype!r}; it is torch.float64, or None for the precision of the backward itself"
+        )
+
+
+def check_gradients(node: Any, info: NodeInfo, grads: Sequence[Any]) -> None:
+    """
+    :raises BackprobeError: `node` takes another number of gradients, or something is no tensor.
+    """
     metadata = node._input_metadata
     if len(grads) != len(metadata):
         raise BackprobeError(
             f"{info.label} takes {len(metadata)} gradients, one for each output; {len(grads)} were given"
         )
-    devices = sorted({g.device.index for g in grads if g is not None and g.is_cuda})
-    # A custom function may draw random numbers: the run must not notice.
-    with torch.no_grad(), torch.random.fork_rng(devices=devices):
-        if isinstance(node, torch.autograd.function.BackwardCFunction):
-            # The engine does that unless set_materialize_grads(False) was called, which cannot be read back.
-            grads = [
-                g if g is not None else torch.zeros(m.shape, dtype=m.dtype, device=m.device)
-                for g, m in zip(grads, metadata, strict=True)
-            ]
-            result = node.apply(*grads)
-        else:
-            result = node(*grads)
-        out = fitted(node, result if isinstance(result, (tuple, list)) else (result,))
-    if engine is None:
-        return Rerun(out, None)
-    return Rerun(out, tuple(bitwise(a, b) for a, b in zip(out, engine, strict=True)))
+    for k, (grad, like) in enumerate(zip(grads, metadata, strict=True)):
+        if grad is None:
+            continue
+        if not isinstance(grad, torch.Tensor):
+            raise BackprobeError(f"gradient {k} for {info.label} is a {type(grad).__name__}; give a tensor or None")
+        if not grad.is_nested and tuple(grad.shape) != tuple(like.shape):
+            raise BackprobeError(
+                f"gradient {k} for {info.label} has the shape {list(grad.shape)}; its output has {list(like.shape)}"
+            )
 
 
-def bitwise(a: Any, b: Any) -> bool:
-    """Whether two gradients agree bit for bit; a NaN is equal to a NaN of the same bits."""
-    if a is None or b is None:
-        return a is None and b is None
-    if a.shape != b.shape or a.dtype != b.dtype or a.layout is not b.layout:
-        return False
-    if a.layout is not torch.strided:
-        a, b = a.to_dense(), b.to_dense()
-    same = a.detach().contiguous().view(-1), b.detach().contiguous().view(-1)
-    return bool(torch.equal(*(t.view(torch.uint8) if t.numel() else t for t in same)))
+def called(node: Any, info: NodeInfo, grads: Sequence[Any], wide: bool = False) -> tuple[Any, ...]:
+    """What `node` gives for `grads`, one for each of its edges, as the engine passes it on; not cast where `wide`."""
+    if not isinstance(node, torch.autograd.function.BackwardCFunction):
+        result = node(*grads)
+        return fitted(node, info, result if isinstance(result, (tuple, list)) else (result,), wide)
+    if _materializes(node):
+        # The engine does that for missing gradients.
+        grads = [
+            g if g is not None else torch.zeros(m.shape, dtype=m.dtype, device=m.device)
+            for g, m in zip(grads, node._input_metadata, strict=True)
+        ]
+    result = node.apply(*grads)
+    given = list(result) if isinstance(result, (tuple, list)) else [result]
+    # One for each argument of its forward, also for those that are no tensors: only tensors have an edge.
+    following = node.next_functions
+    needs = [k for k, need in enumerate(node.needs_input_grad) if need]
+    edges = [k for k, (child, _) in enumerate(following) if child is not None]
+    out: list[Any] = [None] * len(following)
+    for k, edge in zip(needs, edges, strict=True):
+        if k >= len(given):
+            raise BackprobeError(
+                f"{info.label} gave {len(given)} gradients; its forward has {len(node.needs_input_grad)} arguments"
+            )
+        out[edge] = given[k]
+    return fitted(node, info, out, wide)
+
+
+def _materializes(node: Any) -> bool:
+    """Whether missing gradients come as zeros. ``set_materialize_grads(False)`` cannot be read back from a node, so
+    look whether its class speaks of it."""
+    cls = getattr(node, "_forward_cls", None)
+    for name in ("forward", "setup_context"):
+        code = getattr(getattr(cls, name, None), "__code__", None)
+        if code is not None and "set_materialize_grads" in code.co_names:
+            return False
+    return True
+
+
+def called_wide(node: Any, info: NodeInfo, grads: Sequence[Any]) -> tuple[Any, ...]:
+    """What `node` gives for `grads` when it calculates in float64.
+
+    :raises BackprobeError: it cannot, with the reason.
+    """
+    grads = tuple(widened(g) for g in grads)
+    with Wide(node, info.label) as wide:
+        out = called(node, info, grads, True)
+    wide.check()
+    return out
+
+
+def fitted(node: Any, info: NodeInfo, grads: Sequence[Any], wide: bool) -> tuple[Any, ...]:
+    """Outgoing gradients as the engine passes them on (``validate_outputs`` in torch's ``engine.cpp``); not cast where
+    `wide`."""
+    out = []
+    for k, (grad, (following, number)) in enumerate(zip(grads, node.next_functions, strict=False)):
+        if following is None or grad is None:
+            out.append(grad)
+            continue
+        out.append(fitted_to(grad, following._input_metadata[number], f"Function {info.name} returned", k, wide))
+    return tuple(out)
+
+
+def fitted_to(grad: torch.Tensor, like: Any, who: str, k: int, wide: bool = False) -> torch.Tensor:
+    """One gradient as what it is for takes it.
+
+    :raises RuntimeError: it does not fit, as the engine raises it.
+    """
+    shape = tuple(like.shape)  # a list
+    if not grad.is_nested and not like.is_nested_tensor and tuple(grad.shape) != shape:
+        if grad.layout is not torch.strided or not _expandable(shape, grad.shape):
+            raise RuntimeError(
+                f"{who} an invalid gradient at index {k} - got {list(grad.shape)} but expected shape compatible with "
+                f"{list(shape)}"
+            )
+        grad = grad.sum_to_size(shape)
+    if grad.is_complex() and not like.dtype.is_complex:
+        grad = grad.real
+    if grad.dtype != like.dtype and not wide:
+        grad = grad.to(like.dtype)
+    if grad.device != like.device and grad.dim() == 0:
+        grad = grad.to(like.device)
+    return grad
+
+
+def _expandable(shape: Sequence[int], to: Sequence[int]) -> bool:
+    """Whether something of `shape` can be expanded to the shape `to`."""
+    return len(shape) <= len(to) and all(a in (1, b) for a, b in zip(reversed(shape), reversed(to), strict=False))

@@ -161,7 +161,7 @@ def source(stop: Stop, context: int = 5) -> list[Line]:
 
 def module(stop: Stop, path: str) -> list[Line]:
     """A module on the way up from the node: its nodes in this call, and its parameters."""
-    from .control import inside
+    from .going import inside
 
     graph = stop.control.graph
     mine = [i for i in range(len(graph)) if graph.runs(i) and _in(graph.places[i].module, path, inside)]

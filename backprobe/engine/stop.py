@@ -179,18 +179,26 @@ class Stop:
         edge = edges[index] if index < len(edges) else None
         return graph.nodes[edge[0]]._input_metadata[edge[1]] if edge is not None else None
 
-    def rerun(self, grads: Sequence[torch.Tensor | None] | None = None) -> Rerun:
-        """Run the node by itself, from its incoming gradients or from `grads`. The backward is not touched.
+    def rerun(self, grads: Sequence[torch.Tensor | None] | None = None, dtype: torch.dtype | None = None) -> Rerun:
+        """Run the node by itself, from its incoming gradients or from `grads`. The backward is not touched, and hooks
+        do not run.
 
-        After the node has run, the result is compared bitwise with what the engine got.
+        After the node has run, the result is compared with what the engine got.
 
-        :raises BackprobeError: for an ``AccumulateGrad``, which would add to ``.grad`` again.
+        :param dtype: ``torch.float64`` to calculate in double precision. The saved tensors are taken as they are, so
+            the difference is the rounding error of this node's backward.
+        :raises BackprobeError: for an ``AccumulateGrad``, which would add to ``.grad`` again; where `grads` do not fit;
+            where a node cannot be run in float64, with the reason.
         """
         self._must_be_open()
         incoming = self.grad_outputs
         outgoing = self._outgoing if grads is None else None
         return rerun(
-            self._control.graph.nodes[self._i], self.node, incoming if grads is None else tuple(grads), outgoing
+            self._control.graph.nodes[self._i],
+            self.node,
+            incoming if grads is None else tuple(grads),
+            outgoing,
+            dtype,
         )
 
     def where(self) -> str:

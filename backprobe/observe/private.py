@@ -5,6 +5,7 @@ Checked on torch 2.13. Each name says what it is for, so that a change in torch 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -407,3 +408,20 @@ def storage_users(storage: torch.UntypedStorage) -> int:
 def storage_key(storage: torch.UntypedStorage) -> int:
     """What tells two storages apart as long as both are alive."""
     return int(storage._cdata)
+
+
+#: The engine's entry point that ``autograd.backward`` and ``autograd.grad`` call: (roots, their gradients, retain
+#: graph, create graph, inputs, allow unused, accumulate). No inputs: all that can be reached. It goes through no
+#: function mode.
+run_engine = torch.autograd.Variable._execution_engine.run_backward
+
+
+def root_gradients(roots: Sequence[Any], grads: Sequence[Any]) -> tuple[Any, ...]:
+    """What a backward starts from: a one for each scalar root without a gradient. Raises what torch raises for those
+    that do not fit."""
+    return tuple(torch.autograd._make_grads(tuple(roots), tuple(grads), is_grads_batched=False))  # type: ignore
+
+
+def post_accumulate_hooks(leaf: torch.Tensor) -> dict[int, Any]:
+    """The hooks that run after the gradient of `leaf` is accumulated; the dict that torch reads."""
+    return getattr(leaf, "_post_accumulate_grad_hooks", None) or {}

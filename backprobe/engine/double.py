@@ -1,0 +1,86 @@
+"""A node in float64, on the graph as it is.
+
+W1. A node's formula is made of ATen ops. While it runs, a dispatch mode turns the arguments of each into double
+    precision, dtypes that are asked for too. Saved tensors are read as they are: nothing on the graph changes.
+W2. So the rounding of the backward is gone, the rounding of the forward is not: it is in the saved tensors.
+W3. What cannot be told so is refused: ops that draw random numbers (another dtype draws others), writes into tensors
+    that were there before, and saved tensors behind a saved-tensor hook, whose code would run in float64 too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+from ..errors import BackprobeError
+from ..observe import private
+
+_WIDE = {
+    torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64,
+    torch.complex32: torch.complex128, torch.complex64: torch.complex128,
+}  # fmt: skip
+
+
+def widened(value: Any) -> Any:
+    """A tensor or dtype in double precision; anything else as it is."""
+    if isinstance(value, torch.Tensor):
+        dtype = _WIDE.get(value.dtype)
+        return value if dtype is None else value.to(dtype)
+    return _WIDE.get(value, value) if isinstance(value, torch.dtype) else value
+
+
+class Wide(TorchDispatchMode):
+    """On while `node` calculates in float64.
+
+    :raises BackprobeError: when it is entered: its saved tensors cannot be had without running code of the user's;
+        inside: an op of the node's cannot run in float64.
+    """
+
+    def __init__(self, node: Any, label: str) -> None:
+        super().__init__()
+        self._label = label
+        self._reason: str | None = None
+        for name, slot in private.saved_slots(node):
+            content = private.slot_content(slot)
+            if content is not None and content[1]:
+                raise self._refusal(f"its saved tensor {name!r} lies behind a saved-tensor hook, which would run too")
+
+    def check(self) -> None:
+        """
+        :raises BackprobeError: the node caught our refusal and went on.
+        """
+        if self._reason is not None:
+            raise self._refusal(self._reason)
+
+    def _refusal(self, reason: str) -> BackprobeError:
+        return BackprobeError(f"{self._label} cannot be run in float64: {reason}")
+
+    def _refuse(self, reason: str) -> BackprobeError:
+        self._reason = reason
+        return self._refusal(reason)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise self._refuse(f"{func} draws random numbers, and draws others in another dtype")
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            if argument.is_write and any(t.dtype in _WIDE for t in _tensors(value)):
+                raise self._refuse(f"{func} writes into a tensor that was there before")
+        if any(
+            a.is_write and any(t.dtype in _WIDE for t in _tensors(kwargs.get(a.name))) for a in func._schema.arguments
+        ):
+            raise self._refuse(f"{func} writes into a tensor that was there before")
+        args, kwargs = tree_map(widened, (args, kwargs))
+        try:
+            return func(*args, **kwargs)
+        except (RuntimeError, NotImplementedError) as error:
+            raise self._refuse(f"{func} has no such kernel ({str(error).splitlines()[0]})") from error
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [v for v in value if isinstance(v, torch.Tensor)] if isinstance(value, (tuple, list)) else []

@@ -1,0 +1,127 @@
+"""What backwards inside a node add to ``.grad`` is taken away again: reentrant checkpoints run one in their node.
+
+I1. While the node runs, leaves that such a backward reaches have no ``.grad``, so that what is there afterwards is what
+    was added. It is taken when the node has run, not before: a checkpoint reads ``.grad`` of leaves that it has made.
+I2. Leaves that the node has made itself are gone when it has run. Only leaves that live on are the user's.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from ..observe import private
+from ..observe.arguments import as_list, node_of
+from ..observe.graphs import Plans, walk
+from ..records import ACCUMULATE_SEQ
+from .single import is_python
+
+
+class Inner(TorchFunctionMode):
+    """On while one Python node runs; ``collect`` ends it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor | None]] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func not in (torch.Tensor.backward, torch.autograd.backward):
+            return func(*args, **kwargs)
+        roots = args[0] if args else kwargs.get("tensors")
+        nodes = walk([node_of(root) for root in as_list(roots)], Plans()).nodes
+        with ExitStack() as stack:
+            for node in nodes:
+                if is_python(node):  # it may run a backward in its turn
+                    stack.callback(node.register_prehook(self._enter).remove)
+                    stack.callback(node.register_hook(self._leave).remove)
+                elif node._sequence_nr() == ACCUMULATE_SEQ:
+                    self._keep(node.variable)
+            stack.enter_context(no_hooks_after(nodes))
+            stack.enter_context(same_modes_after_an_error())
+            return func(*args, **kwargs)
+
+    def _keep(self, leaf: torch.Tensor) -> None:
+        if id(leaf) not in self._kept:
+            self._kept[id(leaf)] = weakref.ref(leaf), leaf.grad
+            leaf.grad = None
+
+    def collect(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """What was added, leaf by leaf; ``.grad`` is as it was."""
+        found = []
+        for ref, old in self._kept.values():
+            leaf = ref()
+            if leaf is not None:  # I2
+                if leaf.grad is not None:
+                    found.append((leaf, leaf.grad))
+                leaf.grad = old
+        self._kept.clear()
+        return found
+
+    def _enter(self, *grads: Any) -> None:
+        private.push_function_mode(self)
+
+    def _leave(self, *grads: Any) -> None:
+        private.pop_function_mode()
+
+
+@contextmanager
+def nothing_accumulated(nodes: Sequence[Any]) -> Iterator[None]:
+    """Inside, a backward over `nodes` adds nothing to ``.grad``, and no hook is told that something was added."""
+    inners: list[Inner] = []
+
+    def enter(grads: Any) -> None:
+        inners.append(Inner())
+        private.push_function_mode(inners[-1])
+
+    def leave(outgoing: Any, incoming: Any) -> None:
+        private.pop_function_mode()
+        inners.pop().collect()
+
+    with ExitStack() as stack:
+        stack.callback(lambda: [inner.collect() for inner in reversed(inners)])
+        for node in nodes:
+            if is_python(node):
+                stack.callback(node.register_prehook(enter).remove)
+                stack.callback(node.register_hook(leave).remove)
+            elif node._sequence_nr() == ACCUMULATE_SEQ:
+                stack.callback(node.register_prehook(lambda grads: (None,)).remove)
+        stack.enter_context(no_hooks_after(nodes))
+        stack.enter_context(same_modes_after_an_error())
+        yield
+
+
+@contextmanager
+def no_hooks_after(nodes: Sequence[Any]) -> Iterator[None]:
+    """Hooks that run after the accumulation into the leaves of `nodes` are taken out."""
+    kept = []
+    for node in nodes:
+        if node._sequence_nr() == ACCUMULATE_SEQ:
+            hooks = private.post_accumulate_hooks(node.variable)
+            if hooks:
+                kept.append((hooks, dict(hooks)))
+                hooks.clear()
+    try:
+        yield
+    finally:
+        for hooks, old in kept:
+            new = dict(hooks)
+            hooks.clear()
+            hooks.update({**old, **new})
+
+
+@contextmanager
+def same_modes_after_an_error() -> Iterator[None]:
+    """A node that raises has no hook after it, and leaves its mode behind."""
+    depth = private.mode_depth()
+    try:
+        yield
+    except BaseException:
+        while private.mode_depth() > depth:
+            private.pop_function_mode()
+        raise

@@ -1,0 +1,212 @@
+"""A replay held against the engine, or against float64, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..errors import BackprobeError
+from ..observe import private
+from .apart import apart, bitwise, together
+from .called import CallGraph, NodeInfo
+from .nested import nothing_accumulated
+from .rerun import called_wide
+from .runner import Ran
+from .start import Start
+
+
+@dataclass(frozen=True)
+class NodeParity:
+    """One node.
+
+    :ivar status: ``"identical"`` (bit for bit; where one of the two is in float64: the same values), ``"different"`` or
+        ``"not compared"``.
+    :ivar difference: the largest difference of two elements of a gradient.
+    :ivar error: the norm of the difference of all gradients of the node together, relative to their norm in the engine
+        (in float64, for rounding errors).
+    :ivar reason: why it was not compared, or why a difference is to be expected.
+    """
+
+    node: NodeInfo
+    status: str
+    difference: float | None = None
+    error: float | None = None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.node}: {self.status}"
+        if self.status == "different" and self.error is not None:
+            text += f", off by {self.error:.2g} (largest difference {self.difference:.2g})"
+        elif self.status == "different":
+            text += ", in shape, dtype or None"
+        return text + (f": {self.reason}" if self.reason else "")
+
+
+@dataclass(frozen=True)
+class Parity:
+    """All nodes, in the order in which they ran.
+
+    :ivar against: what it was held against: ``"the engine"`` or ``"float64"``.
+    :ivar same_order: whether the engine ran the nodes in the same order; ``None`` where that was not looked at.
+    """
+
+    nodes: list[NodeParity]
+    against: str
+    same_order: bool | None = None
+
+    @property
+    def identical(self) -> bool:
+        """Whether all nodes were compared, and agree bit for bit."""
+        return all(node.status == "identical" for node in self.nodes)
+
+    @property
+    def different(self) -> list[NodeParity]:
+        return [node for node in self.nodes if node.status == "different"]
+
+    @property
+    def not_compared(self) -> list[NodeParity]:
+        return [node for node in self.nodes if node.status == "not compared"]
+
+    @property
+    def first(self) -> NodeParity | None:
+        """The first node that differs."""
+        return next(iter(self.different), None)
+
+    @property
+    def worst(self) -> NodeParity | None:
+        """The node with the largest ``error``."""
+        known = [node for node in self.nodes if node.error is not None]
+        return max(known, key=lambda node: node.error or 0.0, default=None)
+
+    def __str__(self) -> str:
+        count = len(self.nodes)
+        lines = [
+            f"{count} nodes against {self.against}: {count - len(self.different) - len(self.not_compared)} identical"
+        ]
+        lines[0] += f", {len(self.different)} different, {len(self.not_compared)} not compared"
+        if self.same_order is False:
+            lines.append("  the engine ran them in another order")
+        rest = [node for node in self.nodes if node.status != "identical"]
+        rest.sort(key=lambda node: -(node.error or 0.0))
+        lines += [f"  {node}" for node in rest[:20]]
+        if len(rest) > 20:
+            lines.append(f"  ... {len(rest) - 20} more")
+        return "\n".join(lines)
+
+
+@dataclass
+class EngineRun:
+    """What the engine did: node -> (incoming, outgoing gradients), in its order."""
+
+    nodes: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    order: list[int] = field(default_factory=list)
+
+
+def engine_run(start: Start) -> EngineRun:
+    """The backward once more in the engine; nothing is accumulated."""
+    graph, found = start.graph, EngineRun()
+    handles: list[Any] = []
+    number: list[int] = []
+    try:
+        for i, node in enumerate(graph.nodes):
+            if graph.runs(i):
+                watch = _Watch(found, i, number)
+                handles += [node.register_prehook(watch.before), node.register_hook(watch.after)]
+        with nothing_accumulated([n for i, n in enumerate(graph.nodes) if graph.runs(i)]):
+            edges, grads, asked = start.edges()
+            if start.inputs is None or asked:
+                private.run_engine(edges, grads, True, start.create_graph, asked, True, not asked)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
+class _Watch:
+    """Notes what the engine gives to a node and gets from it, in its own call only."""
+
+    __slots__ = ("_found", "_i", "_number")
+
+    def __init__(self, found: EngineRun, i: int, number: list[int]) -> None:
+        self._found, self._i, self._number = found, i, number
+
+    def before(self, incoming: Any) -> None:
+        if not self._number:
+            self._number.append(private.graph_task())
+        if private.graph_task() == self._number[0]:
+            self._found.order.append(self._i)
+            self._found.nodes[self._i] = (tuple(incoming), None)
+
+    def after(self, outgoing: Any, incoming: Any) -> None:
+        if private.graph_task() == self._number[0] and self._found.nodes[self._i][1] is None:
+            self._found.nodes[self._i] = (self._found.nodes[self._i][0], tuple(outgoing))
+
+
+def compared(graph: CallGraph, runs: Sequence[Ran], engine: EngineRun) -> Parity:
+    """The nodes of a replay against those of the engine."""
+    rows = []
+    for ran in runs:
+        reason = (
+            "" if ran.how == "engine" else f"it ran by {ran.how}" if ran.how.startswith("rule") else "it ran in float64"
+        )
+        if ran.edited:
+            reason = "a gradient was replaced here"
+        reason = ran.note or reason
+        if ran.node.index not in engine.nodes:
+            rows.append(NodeParity(ran.node, "not compared", reason="the engine did not run it"))
+            continue
+        incoming, outgoing = engine.nodes[ran.node.index]
+        rows.append(
+            _row(
+                ran.node,
+                (*ran.grad_outputs, *ran.grad_inputs),
+                (*incoming, *(outgoing or ())),
+                reason,
+                exact=ran.how != "float64",
+            )
+        )
+    order = [ran.node.index for ran in runs]
+    return Parity(rows, "the engine", engine.order[: len(order)] == order)
+
+
+def rounding(start: Start, runs: Sequence[Ran]) -> Parity:
+    """Each node once more in float64, by itself."""
+    rows = []
+    for ran in runs:
+        if ran.node.seq is None:
+            continue
+        if ran.how != "engine":
+            rows.append(NodeParity(ran.node, "not compared", reason=f"it ran by {ran.how}"))
+            continue
+        node = start.graph.nodes[ran.node.index]
+        try:
+            with torch.no_grad():
+                wide = called_wide(node, ran.node, ran.grad_outputs)
+        except BackprobeError as error:
+            rows.append(NodeParity(ran.node, "not compared", reason=str(error)))
+            continue
+        wanted = start.wanted(ran.node.index)
+        wide = tuple(g if wanted is None or k in wanted else None for k, g in enumerate(wide))
+        rows.append(_row(ran.node, ran.produced, wide, "", exact=False))
+    return Parity(rows, "float64")
+
+
+def _row(info: NodeInfo, ours: Any, theirs: Any, reason: str, exact: bool = True) -> NodeParity:
+    same = len(ours) == len(theirs) and all(
+        bitwise(a, b) if exact else _equal(a, b) for a, b in zip(ours, theirs, strict=True)
+    )
+    if same:
+        return NodeParity(info, "identical", 0.0, 0.0, reason)
+    far = together(apart(a, b) for a, b in zip(ours, theirs, strict=False))
+    if far is None:
+        return NodeParity(info, "different", reason=reason)
+    return NodeParity(info, "different", far.largest, far.error, reason)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two gradients have the same values, in whatever precision."""
+    far = apart(a, b)
+    return (a is None and b is None) or (far is not None and far.largest == 0.0)

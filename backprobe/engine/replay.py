@@ -1,0 +1,354 @@
+"""``backprobe.replay``: a backward run in Python, node by node, forwards and back.
+
+P1. The order, what meets and is summed, and what goes on along the edges are as in the engine (``machine.py``); each
+    node is run by the engine, or called (``single.py``). So every gradient has the engine's bits.
+P2. Nothing is written to ``.grad`` until ``accumulate``, and the graph stays as it is.
+P3. To go back is to deliver again what the nodes before have given. No node runs for it and no hook.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import BackprobeError
+from ..observe import private
+from .aside import Aside
+from .control import Control, Pilot
+from .going import CONTINUE, FINISH, Going
+from .machine import Machine
+from .parity import Parity, compared, engine_run, rounding
+from .rerun import check_dtype
+from .results import accumulate, gradients, until
+from .rules import Rule, Rules
+from .runner import Ran, Runner
+from .sight import sight_of
+from .start import Start
+from .steering import Steering
+from .stop import Stop
+
+
+class Replay(Steering):
+    """A backward in Python. Made by ``backprobe.replay``; it stands before the first node.
+
+    Everything that a ``Debugger`` can do at a stop it can, and besides: go back, take rules, calculate in float64, and
+    compare itself with the engine. Hooks of the user's run when their node runs: at a stop before a node they have not
+    run yet.
+    """
+
+    def __init__(self, start: Start, rules: Mapping[str, Rule], dtype: torch.dtype | None) -> None:
+        super().__init__(Pilot(lambda stop: CONTINUE, CONTINUE))
+        self._start, self._graph = start, start.graph
+        self._pilot.on_stop = lambda stop: CONTINUE
+        self._control = Control(self._pilot, start.graph, 1)
+        self._runner = Runner(start, Rules(rules, start.graph), dtype)
+        self._machine = Machine(start.graph, start.roots, start.captured)
+        self._aside = Aside([n for node in start.graph.nodes for n in node._input_metadata])
+        self._begun = self._aside.now
+        self._history: list[Ran] = []
+        self._received: Any = None
+        self._stop: Stop | None = None
+        self._visited: list[tuple[int, str]] = []
+        self._limit: int | None = None
+        self._accumulated = False
+        self._go(Going("step", 1))
+
+    # What there is
+
+    @property
+    def stop(self) -> Stop | None:
+        """Where it stands; ``None`` when it is over."""
+        return self._stop
+
+    @property
+    def done(self) -> bool:
+        return self._stop is None
+
+    @property
+    def position(self) -> int:
+        """How many nodes have run."""
+        return len(self._graph.ran)
+
+    @property
+    def runs(self) -> list[Ran]:
+        """What each node got and gave, in the order in which they ran."""
+        return [ran for ran in self._history if ran.how != "asked"]
+
+    @property
+    def grads(self) -> dict[Any, torch.Tensor | None]:
+        """The gradients so far: of the leaves that got one, by tensor; or of ``inputs``, ``None`` where none came.
+
+        Those of leaves are what a backward would add to ``.grad``, also from reentrant checkpoints.
+        """
+        return gradients(self._start, self._history)
+
+    @property
+    def named_grads(self) -> dict[str, torch.Tensor | None]:
+        """``grads`` of the leaves whose name is known, by name (see `model`)."""
+        names = {
+            id(self._start.leaf(info.index)): info.parameter
+            for info in self._graph.infos
+            if info.seq is None and info.parameter
+        }
+        return {names[id(leaf)]: grad for leaf, grad in self.grads.items() if id(leaf) in names}  # type: ignore[misc]
+
+    @property
+    def notes(self) -> list[str]:
+        """Where something was done otherwise than asked for, and why."""
+        return [f"{ran.node}: {ran.note}" for ran in self._history if ran.note]
+
+    # Going on and back
+
+    def finish(self) -> dict[Any, torch.Tensor | None]:
+        """Go to the end without stopping; ``grads``."""
+        if self._stop is not None:
+            self._go(FINISH)
+        return self.grads
+
+    def back(self, stops: int = 1) -> Stop:
+        """Go back to an earlier stop. What was run and replaced since is forgotten; what was replaced before stays.
+
+        :param stops: how many stops to go back.
+        :raises BackprobeError: there are not so many.
+        """
+        earlier = self._visited[: -1 if self._stop is not None else None]
+        if not 1 <= stops <= len(earlier):
+            raise BackprobeError(f"back({stops}): there are {len(earlier)} earlier stops to go back to")
+        position, phase = earlier[-stops]
+        del self._visited[len(earlier) - stops :]
+        return self._return(position, phase)
+
+    def goto(self, position: int) -> Stop:
+        """Go to before the node that runs as number `position` (0 is the first), back or forth.
+
+        :raises BackprobeError: the backward has no such node.
+        """
+        if not 0 <= position < self._graph.count:
+            raise BackprobeError(
+                f"goto({position}): this backward runs {self._graph.count} nodes, 0 to {self._graph.count - 1}"
+            )
+        if position <= self.position and not (position == self.position and self._before()):
+            self._visited = [v for v in self._visited if v < (position, "after")]
+            return self._return(position, "before")
+        if position > self.position:
+            self._limit = position
+            try:
+                self._go(FINISH)
+            finally:
+                self._limit = None
+        return self._here()
+
+    def _before(self) -> bool:
+        return self._stop is not None and self._stop.phase == "before"
+
+    def _return(self, position: int, phase: str) -> Stop:
+        """Build the state of an earlier position again from what the nodes gave (P3)."""
+        kept = until(self._history, position, phase)
+        if self._stop is not None:
+            self._stop.close()
+        dropped = len(kept) < len(self._history)
+        following = self._history[len(kept)].random if dropped else self._aside.now
+        self._machine.begin()
+        self._history = kept[:-1] if phase == "after" else kept
+        graph = self._graph
+        for ran in self._history:
+            self._machine.ran(ran.node.index, ran.grad_inputs)
+        graph.ran[:] = [ran.node.index for ran in kept if ran.how != "asked"]
+        graph.done.clear()
+        graph.done.update(graph.ran)
+        self._aside.now = following
+        self._accumulated = False
+        if phase == "after":
+            last = kept[-1]
+            self._history.append(last)
+            last.grad_inputs = last.produced
+            last.edited_after = False
+            stop = self._control.make(last.node.index, False, last.grad_outputs, last.produced)
+        else:
+            node = self._machine.next
+            assert node is not None
+            self._received = self._machine.incoming(node)
+            stop = self._control.make(node, True, self._received, None)
+        stop.reason = "back"
+        self._stand(stop)
+        return stop
+
+    def _stand(self, stop: Stop) -> None:
+        self._stop = stop
+        self._visited.append((self.position, stop.phase))
+
+    def _here(self) -> Stop:
+        if self._stop is None:
+            raise BackprobeError(
+                "the replay is over: there is nothing to step through any more; back() or goto(0) goes back"
+            )
+        return self._stop
+
+    def _go(self, going: Going) -> Stop | None:
+        self._pilot.going = going
+        phase, new = None, None
+        if self._stop is not None:
+            phase = self._stop.phase
+            new = self._stop.close()
+        with self._aside():
+            try:
+                self._advance(phase, new)
+            except BaseException:
+                node = self._machine.next
+                assert node is not None
+                stop = self._control.make(node, True, self._received, None)
+                stop.reason = "it raised"
+                if (self.position, "before") in self._visited[-1:]:
+                    self._visited.pop()
+                self._stand(stop)
+                raise
+        return self._stop
+
+    def _advance(self, phase: str | None, new: Any) -> None:
+        """Run nodes until there is a stop, or none is left.
+
+        :param phase: of the stop that it goes on from; ``None`` at the beginning.
+        :param new: gradients that take the place of those there.
+        """
+        machine, control = self._machine, self._control
+        edited = phase == "before" and new is not None
+        if edited:
+            self._received = new
+        if phase == "after":
+            last = self._history[-1]
+            if new is not None:
+                last.grad_inputs, last.edited_after = new, True
+            machine.ran(last.node.index, last.grad_inputs)
+        while (i := machine.next) is not None:
+            if phase != "before":
+                self._received = machine.incoming(i)
+                if self._graph.runs(i) and self._stops(control, i, True, self._received, None):
+                    return
+            phase = None
+            ran = self._run(i)
+            ran.edited_before, edited = edited, False
+            if ran.how == "asked":
+                machine.ran(i, ())
+                continue
+            if self._stops(control, i, False, ran.grad_outputs, ran.grad_inputs):
+                return
+            machine.ran(i, ran.grad_inputs)
+        self._stop = None
+
+    def _run(self, i: int) -> Ran:
+        before = self._aside.read()
+        self._aside.now = before
+        ran = self._runner.run(i, self._received)
+        ran.random = before
+        self._history.append(ran)
+        if ran.how != "asked":
+            self._graph.ran.append(i)
+            self._graph.done.add(i)
+        return ran
+
+    def _stops(self, control: Control, i: int, before: bool, incoming: Any, outgoing: Any) -> bool:
+        if self._pilot.going.kind == "finish":
+            if self._limit is None or not before or self.position != self._limit:
+                return False
+            stop: Stop | None = control.make(i, before, incoming, outgoing)
+            assert stop is not None
+            stop.reason = f"position {self._limit}"
+        else:
+            stop = self._pilot.reason(control, i, before, incoming, outgoing)
+        if stop is None:
+            return False
+        self._stand(stop)
+        return True
+
+    # What came out
+
+    def compare(self) -> Parity:
+        """Let the engine run the same backward, and hold every node that has run here against it.
+
+        The engine begins with the random state with which this replay began. ``.grad`` stays as it is; hooks of the
+        user's run again.
+        """
+        now, self._aside.now = self._aside.now, self._begun
+        try:
+            with self._aside():
+                engine = engine_run(self._start)
+        finally:
+            self._aside.now = now
+        return compared(self._graph, self.runs, engine)
+
+    def rounding(self) -> Parity:
+        """Run each node that has run once more in float64, from the gradients that it got and the tensors that it has
+        saved, and say how far its own result is from that: the rounding error of each node by itself."""
+        with self._aside():
+            return rounding(self._start, self.runs)
+
+    def accumulate(self) -> None:
+        """Add the gradients of the leaves to ``.grad``, as the backward would have done.
+
+        Hooks that run after the accumulation (``register_post_accumulate_grad_hook``, and hooks on the accumulator in
+        Python) run.
+
+        :raises BackprobeError: the replay is not over, has accumulated already, or has ``inputs``.
+        """
+        if self._stop is not None:
+            raise BackprobeError("accumulate() before the end: finish() the replay first")
+        if self._start.inputs is not None:
+            raise BackprobeError("accumulate() is for a replay without inputs=: what was asked for is in grads")
+        if self._accumulated:
+            raise BackprobeError("this replay has added its gradients to .grad already")
+        self._accumulated = True
+        accumulate(self._start, self.grads)
+
+    def __repr__(self) -> str:
+        at = "over" if self._stop is None else f"{self._stop.phase} {self._stop.node}"
+        return f"<replay {at}, {self.position} of {self._graph.count} nodes have run>"
+
+
+def replay(
+    tensors: Any,
+    grad_tensors: Any = None,
+    *,
+    inputs: Any = None,
+    create_graph: bool = False,
+    rules: Mapping[str, Rule] | None = None,
+    dtype: torch.dtype | None = None,
+    model: nn.Module | None = None,
+    trace: Any = None,
+) -> Replay:
+    """Run a backward in Python, node by node, on a graph that is still there. Nothing is written to ``.grad``.
+
+    :param tensors: what the backward begins from, as in ``autograd.backward``: a tensor or several.
+    :param grad_tensors: their gradients; a one for a scalar.
+    :param inputs: only the gradients of these tensors, as ``autograd.grad`` gives them; without it those of all leaves.
+    :param create_graph: make a graph of the gradients.
+    :param rules: place -> rule (``backprobe.rules``). The places are texts as in ``break_at``: a node type
+        (``"ReluBackward0"``), ``"module encoder.*"``, ``"model.py:41"``.
+    :param dtype: ``torch.float64``: calculate the gradients in double precision, from the saved tensors as they are.
+        Hooks do not run then. Nodes that cannot run so run in their own precision, and ``notes`` says why.
+    :param model: the outermost module, for the names of parameters.
+    :param trace: the ``backprobe.trace`` that watched the forward, where its block is over.
+    :raises BackprobeError: there is no graph, an argument is wrong, or a ``torch.func`` transform is going on. A graph
+        that a backward has freed is found when its nodes are to run.
+
+    >>> import torch, backprobe
+    >>> x = torch.tensor([1.0, -2.0], requires_grad=True)
+    >>> replay = backprobe.replay((x * x).sum())
+    >>> replay.step().node.name
+    'MulBackward0'
+    >>> replay.finish()[x]
+    tensor([ 2., -4.])
+    >>> replay.compare().identical, x.grad
+    (True, None)
+    """
+    if private.in_transform():
+        raise BackprobeError("backprobe.replay cannot run inside a torch.func transform")
+    check_dtype(dtype)
+    if dtype is not None and create_graph:
+        raise BackprobeError("create_graph=True does not go with dtype=torch.float64: the casts would be in the graph")
+    with private.unseen():
+        sight = sight_of(model, trace, threading.get_ident())
+    return Replay(Start(tensors, grad_tensors, inputs, create_graph, sight), rules or {}, dtype)

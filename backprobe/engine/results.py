@@ -1,0 +1,71 @@
+"""What a replay has come to: its gradients, and the part of its history that an earlier stop had."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..errors import BackprobeError
+from ..observe import private
+from .machine import summed
+from .runner import Ran
+from .single import hooks_of
+from .start import Start
+
+
+def gradients(start: Start, history: Sequence[Ran]) -> dict[Any, torch.Tensor | None]:
+    """The gradients so far: of the leaves that got one, or of what was asked for."""
+    if start.inputs is not None:
+        # The engine takes them as they came where the node runs too, and after the tensor's hooks where it does not.
+        ran = {r.node.index: r.grad_outputs if r.how == "asked" else r.received for r in history}
+        return {key: ran[i][number] if i in ran else None for key, i, number in start.inputs}
+    found: dict[Any, torch.Tensor | None] = {}
+    with torch.set_grad_enabled(start.create_graph), private.unseen():
+        for one in history:
+            came = list(one.inner)
+            leaf = start.leaf(one.node.index) if one.node.seq is None else None
+            grad = one.grad_outputs[0] if leaf is not None else None
+            if leaf is not None and grad is not None:
+                came.append((leaf, grad))
+            for tensor, new in came:
+                old = found.get(tensor)
+                found[tensor] = new if old is None else summed(old, new)
+    return found
+
+
+def accumulate(start: Start, grads: Mapping[Any, torch.Tensor | None]) -> None:
+    """Add gradients of leaves to ``.grad``; hooks after the accumulation run."""
+    for leaf, grad in grads.items():
+        assert grad is not None
+        node = torch.autograd.graph.get_gradient_edge(leaf).node
+        with torch.set_grad_enabled(start.create_graph):
+            grad = grad.to(leaf.dtype)
+            node(grad if start.create_graph else grad.clone())  # type: ignore[operator]
+            for hook in list(hooks_of(node, node.register_hook).values()):
+                hook((), (grad,))
+
+
+def until(history: Sequence[Ran], position: int, phase: str) -> list[Ran]:
+    """The part of `history` that has happened where `position` nodes have run; what was asked for in between too, but
+    not behind a stop after a node.
+
+    :param phase: ``"before"`` the next node, or ``"after"`` the last one.
+    :raises BackprobeError: somebody has written into a gradient of that part.
+    """
+    kept: list[Ran] = []
+    count = 0
+    for ran in history:
+        counts = ran.how != "asked"
+        if (counts or phase == "after") and count == position:
+            break
+        count += counts
+        kept.append(ran)
+    for ran in kept:
+        if ran.written:
+            raise BackprobeError(
+                f"cannot go back: a hook or a rule has written into a gradient of {ran.node} in place, so what was "
+                "there before is gone; begin again with backprobe.replay"
+            )
+    return kept

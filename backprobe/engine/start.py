@@ -1,0 +1,101 @@
+"""What a replay begins with: the graph, the gradients of its roots, and what is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from ..errors import BackprobeError
+from ..observe import private
+from ..observe.arguments import as_list
+from ..records import ACCUMULATE_SEQ
+from .called import CallGraph
+from .rerun import fitted_to
+from .sight import Sight
+
+
+class Start:
+    """The arguments of a backward.
+
+    :ivar roots: (node, number of its output, gradient), as the engine begins with them.
+    :ivar inputs: what is asked for: (tensor or edge, node, number of its output). ``None``: all leaves.
+    :raises BackprobeError: there is no graph, or something has no gradient.
+
+    What torch finds wrong with gradients for the roots is raised as torch raises it.
+    """
+
+    def __init__(self, tensors: Any, grad_tensors: Any, inputs: Any, create_graph: bool, sight: Sight) -> None:
+        outputs = as_list(tensors)
+        if not outputs:
+            raise BackprobeError("replay needs a tensor to begin with, such as the loss; none was given")
+        edges = [_edge(root, f"tensor {k} to replay from") for k, root in enumerate(outputs)]
+        given = as_list(grad_tensors) if grad_tensors is not None else [None] * len(outputs)
+        if len(given) != len(outputs):
+            raise BackprobeError(f"{len(given)} grad_tensors were given for {len(outputs)} tensors: give one for each")
+        kind = "autograd.backward" if inputs is None else "autograd.grad"
+        kwargs: dict[str, Any] = {"grad_tensors" if inputs is None else "grad_outputs": grad_tensors}
+        if inputs is not None:
+            kwargs["inputs"] = inputs
+        self.create_graph = create_graph
+        with private.unseen():
+            self.graph = graph = CallGraph(kind, (outputs,), {**kwargs, "create_graph": create_graph}, sight)
+            grads = private.root_gradients(outputs, given)
+        number = {node: i for i, node in enumerate(graph.nodes)}
+        self.roots: list[tuple[int, int, Any]] = []
+        for k, (edge, grad) in enumerate(zip(edges, grads, strict=True)):
+            if grad is not None:
+                with torch.set_grad_enabled(create_graph):
+                    like = edge.node._input_metadata[edge.output_nr]
+                    grad = fitted_to(grad, like, "gradients for the roots have", k)
+                self.roots.append((number[edge.node], edge.output_nr, grad))
+        self.inputs: list[tuple[Any, int | None, int]] | None = None
+        if inputs is not None:
+            asked = [(key, _edge(key, f"input {k}")) for k, key in enumerate(as_list(inputs))]
+            if not asked:
+                raise BackprobeError("inputs is empty: name the tensors whose gradients you want, or leave it out")
+            self.inputs = [(key, number.get(edge.node), edge.output_nr) for key, edge in asked]
+
+    @property
+    def captured(self) -> frozenset[int]:
+        return frozenset(i for _, i, _ in self.inputs or () if i is not None)
+
+    def edges(self) -> tuple[tuple[GradientEdge, ...], tuple[Any, ...], tuple[GradientEdge, ...]]:
+        """Roots, their gradients, and what is asked for, as the engine takes them."""
+        nodes = self.graph.nodes
+        asked = [GradientEdge(nodes[i], k) for _, i, k in self.inputs or () if i is not None]
+        return (
+            tuple(GradientEdge(nodes[i], k) for i, k, _ in self.roots),
+            tuple(g for *_, g in self.roots),
+            tuple(asked),
+        )
+
+    def leaf(self, i: int) -> torch.Tensor | None:
+        node = self.graph.nodes[i]
+        return node.variable if node._sequence_nr() == ACCUMULATE_SEQ else None
+
+    def wanted(self, i: int) -> Sequence[int] | None:
+        """The edges of node `i` that this call follows; ``None``: all."""
+        if self.inputs is None:
+            return None
+        captured = self.captured
+        return [
+            k
+            for k, edge in enumerate(self.graph.edges(i))
+            if edge is not None and (self.graph.runs(edge[0]) or edge[0] in captured)
+        ]
+
+
+def _edge(value: Any, what: str) -> GradientEdge:
+    if isinstance(value, GradientEdge):
+        return value
+    if not isinstance(value, torch.Tensor):
+        raise BackprobeError(f"{what} is a {type(value).__name__}; give a tensor")
+    if not value.requires_grad:
+        raise BackprobeError(
+            f"{what} has no graph: it does not require grad. It was made under no_grad, detached, or from tensors that "
+            "do not require grad"
+        )
+    return get_gradient_edge(value)

@@ -1,0 +1,142 @@
+"""What a person can do at a stop and between stops, whoever runs the backward: ``Debugger`` and ``Replay``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+
+from ..select import Selection
+from .breaks import Breakpoint, Condition, breakpoint_from
+from .called import NodeInfo
+from .control import Pilot
+from .going import CONTINUE, Going, going_on
+from .rerun import Rerun
+from .stop import Replacement, Stop
+
+
+class Steering(ABC):
+    """Steps, breakpoints, and the stop that is there."""
+
+    def __init__(self, pilot: Pilot) -> None:
+        self._pilot = pilot
+
+    @abstractmethod
+    def _here(self) -> Stop:
+        """The stop. Raises ``BackprobeError`` where there is none."""
+
+    @abstractmethod
+    def _go(self, going: Going) -> Stop | None:
+        """Go on, and come back at the next stop or at the end."""
+
+    @property
+    def breakpoints(self) -> list[Breakpoint]:
+        """Those that are set. Each can ``disable()``, ``enable()`` and ``remove()`` itself."""
+        return list(self._pilot.breakpoints)
+
+    # Going on
+
+    def step(self, how: str = "node", *, out: bool = False) -> Stop | None:
+        """Go on a little.
+
+        :param how: ``"node"``: before the next node. ``"after"``: when this node has run. ``"into"``: before or after
+            the next node, also in a backward that this node runs. ``"module"``: before a node of another module.
+            ``"out"``: before the first node outside this node's module.
+        :param out: the same as ``"out"``.
+        :returns: the stop, ``None`` when the call is over.
+        :raises BackprobeError: there is no such step, modules are not known, or the call is over.
+        """
+        return self._go(going_on(self._here(), "out" if out else how))
+
+    def until(self, place: str | None = None, **where: Any) -> Stop | None:
+        """Go on to the next place that fits: the arguments of ``break_at``, or its text form."""
+        point = self._point(place, {**where, "temporary": True})
+        try:
+            return self._go(CONTINUE)
+        finally:
+            point.remove()
+
+    def cont(self) -> Stop | None:
+        """Go on to the next breakpoint, or to the end."""
+        self._here()
+        return self._go(CONTINUE)
+
+    def break_at(
+        self,
+        place: str | None = None,
+        *,
+        node: Selection = None,
+        module: Selection = None,
+        on: str | None = None,
+        parameter: Selection = None,
+        line: str | None = None,
+        seq: int | None = None,
+        when: Condition = None,
+        phase: str | None = None,
+        count: int | None = None,
+        temporary: bool | None = None,
+    ) -> Breakpoint:
+        """Set a breakpoint. All that is given must hold.
+
+        :param place: the text form of the command line: ``"module encoder.* enter"``, ``"model.py:41 if norm > 10"``.
+        :param node: node types (``"AddmmBackward0"``, ``"*Norm*"``).
+        :param module: paths of modules; their nodes are also those of the modules inside.
+        :param on: ``"enter"``: before the first node of the module; ``"leave"``: after its last.
+        :param parameter: names of parameters: before their accumulators.
+        :param line: ``"file.py:41"``, the line of the forward that made the node.
+        :param seq: a sequence number.
+        :param when: an expression (``"norm > 10"``, ``"nonfinite"``, ``"grads[0].max() > 1"``) or a function of the
+            ``Stop``. It is about the incoming gradients before a node and the outgoing ones after it.
+        :param phase: ``"before"`` (default), ``"after"`` or ``"both"`` (default where only `when` is given).
+        :param count: stop from this hit on.
+        :param temporary: once.
+        :raises BackprobeError: no node of this call fits; names that look alike are given.
+        """
+        options = {
+            "node": node, "module": module, "on": on, "parameter": parameter, "line": line, "seq": seq,
+            "when": when, "phase": phase, "count": count, "temporary": temporary,
+        }  # fmt: skip
+        return self._point(place, options)
+
+    # Looking and changing
+
+    @property
+    def node(self) -> NodeInfo:
+        return self._here().node
+
+    @property
+    def grad_outputs(self) -> Any:
+        """Incoming gradients; see ``Stop``."""
+        return self._here().grad_outputs
+
+    @property
+    def grad_inputs(self) -> Any:
+        """Outgoing gradients; see ``Stop``."""
+        return self._here().grad_inputs
+
+    @property
+    def saved(self) -> Any:
+        """Saved tensors by name; see ``Stop``."""
+        return self._here().saved
+
+    def replace(self, value: Replacement, index: int = 0) -> Any:
+        """Put another gradient in the place of one; see ``Stop.replace``."""
+        return self._here().replace(value, index)
+
+    def rerun(self, grads: Any = None, dtype: torch.dtype | None = None) -> Rerun:
+        """Run the node by itself, also in float64; see ``Stop.rerun``."""
+        return self._here().rerun(grads, dtype)
+
+    def where(self) -> str:
+        """The way from the loss to here, as text."""
+        return self._here().where()
+
+    def graph(self, around: int | None = 12) -> str:
+        """The nodes in the order they run, the position marked, as text."""
+        return self._here().graph(around)
+
+    def _point(self, place: str | None, options: dict[str, Any]) -> Breakpoint:
+        made = breakpoint_from(place, options)
+        made.check(self._here().control.graph)
+        return self._pilot.add(made)
