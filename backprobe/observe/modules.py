@@ -18,6 +18,7 @@ from torch import nn
 from ..records import ModuleCall, Site, Unseen
 from . import private
 from .frames import Frames
+from .measure import shape_of
 from .roots import Root, Where, modules_in_sight
 
 _compiling = private.compiling
@@ -348,7 +349,7 @@ def output_shapes(output: Any, limit: int = 32) -> tuple[tuple[int, ...], ...]:
     while stack and len(found) < limit:
         value = stack.pop()
         if isinstance(value, torch.Tensor):
-            found.append(tuple(value.shape))
+            found.append(shape_of(value))
         elif isinstance(value, (tuple, list)):
             stack.extend(reversed(value))
         elif isinstance(value, dict):
