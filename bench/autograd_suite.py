@@ -33,6 +33,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import unittest
@@ -248,7 +249,9 @@ class Stepped(Mode):
 
         @functools.wraps(own)
         def stepped(*args: Any, **kwargs: Any) -> Any:
-            if self._inside.get() or torch.compiler.is_compiling():
+            # A thread of the engine's own pool runs a call that is stepped already, too.
+            pooled = isinstance(threading.current_thread(), threading._DummyThread)
+            if self._inside.get() or pooled or torch.compiler.is_compiling():
                 return own(*args, **kwargs)
             token = self._inside.set(True)
             try:
@@ -304,6 +307,7 @@ def child(file: str, name: str, pattern: str, report: str, skip: str) -> None:
     path = Path(file).resolve()
     sys.path.insert(0, str(path.parent))
     sys.argv = [str(path)]
+    sys.setrecursionlimit(2000)  # what stands between two nested calls takes frames too
     with Path(report).open("w") as out:
 
         def write(line: dict[str, Any]) -> None:

@@ -103,6 +103,7 @@ class _Engine:
         finally:
             if self._counter:
                 self._made = private.next_sequence_nr() - self._counter
+            state.clear()
 
     def _stopped(self, stop: Stop) -> Going:
         """In the engine's thread: wait for a command."""

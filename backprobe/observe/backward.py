@@ -156,7 +156,7 @@ class Watch:
         """Remove the hooks and finish measuring."""
         self.hooks.running.pop()
         self._detach()
-        with private.unnoticed():
+        with private.undispatched():
             self.flush()
             self.norms.flush()
 

@@ -88,7 +88,7 @@ class Eye(TorchFunctionMode):
         self._pushed = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if _compiling():
+        if _compiling() or _tracing():
             return func(*args, **(kwargs or {}))
         special = self.special.get(func)
         if special is not None:
@@ -103,7 +103,8 @@ class Eye(TorchFunctionMode):
             kind = self._kinds[func] = kind_of(func)
         writes = kind is not None or (kwargs and "out" in kwargs)
         if writes and self._held:
-            self.flush()  # while what waits has the values that it was made with
+            with private.unprofiled():
+                self.flush()  # while what waits has the values that it was made with
         try:
             out = func(*args, **kwargs) if kwargs else func(*args)
         except RuntimeError as error:
@@ -174,7 +175,7 @@ class Eye(TorchFunctionMode):
             self.values.check(entry, out, args, kwargs, before, after)
         elif type(out) is _Tensor:
             if out.numel() <= SMALL:
-                if _wrapped(out) or _modes() or _tracing():
+                if _wrapped(out) or _modes():
                     return
                 held = self._held
                 # Its values, and not the tensor: a graph that the script drops has to go at once.

@@ -262,9 +262,7 @@ def stat_of(name: str, tensor: torch.Tensor) -> TensorStat:
                 zeros = int((tensor.detach() == 0).sum())
             except (RuntimeError, NotImplementedError):
                 zeros = None
-    return TensorStat(
-        name, shape_of(tensor), dtype_name(tensor.dtype), bad_values(tensor), zeros, tensor.grad_fn is not None
-    )
+    return TensorStat(name, shape_of(tensor), dtype_name(tensor.dtype), bad_values(tensor), zeros, not tensor.is_leaf)
 
 
 def dtype_name(dtype: Any) -> str:

@@ -93,7 +93,8 @@ record_ops = torch._C._autograd._enable_record_function
 
 @contextmanager
 def unprofiled() -> Iterator[None]:
-    """A profiler of the user's does not record the ops inside. One that asks an accelerator for its kernels does."""
+    """A profiler of the user's does not record the ops inside. One that asks an accelerator for its kernels does. One
+    such block inside another would end it."""
     if not profiled():
         yield
         return
@@ -105,15 +106,21 @@ def unprofiled() -> Iterator[None]:
 
 
 @contextmanager
+def undispatched() -> Iterator[None]:
+    """Dispatch modes of the user's do not see the ops inside. Where there is one it is for plain tensors only:
+    subclasses do their work where the modes do."""
+    if not in_mode():
+        yield
+        return
+    with torch._C._DisableTorchDispatch():
+        yield
+
+
+@contextmanager
 def unnoticed() -> Iterator[None]:
-    """The same, and no dispatch mode of the user's sees them either. Under one it is for plain tensors only: subclasses
-    do their work where the modes do."""
-    with unprofiled():
-        if not in_mode():
-            yield
-            return
-        with torch._C._DisableTorchDispatch():
-            yield
+    """Both."""
+    with unprofiled(), undispatched():
+        yield
 
 
 #: How many dispatch modes are on, and what ``torch.jit.trace`` records into while it does.
@@ -339,7 +346,7 @@ class ThreadState:
         self._held: list[Any] = []
 
     def put(self) -> None:
-        """Make this thread as the other was. It is not undone: the thread is to end."""
+        """Make this thread as the other was."""
         for put, value in self._switches:
             put(value)
         if self._cuda is not None:
@@ -363,6 +370,17 @@ class ThreadState:
             guard = torch._C.DisableTorchFunction()
             guard.__enter__()
             self._held.append(guard)
+
+    @staticmethod
+    def clear() -> None:
+        """Take off this thread what is an object of the user's, before it ends. Torch does so too, but at the very end,
+        which nobody can wait for."""
+        while mode_depth():
+            pop_function_mode()
+        while in_mode():
+            torch._C._pop_torch_dispatch_stack(None)
+        while top_hooks() is not None:
+            pop_hooks()
 
 
 def _saved_hooks() -> list[tuple[Any, Any]]:

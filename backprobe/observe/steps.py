@@ -143,7 +143,7 @@ class StepWatch:
             named = [(self._name_of(p), p) for p in parameters if isinstance(p, torch.Tensor)]
             if private.in_mode():  # of the user's, which does not see what we compute (N23)
                 named = [(name, p) for name, p in named if private.is_plain(p) and private.is_plain(p.grad)]
-            with torch.no_grad(), private.unnoticed():
+            with torch.no_grad(), private.unseen(), private.unnoticed():
                 weights = norms([p for _, p in named])
                 grads = norms([p.grad for _, p in named])
                 for (name, _), w, g in zip(named, weights, grads, strict=True):
@@ -185,7 +185,7 @@ class StepWatch:
 
     def _compare(self) -> None:
         begin = _clock()
-        with torch.no_grad(), private.unnoticed():
+        with torch.no_grad(), private.unseen(), private.unnoticed():
             differences = [old.neg_().add_(p.detach()) for _, p, old in self._copies]
             for (name, _, _), value in zip(self._copies, norms(differences), strict=True):
                 if name in self._stats:
