@@ -97,7 +97,7 @@ def _wait(child: subprocess.Popen[bytes], report: Path, patience: float) -> str:
         now = report.stat().st_size
         if now != size:
             size, since = now, time.monotonic()
-        elif time.monotonic() - since > patience:
+        elif time.monotonic() - since > (patience if size else 300 + patience):  # imports come first
             child.kill()
             child.wait()
             return f"stood still for {patience:.0f} s"
@@ -286,7 +286,9 @@ class Stepped(Mode):
 
     def _read(self, debugger: Any) -> None:
         stop = debugger.stop
-        found = [str(stop.node), repr(stop), debugger.where(), stop.grad_outputs, stop.grad_inputs]
+        found = [str(stop.node), repr(stop), debugger.where(), stop.grad_outputs]
+        if stop.phase == "after":
+            found.append(stop.grad_inputs)
         try:
             found += [stop.saved, {name: repr(value) for name, value in stop.saved.items()}]
         except RuntimeError:
