@@ -9,6 +9,7 @@ import os
 import threading
 import warnings
 import weakref
+from typing import Any
 
 import pytest
 import torch
@@ -663,6 +664,39 @@ def test_two_debuggers_on_one_graph() -> None:
                 dbg.step()
     assert torch.allclose(model[0].weight.grad, alone[0] + alone[1])
     assert count == [len(_order(a)), len(_order(b))]
+
+
+def test_threads_step_debuggers_of_their_own() -> None:
+    """Four threads, each with a model of its own and a part that all share, step at the same time."""
+    shared = torch.randn(3, 3, requires_grad=True)
+    models = [small() for _ in range(4)]
+    losses = [model(x @ shared).square().mean() for model, x in models]
+    alone = [
+        torch.autograd.grad(y, [*m.parameters(), shared], retain_graph=True)
+        for y, (m, _) in zip(losses, models, strict=True)
+    ]
+    found: dict[int, tuple[Any, list[str]]] = {}
+    together = threading.Barrier(4)
+
+    def work(k: int) -> None:
+        together.wait(60)
+        wanted = [*models[k][0].parameters(), shared]
+        debugger = backprobe.debug(losses[k], wanted, call="grad", retain_graph=True)
+        names = []
+        while not debugger.done:
+            names.append(debugger.node.name)
+            debugger.step()
+        found[k] = debugger.result, names
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for k in range(4):
+        grads, names = found[k]
+        assert all(map(torch.equal, grads, alone[k]))
+        assert len(names) == len(_order(losses[k])) - len(grads), names  # their accumulators only take
 
 
 def test_backward_calls_at_a_stop() -> None:

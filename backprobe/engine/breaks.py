@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import BackprobeError
+from ..observe.measure import shape_of
 from ..select import Selection, described, nothing_chosen, selector
 from . import values
 from .called import CallGraph, NodeInfo
@@ -203,7 +204,7 @@ class Names(Mapping[str, Any]):
             "grads": lambda: stop.gradients,
             "norm": lambda: values.norm(stop.gradients),
             "nonfinite": lambda: values.nonfinite(stop.gradients),
-            "shape": lambda: next((tuple(g.shape) for g in stop.gradients if g is not None), None),
+            "shape": lambda: next((shape_of(g) for g in stop.gradients if g is not None), None),
             "node": lambda: stop.node.name,
             "module": lambda: stop.node.module,
             "parameter": lambda: stop.node.parameter,

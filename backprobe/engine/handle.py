@@ -50,6 +50,10 @@ class _Nested(TorchFunctionMode):
         return self._pilot.run(kind, args, kwargs, lambda: func(*args, **kwargs), self._sight)
 
 
+def _go_on(stop: Stop) -> Going:
+    return CONTINUE
+
+
 class _Engine:
     """The second thread: one backward call, and the hand-over at stops (H1)."""
 
@@ -98,6 +102,7 @@ class _Engine:
         finally:
             if self._counter:
                 self._made = private.next_sequence_nr() - self._counter
+            state.clear()
 
     def _stopped(self, stop: Stop) -> Going:
         """In the engine's thread: wait for a command."""
@@ -293,6 +298,7 @@ class Debugger(Steering):
         """The call is over: raise what it raised."""
         engine = self._engine
         if engine.over:
+            self._pilot.on_stop = _go_on  # not the engine, which holds the result: a cycle would keep it
             error, engine.error = engine.error, None
             self._aborted = self._aborted or isinstance(error, BackwardAborted)
             if error is not None:
@@ -337,7 +343,7 @@ def debug(
         raise BackprobeError("backprobe.debug cannot run inside a torch.func transform: use breakpoint_backward there")
     with private.unseen():
         sight = sight_of(model, trace, threading.get_ident())
-    pilot = Pilot(lambda stop: CONTINUE, Going("step", 1))
+    pilot = Pilot(_go_on, Going("step", 1))
     function = KINDS[kind][0]
     given = (tensors, *args)
     nested = _Nested(pilot, sight)

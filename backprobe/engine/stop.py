@@ -9,7 +9,7 @@ import torch
 
 from ..errors import BackprobeError
 from ..observe import private
-from ..observe.measure import dtype_name
+from ..observe.measure import dtype_name, shape_of
 from . import show
 from .called import NodeInfo
 from .rerun import Rerun, rerun
@@ -250,5 +250,5 @@ def _kind(tensor: Any) -> str:
     if isinstance(tensor, torch.Tensor):
         text = shape_text(tensor)
     else:
-        text = f"{dtype_name(tensor.dtype)}{list(tensor.shape)}"
+        text = f"{dtype_name(tensor.dtype)}{list(shape_of(tensor))}"
     return text if str(tensor.device) == "cpu" else f"{text} on {tensor.device}"

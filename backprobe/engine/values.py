@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ..observe import private
-from ..observe.measure import dtype_name
+from ..observe.measure import dtype_name, shape_of
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def nonfinite(tensors: Iterable[Any]) -> int:
 
 
 def shape_text(tensor: Any) -> str:
-    return f"{dtype_name(tensor.dtype)}[{', '.join(map(str, tensor.shape))}]"
+    return f"{dtype_name(tensor.dtype)}[{', '.join(map(str, shape_of(tensor)))}]"
 
 
 def summary(tensor: Any) -> str:

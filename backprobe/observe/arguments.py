@@ -13,7 +13,7 @@ from ..graph.plan import needed_for
 from ..records import Root
 from . import private
 from .graphs import Graph
-from .measure import bad_values, dtype_name
+from .measure import bad_values, dtype_name, shape_of
 
 
 @dataclass(frozen=True)
@@ -83,15 +83,15 @@ def root_record(tensor: Any, node: int | None) -> Root:
                 value = float(tensor.detach())
                 suspect = value - value != 0.0
             return Root(
-                node, tuple(tensor.shape), dtype_name(tensor.dtype), value, bad_values(tensor) if suspect else None
+                node, shape_of(tensor), dtype_name(tensor.dtype), value, bad_values(tensor) if suspect else None
             )
-    return Root(node, tuple(tensor.shape), dtype_name(tensor.dtype), None, None)
+    return Root(node, shape_of(tensor), dtype_name(tensor.dtype), None, None)
 
 
 def describe(value: Any) -> str:
     """An argument of a backward call as a person would name it."""
     if isinstance(value, torch.Tensor):
-        return f"{dtype_name(value.dtype)}{list(value.shape)}"
+        return f"{dtype_name(value.dtype)}{list(shape_of(value))}"
     if isinstance(value, (tuple, list)):
         return "[" + ", ".join(describe(v) for v in value[:8]) + (", ..." if len(value) > 8 else "") + "]"
     return repr(value) if isinstance(value, (bool, int, float, str, type(None))) else type(value).__name__

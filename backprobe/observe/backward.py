@@ -5,6 +5,7 @@ N4. The engine passes a gradient on as it is where a node's input has one produc
 N5. A gradient that a node passes on unchanged (an addition's) is the same tensor object, and not measured again.
 N6. Hooks hold no gradient past their own call, but for small ones in a batch (``measure.Norms``); never one that
     an accumulator could take as ``.grad``.
+N23. Where a dispatch mode or a profiler of the user's is on, it does not see what we compute.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ class Watch:
         python: PythonNodes | None = None,
     ) -> None:
         self.nodes, self.plan, self.hooks = nodes, plan, hooks
-        self.norms = Norms(brief=look.brief)
+        #: Whether a dispatch mode or a profiler of the user's would see what we compute (N23).
+        self._hidden = private.in_mode() or private.profiled()
+        self.norms = Norms(brief=look.brief, plain=private.in_mode())
         self.order: list[int] = []
         #: The clock when a hook was entered and left, in turn; the first is the start.
         self.times: list[float] = []
@@ -88,7 +91,7 @@ class Watch:
         #: (node, input, slot, shape, dtype) of what came in where it was measured apart.
         self.came: list[tuple[int, int, int, Any, Any]] = []
         self.bad_nodes: list[BadNode] = []
-        at_once = look.careful or look.create_graph
+        at_once = look.careful or look.create_graph or self._hidden
         self.program = None if at_once else program
         #: Gradients of the program that did not come this time: (node, number).
         self.missing: set[tuple[int, int]] = set()
@@ -105,7 +108,17 @@ class Watch:
         if self.program is not None:
             self.norms.values = [0.0] * self.program.slots
             self.held = self.program.held
-        self.after = self._after_careful if at_once else self._after if self.program is None else self._after_known
+        #: Calls with gradients that have no shape (nested tensors): what could not be noted.
+        self.unshaped = 0
+        self.after = (
+            self._after_hidden
+            if self._hidden
+            else self._after_careful
+            if at_once
+            else self._after
+            if self.program is None
+            else self._after_known
+        )
 
     def start(self) -> None:
         try:
@@ -143,8 +156,9 @@ class Watch:
         """Remove the hooks and finish measuring."""
         self.hooks.running.pop()
         self._detach()
-        self.flush()
-        self.norms.flush()
+        with private.undispatched():
+            self.flush()
+            self.norms.flush()
 
     def release(self) -> None:
         """Let go of the graph at once: ``after`` is bound to us, and a cycle would wait for the collector."""
@@ -181,8 +195,25 @@ class Watch:
         came = [m for m in program.came if (m[0], m[1]) in self._seen_came]
         return self.order, out + self.out, came + self.came
 
+    def failed(self, error: Exception, grads: Any) -> None:
+        """A hook of ours could not do its work."""
+        if any(g is not None and g.is_nested for g in grads):
+            self.unshaped += 1
+        else:
+            self.on_error(error)
+
     def before(self, i: int, grad_outputs: Any) -> None:
         begin = _clock()
+        if self._hidden:
+            with private.unnoticed():
+                self._before(i, grad_outputs)
+        else:
+            self._before(i, grad_outputs)
+        spent = _clock() - begin
+        self._spent_before += spent
+        self.times[-1] += spent
+
+    def _before(self, i: int, grad_outputs: Any) -> None:
         was = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
@@ -198,15 +229,16 @@ class Watch:
                     self.came.append((i, k, self.norms.now(g), g.shape, g.dtype))
         finally:
             torch._C._set_grad_enabled(was)
-        spent = _clock() - begin
-        self._spent_before += spent
-        self.times[-1] += spent
 
     def _after(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
         """No program yet: note what there is."""
         out, came = self.out, grad_outputs[0] if grad_outputs else None
         norms = self.norms
-        measure = norms.now if i in self.plan.to_leaf else norms.take
+        measure = norms.take
+        if i in self.plan.to_leaf:
+            measure = norms.now
+            if any(g is not None and any(g is o for o in grad_outputs) for g in grad_inputs):
+                norms.flush_batches()  # what is passed on to an accumulator may wait there
         for k, g in enumerate(grad_inputs):
             if g is not None:
                 out.append((i, k, SAME if g is came else measure(g), g.shape, g.dtype))
@@ -226,6 +258,8 @@ class Watch:
                 _, slot, shape, dtype = row[at]
                 at += 1
                 if slot < 0 and SAME - slot < len(grad_outputs) and grad_outputs[SAME - slot] is g:
+                    if self.waiting and i in self.plan.to_leaf:
+                        self.flush()
                     continue
                 if slot >= 0 and g.shape == shape and g.dtype is dtype:
                     norms.into(slot, g)
@@ -263,6 +297,10 @@ class Watch:
         for slots, tensors in groups.values():
             self.norms.batch(slots, tensors)
 
+    def _after_hidden(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
+        with private.unnoticed():
+            self._after_careful(i, grad_inputs, grad_outputs)
+
     def _after_careful(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
         was = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
@@ -280,8 +318,13 @@ class Watch:
             torch._C._set_grad_enabled(was)
 
     def _suspect(self, i: int, k: int, slot: int, grad_outputs: Any) -> None:
+        saved = private.saved_tensors(self.nodes[i])
+        if self.norms.plain and not all(
+            g is None or private.is_plain(g) for g in (*grad_outputs, *dict(saved).values())
+        ):
+            return
         if len(self.bad_nodes) >= BAD_LIMIT or any(bad_values(o) is not None for o in grad_outputs if o is not None):
             return
-        saved = tuple(stat_of(name, t) for name, t in private.saved_tensors(self.nodes[i]))
+        stats = tuple(stat_of(name, t) for name, t in saved)
         zero = any(o is not None and bool((o == 0).any()) for o in grad_outputs)
-        self.bad_nodes.append(BadNode(int(i), k, self.norms.bad[slot], zero, saved))
+        self.bad_nodes.append(BadNode(int(i), k, self.norms.bad[slot], zero, stats))

@@ -98,7 +98,8 @@ class BackwardCalls:
         """Call `func`, watched. What fails in watching goes to ``on_error``, and the call to whoever made it."""
         running = None
         try:
-            running = self._begin(entry, args, kwargs)
+            with private.unprofiled():
+                running = self._begin(entry, args, kwargs)
         except Exception as error:
             self.on_error(error)
         if running is None:
@@ -111,7 +112,8 @@ class BackwardCalls:
         finally:
             running.ended = _clock()
             try:
-                self._end(running)
+                with private.unprofiled():
+                    self._end(running)
             except Exception as error:
                 self.on_error(error)
         return result
@@ -135,7 +137,7 @@ class BackwardCalls:
         graph = walk(starts, self._plans)
         if not nested and entry.kind != "autograd.grad" and not self._steps.accumulates([v for _, v in graph.leaves]):
             self._steps.finish()
-        self._eye.flush()
+        self._eye.flush(graph)
         frame = sys._getframe(4)
         running = Running(
             entry.kind,
@@ -200,6 +202,7 @@ class BackwardCalls:
         self._eye.unwind(running.modes)
         watch.stop()  # before anything that can fail: no hook of ours stays on the graph
         self.inside.pop()
+        self.layouts.unshaped += watch.unshaped
         if not self.inside:
             self.stale.end()
         self._names.modules.in_backward = bool(self.inside)

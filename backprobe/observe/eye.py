@@ -2,8 +2,8 @@
 
 N1. The mode is off inside its own handler, so what we compute there is not seen again.
 N2. Numbers on this thread come from one counter: an op that moved it from a to b made the nodes a..b-1.
-N3. Nothing here may add a node or keep a tensor: gradient mode is off while we measure, and a small result waits in a
-    batch only until the forward is over, an in-place op runs, or the batch is full.
+N3. Nothing here may add a node or keep a tensor: gradient mode is off while we measure. The values of a small result,
+    without its graph, wait in a batch until the forward is over, an in-place op runs, or the batch is full.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ _Tensor = torch.Tensor
 _next = private.next_sequence_nr
 _compiling = private.compiling
 _frame = sys._getframe
+_ref = weakref.ref
+_wrapped, _profiled = private.is_wrapped, private.profiled
+_modes, _tracing = private.dispatch_modes, private.jit_tracing
 
 
 def _raise(error: BaseException) -> None:
@@ -85,7 +88,7 @@ class Eye(TorchFunctionMode):
         self._pushed = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if _compiling():
+        if _compiling() or _tracing():
             return func(*args, **(kwargs or {}))
         special = self.special.get(func)
         if special is not None:
@@ -100,7 +103,8 @@ class Eye(TorchFunctionMode):
             kind = self._kinds[func] = kind_of(func)
         writes = kind is not None or (kwargs and "out" in kwargs)
         if writes and self._held:
-            self.flush()  # while what waits has the values that it was made with
+            with private.unprofiled():
+                self.flush()  # while what waits has the values that it was made with
         try:
             out = func(*args, **kwargs) if kwargs else func(*args)
         except RuntimeError as error:
@@ -110,6 +114,9 @@ class Eye(TorchFunctionMode):
         except private.StopRecomputation:
             self.regions.stopped(func, args, kwargs, _frame(1))
             raise
+        profiled = _profiled()
+        if profiled:
+            private.record_ops(False)
         try:
             after = _next()
             if writes:
@@ -135,6 +142,9 @@ class Eye(TorchFunctionMode):
                 self._note(func, out, args, kwargs, before, after)
         except Exception as error:
             self.on_error(error)
+        finally:
+            if profiled:
+                private.record_ops(True)
         return out
 
     def _note(self, func: Any, out: Any, args: Any, kwargs: Any, before: int, after: int) -> None:
@@ -165,12 +175,16 @@ class Eye(TorchFunctionMode):
             self.values.check(entry, out, args, kwargs, before, after)
         elif type(out) is _Tensor:
             if out.numel() <= SMALL:
+                if _wrapped(out) or _modes():
+                    return
                 held = self._held
-                held.append(out)
+                # Its values, and not the tensor: a graph that the script drops has to go at once.
+                held.append(out.data)
+                held.append(_ref(out))
                 held.append(before)
                 held.append(after)
                 held.append(entry)
-                if len(held) > 4000:
+                if len(held) > 5000:
                     self.flush()
             else:
                 self.values.now(out, before, after, entry)

@@ -47,7 +47,7 @@ class Fingerprints:
     def used(self, args: Any, seq: int, end: int) -> None:
         """An op was called with `args` and made nodes: those that are data are looked at."""
         for t in args:
-            if type(t) is torch.Tensor and t.grad_fn is None and not t.requires_grad and t._base is None:
+            if type(t) is torch.Tensor and not t.requires_grad and t._base is None:
                 self._take(t, seq, end, None)
 
     def given(self, tensor: Any, seq: int, spot: Spot | None) -> None:
@@ -72,7 +72,10 @@ class Fingerprints:
 
     def changed(self, tensor: Any, seq: int) -> Print | None:
         """The print of a saved tensor's memory that is not what it was, for the op that made node `seq`."""
-        known = self._prints.get(tensor.untyped_storage().data_ptr())
+        try:
+            known = self._prints.get(tensor.untyped_storage().data_ptr())
+        except (RuntimeError, NotImplementedError):  # a subclass that has no memory of its own
+            return None
         if not known:
             return None
         # What the op saw: its own use, or the first time after it that the memory was given out.

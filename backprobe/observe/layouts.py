@@ -109,6 +109,8 @@ class Layouts:
         self._layouts: list[LiveLayout] = []
         self._count = 0
         self._compiled = 0
+        #: Gradients that have no shape to be noted.
+        self.unshaped = 0
 
     def get(self, graph: Graph, needed: frozenset[int] | None) -> LiveLayout:
         """The layout of `graph`, of which `needed` run: one of the last, or a new one."""
@@ -131,6 +133,9 @@ class Layouts:
         return live
 
     def unseen(self) -> list[Unseen]:
-        if not self._compiled:
-            return []
-        return [Unseen("compiled regions", self._compiled, "each shows as one node; its inside was not seen")]
+        found = []
+        if self._compiled:
+            found.append(Unseen("compiled regions", self._compiled, "each shows as one node; its inside was not seen"))
+        if self.unshaped:
+            found.append(Unseen("gradients", self.unshaped, "nested tensors without a shape were not measured"))
+        return found

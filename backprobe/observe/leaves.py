@@ -17,6 +17,7 @@ from torch import nn
 from ..records import Parameter, Site, Unseen
 from .defined import Owner, defined_at, replaced_at
 from .frames import Frames, variables
+from .measure import shape_of
 from .modules import ModuleWatch
 from .roots import Root, clean_path, modules_in_sight
 
@@ -33,7 +34,7 @@ class Leaf:
         #: The same object for every reference to one module: it tells modules apart after they are gone.
         self.owner = weakref.ref(owner) if owner is not None else None
         self.owners = owners
-        self.shape = tuple(tensor.shape)
+        self.shape = shape_of(tensor)
         self.requires_grad = bool(tensor.requires_grad)
         self.reached = 0
         self.alive = False

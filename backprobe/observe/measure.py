@@ -58,12 +58,17 @@ class Norms:
     :param on_bad: called with slot, tensor and what is wrong with it, when that is found (not for an accelerator's).
     :param brief: do not count the elements of a bad tensor.
     :param sums: take sums in place of norms: enough to see what is not finite.
+    :param plain: measure no tensor of a subclass.
     """
 
     def __init__(
-        self, on_bad: Callable[[int, Any, BadValues], None] | None = None, brief: bool = False, sums: bool = False
+        self,
+        on_bad: Callable[[int, Any, BadValues], None] | None = None,
+        brief: bool = False,
+        sums: bool = False,
+        plain: bool = False,
     ) -> None:
-        self._brief, self._sums = brief, sums
+        self._brief, self._sums, self.plain = brief, sums, plain
         self._of = sum_of if sums else norm_of
         self._on_bad = on_bad
         self.values: list[float] = []
@@ -102,6 +107,10 @@ class Norms:
 
     def into(self, slot: int, tensor: Any) -> None:
         """Measure `tensor` before this returns, for a slot that there is already."""
+        if self.plain and not private.is_plain(tensor):
+            self.values[slot] = math.nan
+            self.unmeasured.add(slot)
+            return
         try:
             norm = self._of(tensor)
             if norm.is_cpu:
@@ -167,9 +176,7 @@ class Norms:
 
     def flush(self) -> None:
         """Measure what waits. After this every slot has its value."""
-        for batch in self._batches.values():
-            if batch and batch[0]:
-                self._run(batch)
+        self.flush_batches()
         if self._device:
             waiting, self._device = self._device, []
             by_device: dict[Any, list[tuple[int, Any]]] = {}
@@ -182,6 +189,12 @@ class Norms:
                         self.bad[slot] = BadValues(int(value != value), int(value == value), 0, ())
                         if self._on_bad is not None:
                             self._on_bad(slot, None, self.bad[slot])
+
+    def flush_batches(self) -> None:
+        """Let go of the tensors that wait."""
+        for batch in self._batches.values():
+            if batch and batch[0]:
+                self._run(batch)
 
     def clear(self) -> None:
         """Forget what was measured; slots count from 0 again."""
@@ -201,7 +214,7 @@ def _batchable(tensor: Any) -> bool:
 def joint_norm(tensors: Iterable[Any]) -> float | None:
     """2-norm of the plain float tensors among `tensors`, all of them together; ``None`` where that cannot be had."""
     norms = []
-    with private.unseen(), torch.no_grad():
+    with private.unseen(), private.unnoticed(), torch.no_grad():
         for tensor in tensors:
             if tensor.dtype not in FLOATS or tensor.layout is not torch.strided or tensor.is_meta:
                 continue
@@ -238,6 +251,25 @@ def bad_values(tensor: Any) -> BadValues | None:
     return BadValues(nan, total - nan, values.numel(), tuple(tensor.shape), first)
 
 
+def shape_of(value: Any) -> tuple[int, ...]:
+    """Sizes as numbers: -1 for one that is symbolic and has no value, a single -1 where there are none to be had."""
+    try:
+        shape = tuple(value.shape)
+    except RuntimeError:
+        return (-1,)
+    for n in shape:
+        if type(n) is not int:
+            return tuple(map(_size, shape))
+    return shape
+
+
+def _size(number: Any) -> int:
+    try:
+        return int(number)
+    except Exception:  # a nested or data-dependent size: torch raises one of several types of its own
+        return -1
+
+
 def stat_of(name: str, tensor: torch.Tensor) -> TensorStat:
     zeros = None
     with torch.no_grad():
@@ -246,9 +278,7 @@ def stat_of(name: str, tensor: torch.Tensor) -> TensorStat:
                 zeros = int((tensor.detach() == 0).sum())
             except (RuntimeError, NotImplementedError):
                 zeros = None
-    return TensorStat(
-        name, tuple(tensor.shape), dtype_name(tensor.dtype), bad_values(tensor), zeros, tensor.grad_fn is not None
-    )
+    return TensorStat(name, shape_of(tensor), dtype_name(tensor.dtype), bad_values(tensor), zeros, not tensor.is_leaf)
 
 
 def dtype_name(dtype: Any) -> str:

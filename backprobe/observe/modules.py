@@ -18,7 +18,7 @@ from torch import nn
 from ..records import ModuleCall, Site, Unseen
 from . import private
 from .frames import Frames
-from .measure import joint_norm
+from .measure import joint_norm, shape_of
 from .roots import Root, Where, modules_in_sight
 
 _compiling = private.compiling
@@ -205,7 +205,7 @@ class ModuleWatch:
                 if at in self.details:
                     try:
                         tensors = output_tensors(output)
-                        self.details[at][1] = tuple(tuple(t.shape) for t in tensors)
+                        self.details[at][1] = tuple(map(shape_of, tensors))
                         self.details[at][3] = joint_norm(tensors)
                     except Exception as error:
                         self.on_error(error)

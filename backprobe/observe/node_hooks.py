@@ -40,7 +40,7 @@ class Hooks:
                     else:
                         watch.after(self, grad_inputs, grad_outputs)
                 except Exception as error:
-                    watch.on_error(error)
+                    watch.failed(error, grad_inputs)
                 watch.times.append(_clock())
 
         class Before(int):
@@ -50,7 +50,7 @@ class Hooks:
                 try:
                     running[-1].before(self, grad_outputs)
                 except Exception as error:
-                    running[-1].on_error(error)
+                    running[-1].failed(error, grad_outputs)
 
         self._after_type, self._before_type = After, Before
         self._after: list[Any] = []

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..records import BackwardCall, GradStat, NodeRun, Site
-from .nodes import shape_of
+from .measure import shape_of
 from .raw import Recorded
 from .waiting import rank
 

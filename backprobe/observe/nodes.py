@@ -14,7 +14,7 @@ from ..graph.data import Columns, Inside, Leaf, NodeKind, SavedKind, TensorMeta
 from ..records import ACCUMULATE_SEQ, Site
 from . import private
 from .frames import Frames
-from .measure import dtype_name
+from .measure import dtype_name, shape_of
 from .names import Names
 
 #: The last file and line of the text of a stack trace, and the attribute that a path of Dynamo's begins with.
@@ -187,25 +187,6 @@ def _kind_of(node: Any) -> str:
     if getattr(node, "_forward_cls", None) is CheckpointFunction:
         return "checkpoint"
     return "function" if isinstance(node, BackwardCFunction) else "op"
-
-
-def shape_of(value: Any) -> tuple[int, ...]:
-    """Sizes as numbers: -1 for one that is symbolic and has no value, a single -1 where there are none to be had."""
-    try:
-        shape = tuple(value.shape)
-    except RuntimeError:
-        return (-1,)
-    for n in shape:
-        if type(n) is not int:
-            return tuple(map(_size, shape))
-    return shape
-
-
-def _size(number: Any) -> int:
-    try:
-        return int(number)
-    except Exception:  # a nested or data-dependent size: torch raises one of several types of its own
-        return -1
 
 
 def inside_of(node: Any, frames: Frames) -> tuple[Inside, ...]:

@@ -5,7 +5,8 @@ Checked on torch 2.13. Each name says what it is for, so that a change in torch 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -64,10 +65,11 @@ def checkpoint_mark() -> tuple[Any, Any] | None:
 
 def hands_off(tensor: torch.Tensor) -> bool:
     """Whether reading `tensor`'s values here would disturb or mislead: inside a ``torch.func`` transform, under a
-    dispatch mode of the user's, in a CUDA graph capture, or on the meta device."""
+    dispatch mode of the user's or ``torch.jit.trace``, in a CUDA graph capture, or on the meta device."""
     return bool(
         torch._C._functorch.maybe_current_level() is not None
         or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._get_tracing_state() is not None
         or (not tensor.is_cpu and (tensor.is_meta or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())))
     )
 
@@ -79,6 +81,55 @@ is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 def in_mode() -> bool:
     """Whether a dispatch mode of the user's is on."""
     return bool(torch._C._len_torch_dispatch_stack() > 0)
+
+
+#: Whether a profiler records the ops of this thread.
+profiled = torch._C._autograd._profiler_enabled
+
+
+#: Whether a profiler, where one is on, is to record the ops of this thread.
+record_ops = torch._C._autograd._enable_record_function
+
+
+@contextmanager
+def unprofiled() -> Iterator[None]:
+    """A profiler of the user's does not record the ops inside. One that asks an accelerator for its kernels does. One
+    such block inside another would end it."""
+    if not profiled():
+        yield
+        return
+    record_ops(False)
+    try:
+        yield
+    finally:
+        record_ops(True)
+
+
+@contextmanager
+def undispatched() -> Iterator[None]:
+    """Dispatch modes of the user's do not see the ops inside. Where there is one it is for plain tensors only:
+    subclasses do their work where the modes do."""
+    if not in_mode():
+        yield
+        return
+    with torch._C._DisableTorchDispatch():
+        yield
+
+
+@contextmanager
+def unnoticed() -> Iterator[None]:
+    """Both."""
+    with unprofiled(), undispatched():
+        yield
+
+
+#: How many dispatch modes are on, and what ``torch.jit.trace`` records into while it does.
+dispatch_modes, jit_tracing = torch._C._len_torch_dispatch_stack, torch._C._get_tracing_state
+
+
+def is_plain(tensor: Any) -> bool:
+    """Whether `tensor` is of no subclass that does its work under dispatch modes."""
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
 #: ``with unseen():`` calls inside do not go through torch function modes.
@@ -304,7 +355,7 @@ class ThreadState:
         self._held: list[Any] = []
 
     def put(self) -> None:
-        """Make this thread as the other was. It is not undone: the thread is to end."""
+        """Make this thread as the other was."""
         for put, value in self._switches:
             put(value)
         if self._cuda is not None:
@@ -328,6 +379,17 @@ class ThreadState:
             guard = torch._C.DisableTorchFunction()
             guard.__enter__()
             self._held.append(guard)
+
+    @staticmethod
+    def clear() -> None:
+        """Take off this thread what is an object of the user's, before it ends. Torch does so too, but at the very end,
+        which nobody can wait for."""
+        while mode_depth():
+            pop_function_mode()
+        while in_mode():
+            torch._C._pop_torch_dispatch_stack(None)
+        while top_hooks() is not None:
+            pop_hooks()
 
 
 def _saved_hooks() -> list[tuple[Any, Any]]:

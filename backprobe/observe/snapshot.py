@@ -19,9 +19,9 @@ from ..graph.data import Columns, Facts, Place, Root, TensorMeta
 from ..graph.graph import Graph
 from ..graph.order import sources, topological
 from . import deep, private
-from .measure import dtype_name
+from .measure import dtype_name, shape_of
 from .names import Names
-from .nodes import NodeReader, shape_of
+from .nodes import NodeReader
 from .origins import Origins
 from .recording import Recording
 from .session import Session

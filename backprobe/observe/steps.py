@@ -20,6 +20,7 @@ import torch
 from torch.optim import optimizer as optim
 
 from ..records import OptimizerSeen, ParameterStat, Step
+from . import private
 from .frames import Spot
 from .naming import Naming
 
@@ -140,7 +141,9 @@ class StepWatch:
                 self.held[id(p)] = known.refs[id(p)] = weakref.ref(p)
         if self.sampled:
             named = [(self._name_of(p), p) for p in parameters if isinstance(p, torch.Tensor)]
-            with torch.no_grad():
+            if private.in_mode():  # of the user's, which does not see what we compute (N23)
+                named = [(name, p) for name, p in named if private.is_plain(p) and private.is_plain(p.grad)]
+            with torch.no_grad(), private.unseen(), private.unnoticed():
                 weights = norms([p for _, p in named])
                 grads = norms([p.grad for _, p in named])
                 for (name, _), w, g in zip(named, weights, grads, strict=True):
@@ -182,7 +185,7 @@ class StepWatch:
 
     def _compare(self) -> None:
         begin = _clock()
-        with torch.no_grad():
+        with torch.no_grad(), private.unseen(), private.unnoticed():
             differences = [old.neg_().add_(p.detach()) for _, p, old in self._copies]
             for (name, _, _), value in zip(self._copies, norms(differences), strict=True):
                 if name in self._stats:

@@ -102,7 +102,7 @@ def seen(name: str, kind: str, module: str, step: int, tensor: Any) -> TensorSee
         return None
     if not tensor.numel() or (tensor.is_cuda and torch.cuda.is_current_stream_capturing()):
         return None
-    with private.unseen(), torch.no_grad():
+    with private.unseen(), private.unnoticed(), torch.no_grad():
         try:
             values = tensor.detach().to(torch.float32).to("cpu")
             return _seen((name, kind, module, step), tensor, values)

@@ -56,7 +56,7 @@ class Traces:
             if not isinstance(t, torch.Tensor):
                 if isinstance(t, (int, float, bool, list)) or type(t).__module__ == "numpy":
                     self._read[where] = cuts
-            elif t.requires_grad and t.grad_fn is not None:
+            elif t.requires_grad and not t.is_leaf:
                 self.arrived |= cuts
             else:
                 self._mark(t, cuts)

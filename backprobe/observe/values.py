@@ -14,6 +14,7 @@ from ..records import BadValues, TensorStat, Unseen
 from . import private
 from .cuts import NO_FLOW, tensors_in
 from .frames import Frames, variables
+from .graphs import Graph
 from .measure import FLOATS, Norms, is_float, stat_of
 from .oplog import Entry
 
@@ -47,10 +48,14 @@ class Values:
         self._unchecked = 0
         #: Places that give Inf or NaN by design (a mask of -inf): how often, with a finite loss after it.
         self._tolerated: dict[Any, int] = {}
-        #: Small results that wait, flat: tensor, counter before and after, entry. The eye adds to it.
+        #: Small results that wait, flat: values, reference to the tensor, counter before and after, entry. The eye
+        #: adds to it.
         self.held: list[Any] = []
         self._norms = Norms(on_bad=self._batch_bad, sums=True)
-        self._waiting: list[tuple[int, int, Entry]] = []
+        #: What is being measured: reference to the tensor, counter before and after, entry.
+        self._waiting: list[tuple[Any, int, int, Entry]] = []
+        #: The graph of the backward call that begins, while what waits is looked at.
+        self._graph: Graph | None = None
         #: Results outside the graph that hold NaN: id -> reference, the op that made it.
         self._origins: dict[int, tuple[weakref.ref[Any], SeenBad]] = {}
 
@@ -69,7 +74,7 @@ class Values:
         """Look at one result, at once where it is on the CPU."""
         if self._passes(entry) or not is_float(t) or private.hands_off(t):
             return
-        self._waiting.append((before, after, entry))
+        self._waiting.append((weakref.ref(t), before, after, entry))
         was = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
@@ -80,12 +85,13 @@ class Values:
     def _passes(self, entry: Entry) -> bool:
         return bool(self._tolerated) and self._tolerated.get(entry[:3], 0) > 2
 
-    def flush(self) -> None:
-        """Look at the results that wait."""
+    def flush(self, graph: Graph | None = None) -> None:
+        """Look at the results that wait. `graph` has the nodes of those whose tensors are gone."""
         held = self.held[:]
         if not held and not self._waiting:
             return
         self.held.clear()
+        self._graph = graph
         was = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
@@ -93,20 +99,23 @@ class Values:
             more: list[tuple[list[int], list[Any]]] = []
             waiting, norms = self._waiting, self._norms
             at = len(waiting)
-            wrapped, tolerated = private.is_wrapped, bool(self._tolerated)
+            tolerated = bool(self._tolerated)
             if private.in_mode():  # a dispatch mode of the user's would see what we compute
                 held = []
-            for t, before, after, entry in zip(held[0::4], held[1::4], held[2::4], held[3::4], strict=True):
-                if wrapped(t) or (tolerated and self._passes(entry)):
+            for t, *made in zip(held[0::5], held[1::5], held[2::5], held[3::5], held[4::5], strict=True):
+                if tolerated and self._passes(made[3]):
                     continue
-                group = groups.get(t.shape)
+                try:
+                    group = groups.get(t.shape)
+                except RuntimeError:  # a nested tensor has no shape
+                    continue
                 if group is None or group[1][0].dtype is not t.dtype:
                     if t.dtype not in FLOATS or private.hands_off(t):
                         continue
                     if group is not None:
                         more.append(group)
                     group = groups[t.shape] = ([], [])
-                waiting.append((before, after, entry))
+                waiting.append((*made,))
                 group[0].append(at)
                 group[1].append(t)
                 at += 1
@@ -116,20 +125,31 @@ class Values:
             norms.flush()
         finally:
             torch._C._set_grad_enabled(was)
+            self._graph = None
         self._unchecked += len(self._norms.unmeasured)
         self._norms.clear()
         self._waiting.clear()
 
     def _batch_bad(self, slot: int, tensor: Any, values: BadValues) -> None:
-        first, after, entry = self._waiting[slot]
+        ref, first, after, entry = self._waiting[slot]
         if len(self._bad) < self._limit:
             inputs: tuple[TensorStat, ...] = ()
-            if tensor is not None and tensor.grad_fn is not None:
-                inputs = tuple(
-                    stat_of(name, t) for name, t in private.saved_tensors(tensor.grad_fn) if name != "result"
-                )
+            made = ref()
+            node = made.grad_fn if made is not None else self._node_of(first, after)
+            if node is not None:
+                inputs = tuple(stat_of(name, t) for name, t in private.saved_tensors(node) if name != "result")
             self._bad.append(SeenBad(first, after - 1, entry, values, inputs))
             self._bad.sort(key=lambda b: b.last)
+
+    def _node_of(self, first: int, after: int) -> Any:
+        """The last node that the op with these numbers made, where the graph is known."""
+        graph = self._graph
+        if graph is None:
+            return None
+        at = max(
+            (i for i, seq in enumerate(graph.seqs) if first <= seq < after), key=graph.seqs.__getitem__, default=None
+        )
+        return None if at is None else graph.nodes[at]
 
     def check(self, entry: Entry, out: Any, args: Any, kwargs: Any, first: int, after: int) -> None:
         """Look at the result of an op at once, with what went into it (N3)."""
