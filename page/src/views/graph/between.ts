@@ -66,7 +66,9 @@ export function flows(h: Hierarchy, links: Links, out: Floats, id: number, on: U
     for (let e = links.edges[node]!; e < links.edges[node + 1]!; e++) {
       if (links.to[e]! < 0) continue;
       const there = inside(links.to[e]!);
-      if (there !== here) add(here, there, e);
+      // Parameters that several calls share stand outside them: boxes name them, and a line to each would hide the rest.
+      if (there === here || (there === OUTSIDE && h.nodes.seq[links.to[e]!]! < 0)) continue;
+      add(here, there, e);
     }
     for (let k = links.into[node]!; k < links.into[node + 1]!; k++) {
       const edge = links.back[k]!;

@@ -101,9 +101,9 @@ export function Canvas(props: CanvasProps) {
           {now?.frames.map((spot) => (
             <Frame key={spot.box} scene={scene} metric={metric} spot={spot} chosen={spot.box === chosen} faded={emphasis !== null && within(h, emphasis, spot.box) === 0} />
           ))}
-          {now?.wires.map(({ group, wire, path }) => {
+          {now?.wires.map(({ group, wire, path, middle }) => {
             const marked = props.marked(group).has(`${wire.flow.from},${wire.flow.to}`);
-            return <WireView key={`${group}.${wire.flow.from}.${wire.flow.to}`} scene={scene} group={group} flow={wire.flow} path={path} marked={marked} faded={emphasis !== null && !marked} />;
+            return <WireView key={`${group}.${wire.flow.from}.${wire.flow.to}`} scene={scene} group={group} flow={wire.flow} path={path} middle={middle} marked={marked} faded={emphasis !== null && !marked} />;
           })}
           {now?.boxes.map((spot) => {
             const count = emphasis ? within(h, emphasis, spot.box) : 0;

@@ -52,7 +52,7 @@ function badCells(metrics: Metrics, box: number): { forward: Cell; backward: Cel
   return {
     forward: forward
       ? { text: `not finite${share(forward)}`, look: { kind: "bad" }, title: "results of the forward were not finite" }
-      : { text: "", look: null, title: "no result of the forward is known not to be finite" },
+      : forwardCell(metrics, box),
     backward: made
       ? { text: "began here", look: { kind: "bad" }, title: "made the first gradient that is not finite" }
       : bad

@@ -17,7 +17,7 @@ export interface Region {
 export interface Drawn {
   frames: (Spot & { left: number; top: number })[];
   boxes: (Spot & { left: number; top: number })[];
-  wires: { group: number; wire: Wire; path: string }[];
+  wires: { group: number; wire: Wire; path: string; middle: { x: number; y: number } }[];
   /** Boxes that are in the region and not drawn, because there are too many. */
   more: number;
 }
@@ -45,7 +45,8 @@ export function drawn(picture: Inner, seen: Region, k: number): Drawn {
     const { inner, x, y } = stack.pop()!;
     for (const wire of inner.wires) {
       if (!meets(wire.points, x, y, seen) || out.wires.length >= 2 * MOST_DRAWN) continue;
-      out.wires.push({ group: inner.group, wire, path: curve(wire.points, x, y) });
+      const half = wire.points[wire.points.length >> 1]!;
+      out.wires.push({ group: inner.group, wire, path: curve(wire.points, x, y), middle: { x: x + half.x, y: y + half.y } });
     }
     for (const spot of inner.spots) {
       const [left, top] = [x + spot.x, y + spot.y];

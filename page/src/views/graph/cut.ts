@@ -24,11 +24,16 @@ export function cutOf(h: Hierarchy, parameters: readonly number[]): Cut {
   const number = doc.findings.findIndex((f) => f.kind === "none-grad" && f.parameters.some((name) => names.has(name)));
   const finding = doc.findings[number] ?? null;
   const site = finding?.sites.find((s) => s.role === "cut")?.site ?? -1;
-  let node = -1;
+  // Of several nodes of that line, the last in the code that has the cut: others may be of modules that it calls.
+  const module = finding?.module ?? null;
+  let [node, elsewhere] = [-1, -1];
   for (let place = 0; site >= 0 && place < h.sequence.length; place++) {
     const one = h.sequence[place]!;
-    if (h.nodes.site[one] === site && h.nodes.seq[one]! >= 0) node = one;
+    if (h.nodes.site[one] !== site || h.nodes.seq[one]! < 0) continue;
+    if (doc.modules[h.nodes.module[one]!]?.path === module) node = one;
+    else elsewhere = one;
   }
+  if (node < 0) node = elsewhere;
   const never = parameters.every((p) => doc.parameters[p]!.reached === 0);
   return { text: finding?.title ?? said(h, parameters, never), number, finding, site, node, never };
 }

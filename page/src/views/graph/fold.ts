@@ -49,7 +49,8 @@ export class Folder {
   private once(items: (Draft | number)[], module: number): (Draft | number)[] {
     const signs = new Int32Array(items.length);
     for (let k = 0; k < items.length; k++) signs[k] = this.sign(items[k]!);
-    const line = (at: number): number => this.line(items[at]!);
+    // Of places on one line, a module's call rather than a node.
+    const line = (at: number): number => 2 * this.line(items[at]!) + (typeof items[at] === "number" ? 1 : 0);
     const out: (Draft | number)[] = [];
     let at = 0;
     for (const { start, period, times } of repeats(signs, { least: LEAST, longest: MOST }, line)) {

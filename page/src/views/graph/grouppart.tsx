@@ -2,7 +2,7 @@ import { useState } from "preact/hooks";
 import { bytes as bytesText, count, norm, number, seconds } from "../../parts/words";
 import { saveCsv } from "../../parts/save";
 import { BAD, FORWARD, MADE, RAISED, ZERO } from "./metrics";
-import { nameOf } from "./names";
+import { briefName, nameOf } from "./names";
 import { Facts, Go, type PartProps, Place } from "./panel";
 import type { Scene } from "./scene";
 import { childRows, type RowKey, sorted } from "./tables";
@@ -89,7 +89,7 @@ function Trouble({ scene, box, go }: PartProps) {
         return (
           <li key={bit}>
             {`${count(n, "node")} ${words}${n > 1 ? "; the first is" : ":"} `}
-            <Go scene={scene} box={~first(bit)} go={go} />
+            <Go scene={scene} box={~first(bit)} go={go} name={briefName(h, first(bit))} />
           </li>
         );
       })}
@@ -125,7 +125,7 @@ function Children({ scene, box, go }: PartProps) {
         <tbody>
           {rows.map((row) => (
             <tr key={row.box}>
-              <td><Go scene={scene} box={row.box} go={go} name={row.name} most={22} /></td>
+              <td><Go scene={scene} box={row.box} go={go} name={row.name} most={17} /></td>
               <td class="number">{row.nodes.toLocaleString("en-US")}</td>
               <td class="number">{norm(row.gradient)}</td>
               <td class="number">{row.seconds < 0 ? "–" : seconds(row.seconds)}</td>
@@ -190,7 +190,7 @@ export function CutPart({ scene, box, link, go }: PartProps) {
       <Facts
         rows={[
           ["Cut at", <Place scene={scene} site={cut.site} link={link} />],
-          ["Would join", cut.node < 0 ? "not known" : <Go scene={scene} box={~cut.node} go={go} />],
+          ["Would join", cut.node < 0 ? "not known" : <Go scene={scene} box={~cut.node} go={go} name={briefName(h, cut.node)} />],
         ]}
       />
       <table class="graph-table">

@@ -79,7 +79,10 @@ export class Layouter {
       graph.setNode(String(k), { width, height });
     });
     const flows = this.flows(id);
-    for (const { from, to } of flows) {
+    const stubs = stubsOf(flows);
+    for (const flow of flows) {
+      if (stubs.has(flow)) continue;
+      const { from, to } = flow;
       const [source, target] = [to === OUTSIDE ? TOP! : String(to), from === OUTSIDE ? BOTTOM! : String(from)];
       for (const port of [source, target]) if (!graph.hasNode(port)) graph.setNode(port, { width: 1, height: 1 });
       graph.setEdge(source, target, {});
@@ -97,15 +100,33 @@ export class Layouter {
     const shift = (width - 2 * pad - (whole.width ?? 0)) / 2;
     for (const spot of spots) spot.x += shift;
     const wires = flows.map((flow): Wire => {
+      if (stubs.has(flow)) return { flow, points: stub(spots[flow.to === OUTSIDE ? flow.from : flow.to]!, flow.to === OUTSIDE) };
       const [source, target] = [flow.to === OUTSIDE ? TOP! : String(flow.to), flow.from === OUTSIDE ? BOTTOM! : String(flow.from)];
       const label = graph.edge(source, target) as { points: { x: number; y: number }[] };
       const points = label.points.map(({ x, y }) => ({ x: x + pad + shift, y: y + top }));
-      if (source === TOP) points.unshift({ x: points[0]!.x, y: HEADER });
-      if (target === BOTTOM) points.push({ x: points.at(-1)!.x, y: height });
+      // Over the border in its middle, where the line outside ends.
+      if (source === TOP) points[0] = { x: width / 2, y: HEADER - 4 };
+      if (target === BOTTOM) points[points.length - 1] = { x: width / 2, y: height };
       return { flow, points };
     });
     return { group: id, width, height, spots, wires };
   }
+}
+
+/** More lines than these over one border are drawn short, but for the first: they would take all the room. */
+const OVER = 4;
+
+function stubsOf(flows: readonly Flow[]): Set<Flow> {
+  const above = flows.filter((flow) => flow.to === OUTSIDE).sort((a, b) => a.from - b.from);
+  const below = flows.filter((flow) => flow.from === OUTSIDE && !flow.cut).sort((a, b) => b.to - a.to);
+  return new Set([above, below].flatMap((some) => (some.length > OVER ? some.slice(1) : [])));
+}
+
+/** A short line at the left of a box: into it, or out of it. */
+function stub(spot: Spot, into: boolean): { x: number; y: number }[] {
+  const y = spot.y + spot.height / 2;
+  const far = { x: spot.x - 14, y: into ? y - 8 : y + 8 };
+  return into ? [far, { x: spot.x, y }] : [{ x: spot.x, y }, far];
 }
 
 /** A line through points, without corners. */

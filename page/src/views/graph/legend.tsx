@@ -28,11 +28,11 @@ export function Legend({ scene, metric }: { scene: Scene; metric: Metric }) {
         </div>
       )}
       <ul>
-        {metric !== "order" && <li><i class="graph-swatch-bad" /> NaN or Inf</li>}
+        {(metric === "gradient" || metric === "bad") && <li><i class="graph-swatch-bad" /> NaN or Inf</li>}
         {metric !== "order" && metric !== "bad" && <li><i class="graph-swatch-zero" /> exactly 0</li>}
         <li><i class="graph-swatch-unknown" /> {metric === "bad" ? "did not run" : "not measured"}</li>
-        <li><b class="graph-forward">↓</b> forward, down to the loss</li>
-        <li><b class="graph-backward">↑</b> backward, up to the parameters</li>
+        <li><b class="graph-forward">↓</b> forward: down to the loss</li>
+        <li><b class="graph-backward">↑</b> backward: up to the parameters</li>
         <li>line width: gradient norm</li>
       </ul>
     </div>

@@ -58,6 +58,14 @@ export function fullName(h: Hierarchy, box: number): string {
   return [title, kind, group.module > 0 ? `in ${path}` : ""].filter(Boolean).join(", ");
 }
 
+/** A node by its type and its module, or a parameter by its name. */
+export function briefName(h: Hierarchy, node: number): string {
+  const parameter = h.model.doc.parameters[h.nodes.parameter[node]!];
+  if (parameter) return parameter.name;
+  const module = h.nodes.module[node]!;
+  return nodeFacts(h, node).type + (module > 0 ? ` · ${h.model.name(module)}` : "");
+}
+
 /** Type, op and line of a node. */
 export function nodeFacts(h: Hierarchy, node: number): { type: string; op: string; place: string } {
   const { strings, name, op, site } = h.nodes;

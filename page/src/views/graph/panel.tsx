@@ -3,7 +3,7 @@ import { norm, seconds } from "../../parts/words";
 import type { ViewProps } from "../view";
 import { markWords } from "./cells";
 import { CutPart, GroupPart } from "./grouppart";
-import { fullName, nodeFacts, shorten } from "./names";
+import { briefName, fullName, nodeFacts, shorten } from "./names";
 import { endWord } from "./emphasis";
 import type { Scene } from "./scene";
 
@@ -81,7 +81,8 @@ function NodePart({ scene, box, link, go }: PartProps) {
   const { seq, module, nth, site, parameter } = h.nodes;
   const p = doc.parameters[parameter[node]!];
   const path = h.model.name(p ? p.module : module[node]!);
-  const around = h.owner[node]!;
+  let around = h.owner[node]!;
+  while (h.groups[around]!.kind !== "module") around = h.groups[around]!.parent;
   const marks = markWords(call.marks[node]!);
   const notes = call.notes[String(node)] ?? [];
   const { bytes } = metrics.bytes(box);
@@ -104,7 +105,7 @@ function NodePart({ scene, box, link, go }: PartProps) {
           ["Time", seconds(call.time[node]!)],
           ["Forward op", op || "–"],
           ["Line", <Place scene={scene} site={p ? p.defined : site[node]!} link={link} />],
-          ["Module", around > 0 ? <Go scene={scene} box={around} go={go} /> : path || "–"],
+          ["Module", around > 0 ? <Go scene={scene} box={around} go={go} name={path} /> : path || "–"],
           ...(nth[node]! > 1 ? [["Call of it", String(nth[node])] as const] : []),
           ["Sequence no.", seq[node]! < 0 ? "none: it accumulates" : seq[node]!.toLocaleString("en-US")],
           ...(bytes > 0 ? [["Kept, about", `${Math.round(bytes).toLocaleString("en-US")} bytes`] as const] : []),
@@ -136,7 +137,7 @@ function Edges({ scene, node, go, out }: { scene: Scene; node: number; go: (box:
           const other = out ? links.to[e]! : links.from[e]!;
           return (
             <tr key={e}>
-              <td>{other < 0 ? <span class="quiet">needs no gradient</span> : <Go scene={scene} box={~other} go={go} most={34} />}</td>
+              <td>{other < 0 ? <span class="quiet">needs no gradient</span> : <Go scene={scene} box={~other} go={go} name={briefName(scene.h, other)} most={34} />}</td>
               <td class="number">{norm(call.out[e])}</td>
             </tr>
           );

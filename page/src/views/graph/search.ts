@@ -8,7 +8,7 @@ export interface Hit {
   detail: string;
 }
 
-/** Modules, parameters and nodes whose name, op or line has the text in it: the first `most`, and how many there are. */
+/** Modules, parameters and nodes whose name, op or line has the text in it: at most `most` hits, and how many of these there are. */
 export function search(h: Hierarchy, query: string, most = 60): { hits: Hit[]; total: number } {
   const wanted = query.trim().toLowerCase();
   if (!wanted) return { hits: [], total: 0 };
@@ -25,9 +25,6 @@ export function search(h: Hierarchy, query: string, most = 60): { hits: Hit[]; t
     const detail = module.class + (calls.length > 1 ? `, ${calls.length} calls` : "");
     take(() => ({ box: calls[0]!, what: "module", text: module.path, detail }));
   });
-  const { strings, name, op, site, parameter } = h.nodes;
-  const inString = Uint8Array.from(strings, (text) => (text.toLowerCase().includes(wanted) ? 1 : 0));
-  const inSite = Uint8Array.from(doc.sites, (s) => (`${s.file}:${s.line}`.toLowerCase().includes(wanted) ? 1 : 0));
   const inParameter = Uint8Array.from(doc.parameters, (p) => (p.name.toLowerCase().includes(wanted) ? 1 : 0));
   doc.parameters.forEach((p, k) => {
     const cut = h.cuts.get(k);
@@ -35,18 +32,38 @@ export function search(h: Hierarchy, query: string, most = 60): { hits: Hit[]; t
       take(() => ({ box: cut, what: "parameter", text: p.name, detail: "no gradient" }));
     }
   });
-  for (const leaves of [true, false]) {
-    for (const node of h.sequence) {
-      const p = parameter[node]!;
-      if (p >= 0 !== leaves) continue;
-      if (leaves ? !inParameter[p] : !(inString[name[node]!] || inString[op[node]!] || inSite[site[node]!])) continue;
-      take(() => {
-        if (leaves) return { box: ~node, what: "parameter", text: doc.parameters[p]!.name, detail: "" };
-        const facts = nodeFacts(h, node);
-        const module = h.model.name(h.groups[h.owner[node]!]!.module);
-        return { box: ~node, what: "node", text: facts.type, detail: [facts.op, facts.place, module].filter(Boolean).join(" · ") };
-      });
+  const { hits: nodes, total: inNodes } = searchNodes(h, wanted, inParameter, most);
+  return { hits: [...hits, ...nodes].slice(0, most), total: total + inNodes };
+}
+
+/** Leaves of parameters that are wanted, then nodes; those of the same op at the same line of a module are one hit. */
+function searchNodes(h: Hierarchy, wanted: string, inParameter: Uint8Array, most: number): { hits: Hit[]; total: number } {
+  const { doc } = h.model;
+  const { strings, name, op, site, parameter, module } = h.nodes;
+  const leaves: Hit[] = [];
+  const found = new Map<string, { node: number; count: number }>();
+  const inString = Uint8Array.from(strings, (text) => (text.toLowerCase().includes(wanted) ? 1 : 0));
+  const inSite = Uint8Array.from(doc.sites, (s) => (`${s.file}:${s.line}`.toLowerCase().includes(wanted) ? 1 : 0));
+  let total = 0;
+  for (let place = 0; place < h.sequence.length; place++) {
+    const node = h.sequence[place]!;
+    const p = parameter[node]!;
+    if (p >= 0 ? !inParameter[p] : !(inString[name[node]!] || inString[op[node]!] || inSite[site[node]!])) continue;
+    total++;
+    if (p >= 0) {
+      if (leaves.length < most) leaves.push({ box: ~node, what: "parameter", text: doc.parameters[p]!.name, detail: "" });
+      continue;
     }
+    const key = `${name[node]} ${op[node]} ${site[node]} ${module[node]}`;
+    const same = found.get(key);
+    if (same) same.count++;
+    else if (found.size < most) found.set(key, { node, count: 1 });
   }
-  return { hits, total };
+  const nodes = Array.from(found.values(), ({ node, count }): Hit => {
+    const facts = nodeFacts(h, node);
+    const text = facts.type + (count > 1 ? ` ×${count.toLocaleString("en-US")}` : "");
+    const detail = [h.model.name(module[node]!), facts.op, facts.place].filter(Boolean).join(" · ");
+    return { box: ~node, what: "node", text, detail };
+  });
+  return { hits: [...leaves, ...nodes], total };
 }

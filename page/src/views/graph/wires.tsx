@@ -10,6 +10,7 @@ interface WireProps {
   group: number;
   flow: Flow;
   path: string;
+  middle: { x: number; y: number };
   marked: boolean;
   faded: boolean;
 }
@@ -21,7 +22,7 @@ export class WireView extends Component<WireProps> {
     return next.path !== old.path || next.marked !== old.marked || next.faded !== old.faded || next.flow !== old.flow;
   }
 
-  override render({ scene, group, flow, path, marked, faded }: WireProps) {
+  override render({ scene, group, flow, path, middle, marked, faded }: WireProps) {
     const seen = look(scene.scale("gradient"), flow.norm);
     const width = seen.kind === "on" ? 1 + 4 * seen.at : 1.2;
     const type = `graph-wire graph-wire-${flow.cut ? "cut" : seen.kind} ${marked ? "graph-marked" : ""} ${faded ? "graph-faded" : ""}`;
@@ -37,18 +38,10 @@ export class WireView extends Component<WireProps> {
         <title>{title}</title>
         <path class="graph-touch" d={path} />
         <path class="graph-line" d={path} style={{ strokeWidth: marked ? width + 1 : width }} marker-end={flow.from === OUTSIDE ? undefined : "url(#graph-head)"} />
-        {flow.cut && <text class="graph-scissors" {...middle(path)}>✂</text>}
+        {flow.cut && <text class="graph-scissors" x={middle.x} y={middle.y + 5}>✂</text>}
       </g>
     );
   }
-}
-
-/** About the middle of a path, from the numbers in it. */
-function middle(path: string): { x: number; y: number } {
-  const numbers = (path.match(/-?\d+(\.\d+)?/g) ?? []).map(Number);
-  const pairs = numbers.length / 2;
-  const at = 2 * Math.floor(pairs / 2);
-  return { x: numbers[at] ?? 0, y: (numbers[at + 1] ?? 0) + 5 };
 }
 
 /** Patterns for what has no place on a scale, and the head of an edge. */
