@@ -67,7 +67,12 @@ export function Canvas(props: CanvasProps) {
     if (shown.current?.h !== h || Math.abs(shown.current.width - size.width) > 40) fit();
     else if (anchor.current && spot) {
       const { k } = eye.current;
-      look({ k, x: anchor.current.x - spot.left * k, y: anchor.current.y - spot.top * k }, true);
+      const [left, top] = [anchor.current.x, anchor.current.y];
+      const wide = spot.width * k;
+      const out = left < 0 || left + wide > size.width;
+      const x = out ? Math.max(16, (size.width - wide) / 2) : left;
+      const y = spot.inner && top > 0.6 * size.height ? 0.25 * size.height : top;
+      look({ k, x: x - spot.left * k, y: y - spot.top * k }, true);
     } else look(eye.current, true);
     shown.current = { h, width: size.width };
     anchor.current = null;

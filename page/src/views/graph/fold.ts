@@ -28,11 +28,7 @@ export class Folder {
   constructor(private readonly facts: Facts) {}
 
   fold(group: Draft): void {
-    for (let pass = 0; pass < 4; pass++) {
-      const folded = group.items.length < LEAST ? group.items : this.once(group.items, group.module);
-      if (folded.length === group.items.length) break;
-      group.items = folded;
-    }
+    group.items = this.folded(group.items, group.module);
     let inside = `in ${this.facts.type(group.module)} ${group.cuts.length}`;
     for (const item of group.items) inside += ` ${this.sign(item)}`;
     group.sign = this.intern(inside);
@@ -44,6 +40,16 @@ export class Folder {
       group.items.push(leaves);
     } else group.items.push(...group.leaves);
     group.items.push(...paged(group.cuts, group.module));
+  }
+
+  /** What repeats is folded until nothing does: loops in loops. */
+  private folded(items: (Draft | number)[], module: number): (Draft | number)[] {
+    for (let pass = 0; pass < 4 && items.length >= LEAST; pass++) {
+      const folded = this.once(items, module);
+      if (folded.length === items.length) break;
+      items = folded;
+    }
+    return items;
   }
 
   private once(items: (Draft | number)[], module: number): (Draft | number)[] {
@@ -64,7 +70,8 @@ export class Folder {
       for (let k = 0; k < times; k++, at += period) {
         if (period === 1) run.items.push(items[at]!);
         else {
-          const turn = draft("turn", module, items.slice(at, at + period));
+          const body = items.slice(at, at + period);
+          const turn = draft("turn", module, period > FEW ? this.folded(body, module) : body);
           turn.first = k;
           turn.of = times;
           run.items.push(turn);

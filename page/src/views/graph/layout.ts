@@ -104,6 +104,10 @@ export class Layouter {
       const [source, target] = [flow.to === OUTSIDE ? TOP! : String(flow.to), flow.from === OUTSIDE ? BOTTOM! : String(flow.from)];
       const label = graph.edge(source, target) as { points: { x: number; y: number }[] };
       const points = label.points.map(({ x, y }) => ({ x: x + pad + shift, y: y + top }));
+      // dagre aims at the middle of a box, so lines would end at the sides of a tall one.
+      const [above, below] = [spots[flow.to], spots[flow.from]];
+      if (above?.inner) points[0] = { x: above.x + above.width / 2, y: above.y + above.height };
+      if (below?.inner) points[points.length - 1] = { x: below.x + below.width / 2, y: below.y };
       // Over the border in its middle, where the line outside ends.
       if (source === TOP) points[0] = { x: width / 2, y: HEADER - 4 };
       if (target === BOTTOM) points[points.length - 1] = { x: width / 2, y: height };

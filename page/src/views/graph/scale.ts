@@ -50,7 +50,7 @@ export function colour(at: number): string {
 /** Ink that can be read on it. */
 export function inkOn(at: number): string {
   const [r, g, b] = mix(at).map((c) => (c / 255) ** 2.2) as [number, number, number];
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.2 ? "#000000" : "#ffffff";
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000000" : "#ffffff";
 }
 
 function mix(at: number): [number, number, number] {
