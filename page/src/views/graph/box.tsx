@@ -36,6 +36,7 @@ export class BoxView extends Component<BoxProps> {
     const room = Math.floor((width - (group ? 30 : 20)) / 7.1);
     const name = shorten(title, about ? Math.max(14, room - Math.min(about.length, 16) - 1) : room);
     const type = ["graph-box", leaf ? "graph-leaf" : group ? `graph-${group.kind}` : "graph-node"];
+    if (group?.kind === "cut" && scene.cut(box).finding) type.push("graph-cutfound");
     if (chosen) type.push("graph-chosen");
     if (faded) type.push("graph-faded");
     if (onPath) type.push("graph-onpath");
@@ -71,7 +72,7 @@ function CutText({ scene, box }: { scene: Scene; box: number }) {
   const cut = scene.cut(box);
   const where = scene.h.model.place(cut.site);
   const text = cut.never ? `✂ no gradient${where ? `: cut at ${where}` : ""}` : "✂ not in this call's graph";
-  return <text class="graph-cuttext" x={10} y={38}>{shorten(text, 36)}</text>;
+  return <text class={cut.finding ? "graph-cuttext graph-cutfound" : "graph-cuttext"} x={10} y={38}>{shorten(text, 34)}</text>;
 }
 
 /** Forward on the left, backward on the right. */

@@ -50,11 +50,13 @@ function badCells(metrics: Metrics, box: number): { forward: Cell; backward: Cel
   const share = (n: number): string => (size > 1 ? ` ${n}/${size}` : "");
   const none: Look | null = metrics.run(box) > 0 ? null : { kind: "unknown" };
   return {
-    forward: forward
+    forward: metrics.beganForward(box)
+      ? { text: "began here", look: { kind: "began" }, title: "the first result of the forward that was not finite" }
+      : forward
       ? { text: `not finite${share(forward)}`, look: { kind: "bad" }, title: "results of the forward were not finite" }
       : forwardCell(metrics, box),
     backward: made
-      ? { text: "began here", look: { kind: "bad" }, title: "made the first gradient that is not finite" }
+      ? { text: "began here", look: { kind: "began" }, title: "made the first gradient that is not finite" }
       : bad
         ? { text: `spread${share(bad)}`, look: { kind: "bad" }, title: "got gradients that are not finite" }
         : { text: none ? "did not run" : "finite", look: none, title: none ? "no node ran" : "all gradients that came in were finite" },

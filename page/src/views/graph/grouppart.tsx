@@ -75,8 +75,8 @@ function Trouble({ scene, box, go }: PartProps) {
     for (let place = start; place < end; place++) {
       const node = h.sequence[place]!;
       if (!(call.marks[node]! & bit)) continue;
-      if (bit === FORWARD) return node;
-      if (best < 0 || call.order[node]! < call.order[best]!) best = node;
+      const earlier = bit === FORWARD ? h.nodes.seq : call.order;
+      if (best < 0 || earlier[node]! < earlier[best]!) best = node;
     }
     return best;
   };

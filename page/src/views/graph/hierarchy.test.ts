@@ -94,6 +94,19 @@ describe("hierarchy", () => {
     expect(h.cuts.has(4)).toBe(false);
   });
 
+  test("many of them for one reason are one box; those of a finding are apart", () => {
+    const names = ["a", "b", "c", "d", "e"];
+    const h = hierarchyOf({
+      modules: names.map((name) => [name, "Linear"]),
+      parameters: names.map((name) => [`${name}.weight`, { reached: 0 }]),
+      nodes: [{}],
+      findings: [{ kind: "none-grad", parameters: ["e.weight"] }],
+    });
+    expect(shape(h)).toBe("0 cut [] cut e[]");
+    expect(h.groups[1]!.parameters).toEqual([0, 1, 2, 3]);
+    expect(h.groups[h.cuts.get(4)!]!.module).toBe(5);
+  });
+
   test("a chain of 200,000 different nodes opens page by page, and no page is long", () => {
     const size = 200_000;
     const nodes = chain(Array.from({ length: size }, (_, i) => ({ name: `N${(i * 7919) % 997}`, op: `o${i % 1009}`, site: i % 2 })));

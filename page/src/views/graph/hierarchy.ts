@@ -1,6 +1,7 @@
 import type { Model, Nodes } from "../../data/model";
+import { addCuts } from "./missing";
 import { Folder } from "./fold";
-import { type Draft, draft, Instances, type Kind } from "./instances";
+import { type Draft, Instances, type Kind } from "./instances";
 
 /** Boxes that a picture may show. An entry of `items` is the number of a group, or `~node` for a node. */
 export interface Group {
@@ -10,7 +11,7 @@ export interface Group {
   /** The module that it is, or is in. */
   module: number;
   nth: number;
-  items: Int32Array;
+  items: readonly number[];
   /** Its nodes: `start` to `end` in `Hierarchy.sequence`. */
   start: number;
   end: number;
@@ -69,12 +70,13 @@ export class Hierarchy {
 
   private flatten(root: Draft): void {
     let place = 0;
-    const stack: { draft: Draft; id: number; at: number }[] = [];
+    const stack: { items: Draft["items"]; into: number[]; id: number; at: number }[] = [];
     const enter = (made: Draft, parent: number): number => {
       const id = this.groups.length;
       const { kind, module, nth, first, of, times, period, parameters } = made;
       const depth = parent < 0 ? 0 : this.groups[parent]!.depth + 1;
-      const items = new Int32Array(made.items.length);
+      // Plain arrays: a small typed one costs some microseconds, and there are as many as groups.
+      const items: number[] = [];
       const [start, end, last] = [place, place, id + 1];
       this.groups.push({ kind, parent, depth, module, nth, items, start, end, last, first, of, times, period, parameters }); // prettier-ignore
       if (kind === "module") {
@@ -83,24 +85,24 @@ export class Hierarchy {
         else this.modules.set(module, [id]);
       }
       for (const parameter of parameters) this.cuts.set(parameter, id);
-      stack.push({ draft: made, id, at: 0 });
+      stack.push({ items: made.items, into: items, id, at: 0 });
       return id;
     };
     enter(root, -1);
     while (stack.length) {
       const top = stack[stack.length - 1]!;
-      const group = this.groups[top.id]!;
-      const item = top.draft.items[top.at];
+      const item = top.items[top.at++];
       if (item === undefined) {
+        const group = this.groups[top.id]!;
         group.end = place;
         group.last = this.groups.length;
         stack.pop();
       } else if (typeof item === "number") {
-        group.items[top.at++] = ~item;
+        top.into.push(~item);
         this.owner[item] = top.id;
         this.position[item] = place;
         this.sequence[place++] = item;
-      } else group.items[top.at++] = enter(item, top.id);
+      } else top.into.push(enter(item, top.id));
     }
   }
 }
@@ -134,30 +136,4 @@ function addLeaves(model: Model, nodes: Nodes, instances: Instances, reached: Ui
   for (const calls of instances.of) {
     for (const one of calls) one.leaves.sort((a, b) => nodes.parameter[a]! - nodes.parameter[b]! || a - b);
   }
-}
-
-/** Parameters that want a gradient and are not in this graph: one box for each outermost module that is not there at all. */
-function addCuts(model: Model, instances: Instances, reached: Uint8Array): void {
-  const { modules, parameters } = model.doc;
-  // Whether there is anything of a module in the graph: a call, or a parameter.
-  const there = new Uint8Array(modules.length);
-  const mark = (module: number): void => {
-    for (let m = module; m >= 0 && !there[m]; m = modules[m]!.parent) there[m] = 1;
-  };
-  mark(0);
-  instances.of.forEach((calls, module) => calls.length && mark(module));
-  parameters.forEach((parameter, p) => reached[p] && mark(parameter.module));
-  const made = new Map<number, Draft>();
-  parameters.forEach((parameter, p) => {
-    if (reached[p] || !parameter.requires_grad) return;
-    let module = Math.max(0, parameter.module);
-    while (!there[module] && !there[modules[module]!.parent]) module = modules[module]!.parent;
-    let cut = made.get(module);
-    if (!cut) {
-      cut = draft("cut", module);
-      made.set(module, cut);
-      instances.home(module).cuts.push(cut);
-    }
-    cut.parameters.push(p);
-  });
 }

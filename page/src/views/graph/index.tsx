@@ -1,6 +1,6 @@
 import "./graph.css";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { count, number } from "../../parts/words";
+import { number } from "../../parts/words";
 import { saveCsv, savePng, saveSvg } from "../../parts/save";
 import type { View, ViewProps } from "../view";
 import { flows } from "./between";
@@ -142,11 +142,11 @@ function marker({ h, links, call }: ReturnType<Scenes["at"]>, on: Uint8Array | n
 }
 
 function callName(calls: ViewProps["model"]["doc"]["calls"], k: number): string {
-  const { step, index, roots, raised, order } = calls[k]!;
+  const { step, index, roots, raised } = calls[k]!;
   const same = calls.filter((one) => one.step === step).length > 1;
   const value = roots[0]?.value;
   const loss = value === null || value === undefined ? "" : `, loss ${number(value)}`;
-  return `step ${step}${same ? `, call ${index}` : ""}${loss}${raised ? ", raised" : ""}, ${count(order.length, "node")}`;
+  return `step ${step}${same ? `, call ${index}` : ""}${loss}${raised ? ", raised" : ""}`;
 }
 
 export const graphView: View = {

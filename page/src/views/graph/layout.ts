@@ -108,9 +108,9 @@ export class Layouter {
       const [above, below] = [spots[flow.to], spots[flow.from]];
       if (above?.inner) points[0] = { x: above.x + above.width / 2, y: above.y + above.height };
       if (below?.inner) points[points.length - 1] = { x: below.x + below.width / 2, y: below.y };
-      // Over the border in its middle, where the line outside ends.
-      if (source === TOP) points[0] = { x: width / 2, y: HEADER - 4 };
-      if (target === BOTTOM) points[points.length - 1] = { x: width / 2, y: height };
+      // Straight to the border from where the port has room: boxes are beside it.
+      if (source === TOP) points.unshift({ x: points[0]!.x, y: HEADER - 4 });
+      if (target === BOTTOM) points.push({ x: points.at(-1)!.x, y: height });
       return { flow, points };
     });
     return { group: id, width, height, spots, wires };

@@ -28,7 +28,8 @@ export function Legend({ scene, metric }: { scene: Scene; metric: Metric }) {
         </div>
       )}
       <ul>
-        {(metric === "gradient" || metric === "bad") && <li><i class="graph-swatch-bad" /> NaN or Inf</li>}
+        {metric === "bad" && <li><i class="graph-swatch-began" /> NaN or Inf began</li>}
+        {(metric === "gradient" || metric === "bad") && <li><i class="graph-swatch-bad" /> {metric === "bad" ? "spread to" : "NaN or Inf"}</li>}
         {metric !== "order" && metric !== "bad" && <li><i class="graph-swatch-zero" /> exactly 0</li>}
         <li><i class="graph-swatch-unknown" /> {metric === "bad" ? "did not run" : "not measured"}</li>
         <li><b class="graph-forward">↓</b> forward: down to the loss</li>

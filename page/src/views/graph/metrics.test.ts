@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { BAD, MADE } from "./metrics";
+import { BAD, FORWARD, MADE } from "./metrics";
 import { cells, markWords, signs } from "./cells";
 import { colour, inkOn, look, said, scaleOf, ticks } from "./scale";
 import { leaf, randomSpec, sceneOf } from "./testing";
@@ -74,6 +74,15 @@ describe("metrics", () => {
     const roots = sceneOf({ roots: [0, 1], modules: [["m", "M"]], nodes: [{ to: [1], out: [4], came: 1 }, { module: "m", came: 5 }] }); // prettier-ignore
     expect(roots.metrics.gradient(1)).toBeCloseTo(5, 6);
     expect(roots.metrics.gradient(0)).toBeCloseTo(Math.sqrt(1 + 9), 6);
+  });
+
+  test("where results of the forward first were not finite", () => {
+    const made = sceneOf({ modules: [["m", "M"]], nodes: [{ to: [1], marks: FORWARD }, { module: "m", to: [2], marks: FORWARD }, { module: "m" }] }); // prettier-ignore
+    expect(made.metrics.firstForward).toBe(1);
+    expect([1, ~1, ~0].map((box) => made.metrics.beganForward(box))).toEqual([true, true, false]);
+    const bad = made.scale("bad");
+    expect([1, ~0].map((box) => cells(made.metrics, bad, box).forward.text)).toEqual(["began here", "not finite"]);
+    expect(metrics.firstForward).toBe(-1);
   });
 
   test("halves and signs of boxes", () => {

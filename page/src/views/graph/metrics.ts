@@ -27,6 +27,8 @@ export class Metrics {
   private readonly firstOrder: Float64Array;
   private readonly kept: Float64Array | null;
   private readonly keptByModule: Float64Array | null;
+  /** The first node in the forward whose result was not finite; -1: none. */
+  readonly firstForward: number;
   private readonly forward = new Map<number, number>();
   /** The step in which forward norms were measured; -1: in none. */
   readonly forwardStep: number;
@@ -44,6 +46,11 @@ export class Metrics {
     for (const bit of BITS) this.marked.set(bit, sums(h, (node) => (marks[node]! & bit ? 1 : 0), Int32Array));
     this.came = cameIn(call, h, links);
     this.firstOrder = firstOrders(call, h);
+    let first = -1;
+    marks.forEach((bits, node) => {
+      if (bits & FORWARD && (first < 0 || h.nodes.seq[node]! < h.nodes.seq[first]!)) first = node;
+    });
+    this.firstForward = first;
     const shares = shareBytes(model, model.nodes(call));
     this.kept = shares && sums(h, (node) => shares.ofNode[node]!, Float64Array);
     this.keptByModule = shares && shares.ofModule;
@@ -90,6 +97,12 @@ export class Metrics {
   /** How many of its nodes have a mark. */
   count(bit: number, box: number): number {
     return this.over(this.marked.get(bit)!, box);
+  }
+
+  /** Whether the first result that was not finite was made in it. */
+  beganForward(box: number): boolean {
+    const node = this.firstForward;
+    return node >= 0 && (box >= 0 ? this.h.holds(box, ~node) : ~box === node);
   }
 
   /** How many of its nodes ran. */

@@ -104,7 +104,8 @@ function cutName(h: Hierarchy, id: number): string {
   const { parameters, parent, module } = h.groups[id]!;
   const { doc } = h.model;
   if (parameters.length === 1) return within(h, parent, doc.parameters[parameters[0]!]!.name);
-  return module > 0 ? within(h, parent, h.model.name(module)) : count(parameters.length, "parameter");
+  const here = module === h.groups[parent]!.module;
+  return here ? count(parameters.length, "parameter") : within(h, parent, h.model.name(module));
 }
 
 /** The first or last entry inside, through parts. */
@@ -128,6 +129,6 @@ function partSize(h: Hierarchy, id: number): number {
 
 function sequenceOf(h: Hierarchy, id: number): string {
   const short = (box: number): string => (box < 0 ? nodeFacts(h, ~box).op || nodeName(h, ~box).title : nameOf(h, box).title);
-  const names = Array.from(h.groups[id]!.items.subarray(0, 6), short).map((text) => text.replace(/:\d+$/, ""));
+  const names = h.groups[id]!.items.slice(0, 6).map(short).map((text) => text.replace(/:\d+$/, ""));
   return names.filter((text, k) => text !== names[k - 1]).join(", ") + (h.groups[id]!.items.length > 6 ? ", …" : "");
 }

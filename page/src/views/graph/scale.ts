@@ -12,7 +12,7 @@ export interface Scale {
 }
 
 /** What a box's metric looks like: a place on the scale, or one of the states that a scale has no place for. */
-export type Look = { kind: "on"; at: number } | { kind: "zero" | "bad" | "unknown" };
+export type Look = { kind: "on"; at: number } | { kind: "zero" | "bad" | "began" | "unknown" };
 
 /** From the least to the greatest value of any box. */
 export function scaleOf(metrics: Metrics, metric: Metric): Scale {

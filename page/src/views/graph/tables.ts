@@ -3,7 +3,7 @@ import { markWords } from "./cells";
 import type { Scene } from "./scene";
 
 export const NODE_COLUMNS = [
-  "node", "type", "op", "module", "call", "place", "sequence number", "order", "seconds", "gradient norm in", "shape", "parameter", "marks",
+  "node", "type", "op", "module", "call", "place", "sequence number", "order from 0", "seconds", "gradient norm in", "shape", "parameter", "marks",
 ] as const; // prettier-ignore
 
 /** The nodes of a box, or of the whole graph, as rows. Below 0 becomes empty: not measured, or did not run. */

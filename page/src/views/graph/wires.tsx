@@ -38,7 +38,7 @@ export class WireView extends Component<WireProps> {
         <title>{title}</title>
         <path class="graph-touch" d={path} />
         <path class="graph-line" d={path} style={{ strokeWidth: marked ? width + 1 : width }} marker-end={flow.from === OUTSIDE ? undefined : "url(#graph-head)"} />
-        {flow.cut && <text class="graph-scissors" x={middle.x} y={middle.y + 5}>✂</text>}
+        {flow.cut && <text class="graph-scissors" x={middle.x + 5} y={middle.y + 6}>✂</text>}
       </g>
     );
   }
