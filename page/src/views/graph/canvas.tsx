@@ -59,13 +59,20 @@ export function Canvas(props: CanvasProps) {
     return () => watch.disconnect();
   }, []);
 
-  // A new graph or a new size is fitted; a group that was opened or closed stays where it is on the screen.
-  const shown = useRef<{ h: unknown; width: number } | null>(null);
+  // A new graph is fitted; a group that was opened or closed stays where it is on the screen.
+  // A run that goes on brings the same graph anew: that is no reason to move.
+  const graph = `${scene.call.index} ${h.sequence.length}`;
+  const shown = useRef<{ graph: string; size: typeof size } | null>(null);
   useLayoutEffect(() => {
     if (size.width === 0) return;
     const spot = anchor.current ? place(anchor.current.box) : null;
-    if (shown.current?.h !== h || Math.abs(shown.current.width - size.width) > 40) fit();
-    else if (anchor.current && spot) {
+    if (shown.current?.graph !== graph) fit();
+    else if (shown.current.size !== size) {
+      // What was in the middle stays there.
+      const { x, y, k } = eye.current;
+      const old = shown.current.size;
+      look({ k, x: x + (size.width - old.width) / 2, y: y + (size.height - old.height) / 2 }, true);
+    } else if (anchor.current && spot) {
       const { k } = eye.current;
       const [left, top] = [anchor.current.x, anchor.current.y];
       const wide = spot.width * k;
@@ -74,7 +81,7 @@ export function Canvas(props: CanvasProps) {
       const y = spot.inner && top > 0.6 * size.height ? 0.25 * size.height : top;
       look({ k, x: x - spot.left * k, y: y - spot.top * k }, true);
     } else look(eye.current, true);
-    shown.current = { h, width: size.width };
+    shown.current = { graph, size };
     anchor.current = null;
   }, [picture, size]);
 

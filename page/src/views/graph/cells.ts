@@ -53,8 +53,8 @@ function badCells(metrics: Metrics, box: number): { forward: Cell; backward: Cel
     forward: metrics.beganForward(box)
       ? { text: "began here", look: { kind: "began" }, title: "the first result of the forward that was not finite" }
       : forward
-      ? { text: `not finite${share(forward)}`, look: { kind: "bad" }, title: "results of the forward were not finite" }
-      : forwardCell(metrics, box),
+        ? { text: `not finite${share(forward)}`, look: { kind: "bad" }, title: "results of the forward were not finite" }
+        : forwardCell(metrics, box),
     backward: made
       ? { text: "began here", look: { kind: "began" }, title: "made the first gradient that is not finite" }
       : bad

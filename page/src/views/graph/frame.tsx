@@ -30,11 +30,11 @@ export class Frame extends Component<FrameProps> {
     const { title, kind } = nameOf(h, box);
     const { forward, backward } = cells(metrics, scene.scale(metric), box);
     const nodes = (group.end - group.start).toLocaleString("en-US");
-    const room = Math.floor((width - 30 - 96) / 7.1);
+    const room = Math.floor((width - 30 - 108) / 7.1);
     const name = shorten(title, Math.max(8, room));
     const about = [kind, `${nodes} nodes`].filter(Boolean).join(" · ");
     const [badge] = signs(metrics, box, metric);
-    const left2 = width > 420 ? Math.floor((width - 240) / 7.1) - name.length : 0;
+    const left2 = width > 420 ? Math.floor((width - 250) / 7.1) - name.length : 0;
     return (
       <g class={`graph-frame graph-${group.kind} ${chosen ? "graph-chosen" : ""} ${faded ? "graph-faded" : ""}`} data-box={box} transform={`translate(${left},${top})`}>
         <rect class="graph-back" width={width} height={height} rx={6} />
@@ -47,9 +47,9 @@ export class Frame extends Component<FrameProps> {
         <text class="graph-title" x={26} y={17}>{name}</text>
         {left2 > 8 && <text class="graph-kind graph-kindleft" x={26 + 7.6 * (name.length + 1)} y={17}>{shorten(about, left2)}</text>}
         {metric === "bytes" ? (
-          <Half cell={forward} x={width - 98} y={4} width={94} sign="↓" side="forward" />
+          <Half cell={forward} x={width - 110} y={4} width={106} sign="↓" side="forward" />
         ) : (
-          <Half cell={backward} x={width - 98} y={4} width={94} sign="↑" side="backward" />
+          <Half cell={backward} x={width - 110} y={4} width={106} sign="↑" side="backward" />
         )}
         {badge && (
           <g class={badge.bad ? "graph-badge" : "graph-badge graph-badge-mild"} transform={`translate(${width - 84},-12)`}>

@@ -94,10 +94,11 @@ export class Layouter {
       const { x, y, width, height } = graph.node(String(k)) as Size & { x: number; y: number };
       return { box, x: x - width / 2 + pad, y: y - height / 2 + top, width, height, inner: inner[k]! };
     });
-    const whole = graph.graph() as { width?: number; height?: number };
-    const width = Math.max(whole.width ?? 0, this.size(id).width - 2 * pad) + 2 * pad;
-    const height = (whole.height ?? 0) + top + pad;
-    const shift = (width - 2 * pad - (whole.width ?? 0)) / 2;
+    // Of nothing, dagre says that it is infinitely small.
+    const whole = items.length ? (graph.graph() as Size) : { width: 0, height: 0 };
+    const width = Math.max(whole.width, this.size(id).width - 2 * pad) + 2 * pad;
+    const height = whole.height + top + pad;
+    const shift = (width - 2 * pad - whole.width) / 2;
     for (const spot of spots) spot.x += shift;
     const wires = flows.map((flow): Wire => {
       if (stubs.has(flow)) return { flow, points: stub(spots[flow.to === OUTSIDE ? flow.from : flow.to]!, flow.to === OUTSIDE) };

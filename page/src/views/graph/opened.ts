@@ -46,13 +46,6 @@ export function reveal(h: Hierarchy, open: ReadonlySet<number>, box: number): Se
   return more;
 }
 
-/** The box that stands for another where some groups are closed: the outermost closed one around it, or itself. */
-export function standsFor(h: Hierarchy, open: ReadonlySet<number>, box: number): number {
-  let shown = box;
-  for (let id = h.around(box); id >= 0; id = h.groups[id]!.parent) if (!open.has(id)) shown = id;
-  return shown;
-}
-
 /** Boxes in the order of the forward with their depths: what a picture or an outline shows. */
 export function visible(h: Hierarchy, open: ReadonlySet<number>): { box: number; level: number }[] {
   const rows: { box: number; level: number }[] = [];
