@@ -49,6 +49,17 @@ describe("names", () => {
     expect(parts.at(-1)).toBe("178–200 of 200");
   });
 
+  test("of turns: by their module where each has its own, else by number", () => {
+    const made = (names: string[]): string[] => {
+      const modules = [...new Set(names)].map((name): [string, string, number] => [name, "Linear", names.length]);
+      const nodes = names.flatMap((module, i) => [{ name: "A", seq: 3 * i }, { name: "B", seq: 3 * i + 1 }, { name: "C", module, nth: i + 1, seq: 3 * i + 2 }]);
+      const loop = sceneOf({ modules, nodes }).h;
+      return [1, ...loop.groups[1]!.items].map((id) => nameOf(loop, id).title);
+    };
+    expect(made(["q", "k", "v"])).toEqual(["q … v ×3", "q …", "k …", "v …"]);
+    expect(made(["q", "q", "q"])).toEqual(["repeats ×3", "turn 1 of 3", "turn 2 of 3", "turn 3 of 3"]);
+  });
+
   test("are cut in the middle", () => {
     expect(shorten("abcdefghij", 10)).toBe("abcdefghij");
     expect(shorten("abcdefghijk", 7)).toBe("abc…ijk");

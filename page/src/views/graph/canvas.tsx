@@ -111,7 +111,7 @@ export function Canvas(props: CanvasProps) {
         <Patterns />
         <g ref={layer} transform={`translate(${x},${y}) scale(${k})`}>
           {now?.frames.map((spot) => (
-            <Frame key={spot.box} scene={scene} metric={metric} spot={spot} chosen={spot.box === chosen} faded={emphasis !== null && within(h, emphasis, spot.box) === 0} />
+            <Frame key={spot.box} scene={scene} metric={metric} spot={spot} chosen={spot.box === chosen} faded={emphasis !== null && spot.box !== chosen && within(h, emphasis, spot.box) === 0} />
           ))}
           {now?.wires.map(({ group, wire, path, middle }) => {
             const marked = props.marked(group).has(`${wire.flow.from},${wire.flow.to}`);
@@ -120,7 +120,7 @@ export function Canvas(props: CanvasProps) {
           {now?.boxes.map((spot) => {
             const count = emphasis ? within(h, emphasis, spot.box) : 0;
             const { box, left, top, width, height } = spot;
-            return <BoxView key={box} {...{ scene, metric, box, left, top, width, height }} chosen={box === chosen} faded={emphasis !== null && count === 0} onPath={count > 0} />;
+            return <BoxView key={box} {...{ scene, metric, box, left, top, width, height }} chosen={box === chosen} faded={emphasis !== null && box !== chosen && count === 0} onPath={count > 0} />;
           })}
         </g>
       </svg>

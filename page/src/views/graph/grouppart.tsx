@@ -125,7 +125,7 @@ function Children({ scene, box, go }: PartProps) {
         <tbody>
           {rows.map((row) => (
             <tr key={row.box}>
-              <td><Go scene={scene} box={row.box} go={go} name={row.name} most={17} /></td>
+              <td><Go scene={scene} box={row.box} go={go} name={row.name} most={15} /></td>
               <td class="number">{row.nodes.toLocaleString("en-US")}</td>
               <td class="number">{norm(row.gradient)}</td>
               <td class="number">{row.seconds < 0 ? "–" : seconds(row.seconds)}</td>

@@ -114,7 +114,7 @@ describe("hierarchy", () => {
     expect(Math.max(...h.groups.map((g) => g.items.length))).toBeLessThanOrEqual(MOST);
     expect(Array.from(h.sequence.subarray(0, 3))).toEqual([size - 1, size - 2, size - 3]);
     expect(h.groups[0]!.end).toBe(size);
-  });
+  }, 30_000);
 
   test("nodes of one call of a function come together where there are many", () => {
     const nodes = chain(Array.from({ length: 120 }, (_, i) => ({ name: `N${i}`, op: `op${i >> 2}`, site: i >> 2 })));

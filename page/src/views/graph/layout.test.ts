@@ -100,7 +100,7 @@ describe("layout", () => {
       const scene = sceneOf(randomSpec(seed, 24));
       check(layouterOf(scene).picture(new Set(scene.h.groups.map((_, id) => id))));
     }
-  });
+  }, 30_000);
 
   test("a graph without nodes is an empty picture", () => {
     const empty = layouterOf(sceneOf({ nodes: [], roots: [] })).picture(new Set([0]));

@@ -18,13 +18,21 @@ export function nameOf(h: Hierarchy, box: number): Name {
       return { title: moduleName(h, box), kind: doc.modules[group.module]?.class ?? "" };
     case "run": {
       const turns = group.period > 1;
-      if (turns) return { title: `repeats ×${group.times}`, kind: sequenceOf(h, deep(h, box, false)) };
+      if (turns) {
+        const [first, last] = [turnModule(h, deep(h, box, false)), turnModule(h, deep(h, box, true))];
+        const title = first === last ? "repeats" : `${first} … ${last}`;
+        return { title: `${title} ×${group.times}`, kind: sequenceOf(h, deep(h, box, false)) };
+      }
       const [first, last] = [nameOf(h, deep(h, box, false)), nameOf(h, deep(h, box, true))];
       const title = first.title === last.title ? first.title : `${first.title} … ${last.title}`;
       return { title: `${title} ×${group.times}`, kind: first.kind };
     }
-    case "turn":
-      return { title: `turn ${group.first + 1} of ${group.of}`, kind: sequenceOf(h, box) };
+    case "turn": {
+      const other = h.groups[group.parent]!.items.find((sibling) => sibling !== box)!;
+      const [mine, theirs] = [turnModule(h, box), turnModule(h, other)];
+      const title = mine === theirs ? `turn ${group.first + 1} of ${group.of}` : `${mine} …`;
+      return { title, kind: sequenceOf(h, box) };
+    }
     case "line": {
       const { op, place } = nodeFacts(h, h.sequence[group.start]!);
       return { title: op || "several nodes", kind: place };
@@ -106,6 +114,12 @@ function cutName(h: Hierarchy, id: number): string {
   if (parameters.length === 1) return within(h, parent, doc.parameters[parameters[0]!]!.name);
   const here = module === h.groups[parent]!.module;
   return here ? count(parameters.length, "parameter") : within(h, parent, h.model.name(module));
+}
+
+/** The first module that a turn of a loop calls, without the number of the call; "" for none, or another kind of group. */
+function turnModule(h: Hierarchy, id: number): string {
+  const called = h.groups[id]?.kind === "turn" ? h.groups[id].items.find((item) => item >= 0 && h.groups[item]!.kind === "module") : undefined; // prettier-ignore
+  return called === undefined ? "" : moduleName(h, called).replace(/:\d+$/, "");
 }
 
 /** The first or last entry inside, through parts. */
