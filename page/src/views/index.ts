@@ -1,0 +1,6 @@
+import { findings } from "./findings";
+import { source } from "./source";
+import type { View } from "./view";
+
+/** The views in the order of the navigation; the first one is shown where the address names none. */
+export const VIEWS: readonly View[] = [findings, source];
