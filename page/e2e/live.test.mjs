@@ -57,7 +57,7 @@ test("a newer document is shown, and the address, the scroll and what is open st
   state.doc = { ...state.doc, version: "v2", run: { ...state.doc.run, steps: 12345 } };
   await page.getByText("12,345 steps").waitFor({ timeout: 8000 });
   assert.equal(page.url(), address);
-  assert.equal(await place(), before, "what is read stays where it is");
+  assert.ok(Math.abs((await place()) - before) <= 1, "what is read stays where it is, to a pixel");
   assert.ok(await page.evaluate(() => document.activeElement.closest(".findings-head") !== null), "the focus stays");
   const taken = state.asked.filter((one) => one === "/data").length;
   await page.waitForTimeout(4500);

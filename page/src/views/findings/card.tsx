@@ -57,7 +57,7 @@ export function Card({ model, number, finding, open, toggle, link }: Props) {
                   <p>{finding.advice}</p>
                 </section>
               )}
-              <Parameters names={finding.parameters} link={link} />
+              <Parameters model={model} names={finding.parameters} link={link} />
               {Object.keys(finding.evidence).length > 0 && (
                 <section>
                   <h4>Evidence</h4>
@@ -115,14 +115,18 @@ function About({ model, finding, link }: { model: Model; finding: Finding; link:
   );
 }
 
-function Parameters({ names, link }: { names: readonly string[]; link: ViewProps["link"] }) {
+function Parameters({ model, names, link }: { model: Model; names: readonly string[]; link: ViewProps["link"] }) {
   if (names.length === 0) return null;
   const chips = (some: readonly string[]) =>
-    some.map((name) => (
-      <a key={name} class="findings-chip mono" href={link("flow", { parameter: name })} title={name}>
-        {name}
-      </a>
-    ));
+    some.map((name) => {
+      const number = model.doc.parameters.findIndex((one) => one.name === name);
+      if (number < 0) return <span key={name} class="findings-chip mono">{name}</span>;
+      return (
+        <a key={name} class="findings-chip mono" href={link("flow", { parameter: String(number) })} title={name}>
+          {name}
+        </a>
+      );
+    });
   return (
     <section>
       <h4>{names.length === 1 ? "Parameter" : `${names.length.toLocaleString("en-US")} parameters`}</h4>
