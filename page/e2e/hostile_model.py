@@ -23,8 +23,7 @@ class Odd(nn.Module):
         self.add_module("</script><script>alert(3)</script>", nn.Linear(4, 4))
 
     def forward(self, x, bad):
-        *used, unused = self.children()
-        for layer in used:
+        for layer in list(self.children())[:-1]:
             x = torch.tanh(layer(x))
         return (x * (x - x + bad)).log().mean()  # </script><script>alert(4)</script> ``` <!-- {{ }}
 

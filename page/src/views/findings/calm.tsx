@@ -1,3 +1,4 @@
+import type { Run } from "../../data/document";
 import type { Model } from "../../data/model";
 import { Sign } from "../../parts/severity";
 import { number } from "../../parts/words";
@@ -15,14 +16,20 @@ export function Calm({ model, link }: { model: Model; link: ViewProps["link"] })
   return (
     <section class="findings-calm">
       <h2>
-        {watched && <Sign level="good" />}
-        {watched ? (run.live ? "Nothing wrong found so far" : "Nothing wrong found") : "No backward call was seen"}
+        {watched && !run.error && <Sign level="good" />}
+        {headline(run)}
       </h2>
       {!watched && <p class="quiet">backprobe looks at what happens inside backward calls. This run made none while it was watched.</p>}
       <Loss model={model} link={link} />
       <Figures model={model} />
     </section>
   );
+}
+
+function headline(run: Run): string {
+  if (run.backwards === 0) return "No backward call was seen";
+  if (run.error) return "Nothing wrong found in the backward passes";
+  return run.live || run.cut ? "Nothing wrong found so far" : "Nothing wrong found";
 }
 
 function Loss({ model, link }: { model: Model; link: ViewProps["link"] }) {

@@ -79,18 +79,29 @@ function Summary({ findings }: { findings: readonly Finding[] }) {
   );
 }
 
+/** A longer text is cut to two lines until it is opened. */
+const LONG = 200;
+
 /** How a run ended that did not end well. */
 function Ending({ model }: { model: Model }) {
   const run = model.doc.run;
   const lines: string[] = [];
   if (run.error) lines.push(`The script ended with an error: ${run.error}`);
-  if (run.cut && !run.live) lines.push("The run was cut off: it ended without saying so, as when it is killed. Every finished step is here.");
+  if (run.cut && !run.live) lines.push("The run was cut off: it ended without saying so, as when it is killed. What was recorded until then is here.");
   if (run.thinned > 0) lines.push(`To keep the run small, the nodes of ${count(run.thinned, "step")} were not kept; their norms were.`);
   if (lines.length === 0) return null;
   return (
     <div class="findings-ending" role="note">
       {lines.map((text) => (
-        <p key={text}>{text}</p>
+        <div key={text}>
+          {text.length < LONG ? (
+            text
+          ) : (
+            <details>
+              <summary title="Show all of it, or less">{text}</summary>
+            </details>
+          )}
+        </div>
       ))}
     </div>
   );

@@ -18,7 +18,7 @@ export function Lines({ excerpt, kind, main, link }: Props) {
   const [line, mark] = [...marks][0]!;
   const width = String(first + excerpt.lines.length).length;
   return (
-    <figure class={`findings-lines ${main ? "findings-main" : ""}`}>
+    <figure class="findings-lines">
       <figcaption>
         <a class="mono" href={link("source", { file, line: String(line) })}>
           {file}:{line}
@@ -31,7 +31,7 @@ export function Lines({ excerpt, kind, main, link }: Props) {
             const number = first + i;
             const marked = marks.get(number);
             return (
-              <div key={number} class={marked ? "findings-marked" : ""}>
+              <div key={number} class={marked ? `findings-marked ${main && number === line ? "findings-main" : ""}` : ""}>
                 <span class="findings-number" style={{ width: `${width}ch` }}>
                   {number}
                 </span>

@@ -61,7 +61,7 @@ export function About({ model, number, file, line, found, link }: Props) {
           {one.role} of finding {one.finding + 1}
         </a>
       ))}
-      {nodes && nodes.names.length > 0 && <a href={link("graph", { call: String(number), site: `${file}:${line}` })}>show in the graph</a>}
+      {nodes && nodes.site >= 0 && <a href={link("graph", { call: String(number), site: String(nodes.site) })}>show in the graph</a>}
     </div>
   );
 }

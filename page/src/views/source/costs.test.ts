@@ -62,7 +62,7 @@ describe("what lines cost", () => {
   });
 
   test("the nodes of a line", () => {
-    expect(nodesAt(model, model.doc.calls[1]!, "a.py", 2)).toEqual({ names: [["Mul", 2], ["Exp", 1]], modules: ["(model)", "x"] });
+    expect(nodesAt(model, model.doc.calls[1]!, "a.py", 2)).toEqual({ names: [["Mul", 2], ["Exp", 1]], modules: ["(model)", "x"], site: 0 });
   });
 });
 

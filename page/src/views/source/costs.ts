@@ -136,20 +136,30 @@ export function chief(model: Model, times: ReadonlyMap<string, number>): number 
   return best;
 }
 
-/** What the nodes of a line are: names with how many there are, most first, and their modules in forward order. */
-export function nodesAt(model: Model, call: Calls, file: string, line: number): { names: [string, number][]; modules: string[] } {
+/** What the nodes of a line are: names with how many there are, most first; their modules in forward order; their site. */
+export interface Nodes {
+  names: [string, number][];
+  modules: string[];
+  /** Index into `sites`, -1 without nodes: a line has one, but for the rare one that two functions share. */
+  site: number;
+}
+
+export function nodesAt(model: Model, call: Calls, file: string, line: number): Nodes {
   const layout = model.nodes(call);
   const names = new Map<string, number>();
   const modules = new Set<number>();
+  let first = -1;
   for (let node = 0; node < layout.site.length; node++) {
     const site = model.doc.sites[layout.site[node]!];
     if (site === undefined || site.line !== line || site.file !== file) continue;
     const name = layout.strings[layout.name[node]!]!;
     names.set(name, (names.get(name) ?? 0) + 1);
     modules.add(layout.module[node]!);
+    if (first < 0) first = layout.site[node]!;
   }
   return {
     names: [...names].sort((a, b) => b[1] - a[1]),
     modules: [...modules].sort((a, b) => a - b).map((one) => model.name(one)).filter(Boolean),
+    site: first,
   };
 }

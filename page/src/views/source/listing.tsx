@@ -108,11 +108,7 @@ function Row({ number, text, begins, found, shown, line, select, link }: Props &
       )}
       {shown.roles && (
         <span class="source-mark source-roles">
-          {roles?.map(({ finding, role }) => (
-            <a key={`${finding} ${role}`} href={link("findings", { finding: String(finding) })} title={`${role} of finding ${finding + 1}`}>
-              ▸<span> {role} ({finding + 1})</span>
-            </a>
-          ))}
+          {roles && <Roles roles={roles} link={link} />}
         </span>
       )}
       <span class="source-number">{number}</span>
@@ -120,5 +116,20 @@ function Row({ number, text, begins, found, shown, line, select, link }: Props &
         <Code text={text} start={begins[number - 1]} />
       </span>
     </div>
+  );
+}
+
+/** The first part that a line plays in findings, and how many more there are; all of them are in the words on the line. */
+function Roles({ roles, link }: { roles: { role: string; finding: number }[]; link: ViewProps["link"] }) {
+  const { role, finding } = roles[0]!;
+  const all = roles.map((one) => `${one.role} of finding ${one.finding + 1}`).join(", ");
+  return (
+    <a href={link("findings", { finding: String(finding) })} title={all}>
+      ▸
+      <span>
+        {" "}
+        {role} ({finding + 1}){roles.length > 1 && ` +${roles.length - 1}`}
+      </span>
+    </a>
   );
 }

@@ -24,7 +24,7 @@ export function Source({ model, at, set, link }: ViewProps) {
   const box = useRef<HTMLDivElement>(null);
 
   const show = (target: number) => {
-    if (box.current && target > 0) box.current.scrollTop = (target - 1) * ROW - box.current.clientHeight / 3;
+    if (box.current && target > 0) box.current.scrollTop = (target - 1 - Math.floor(box.current.clientHeight / 3 / ROW)) * ROW;
   };
   // A file that is opened shows the line that the address names, else the first one with a mark.
   useEffect(() => show(line || (marks[0] ?? 0)), [source]);
