@@ -134,6 +134,19 @@ test("the address keeps what is shown: Back, a new tab, a mistyped one", async (
   await page.context().close();
 });
 
+test("a view opens at its top, and after Back where it was left", async () => {
+  const page = await watched(browser, { viewport: { width: 800, height: 400 } });
+  await opened(page, "hostile");
+  await page.evaluate(() => window.scrollTo(0, 250));
+  await page.keyboard.press(String((await views(page)).indexOf("source") + 1));
+  assert.equal(await page.evaluate(() => window.scrollY), 0);
+  await page.goBack();
+  assert.equal(await current(page), "findings");
+  assert.equal(await page.evaluate(() => window.scrollY), 250);
+  page.quiet();
+  await page.context().close();
+});
+
 test("on a phone nothing scrolls sideways, and the current view is in sight in the row", async () => {
   const page = await watched(browser, { viewport: { width: 390, height: 844 }, hasTouch: true });
   for (const name of ["nan", "hostile", "healthy"]) {

@@ -1,4 +1,4 @@
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Model } from "./data/model";
 import { Address, changed } from "./frame/address";
 import { Header } from "./frame/header";
@@ -7,7 +7,7 @@ import { command, typing } from "./frame/keys";
 import type { Link } from "./frame/live";
 import { Guard } from "./frame/message";
 import { Nav } from "./frame/nav";
-import { href, parse } from "./route";
+import { href, parse, type Route } from "./route";
 import { VIEWS } from "./views";
 import type { View, ViewProps } from "./views/view";
 
@@ -17,8 +17,15 @@ const link: ViewProps["link"] = (view, at = {}) => href({ view, at });
 /** The page around the view that the address names. */
 export function App({ model, live }: { model: Model; live: Link | null }) {
   const [, draw] = useState(0);
-  const again = () => draw((n) => n + 1);
-  const address = useMemo(() => new Address(window, again), []);
+  const scroll = useMemo(() => new Scroll(), []);
+  const address = useMemo(
+    () =>
+      new Address(window, (before, back) => {
+        scroll.leave(before, back);
+        draw((n) => n + 1);
+      }),
+    [],
+  );
   const [help, setHelp] = useState(false);
   // Pictures that are drawn on a canvas have the theme's colours in them: a view is made anew when the theme changes.
   const [themes, setThemes] = useState(0);
@@ -36,7 +43,7 @@ export function App({ model, live }: { model: Model; live: Link | null }) {
   );
   useKeys(address, () => setHelp(true));
   useLinks(address);
-  useTop(view.name);
+  useLayoutEffect(() => scroll.arrive(address.route), [view.name]);
   useEffect(() => {
     const system = matchMedia("(prefers-color-scheme: dark)");
     system.addEventListener("change", themed);
@@ -84,13 +91,19 @@ function skip(event: Event): void {
   document.getElementById("content")?.focus();
 }
 
-/** A view that is opened starts at its top; one that is only changed stays where it is. */
-function useTop(name: string): void {
-  const last = useRef(name);
-  useEffect(() => {
-    if (last.current !== name) window.scrollTo(0, 0);
-    last.current = name;
-  }, [name]);
+/** A view that is opened starts at its top, and where it was left after Back; one that is only changed stays where it is. */
+class Scroll {
+  private readonly left = new Map<string, number>();
+  private moved: "" | "on" | "back" = "";
+
+  leave(route: Route, back: boolean): void {
+    this.left.set(href(route), window.scrollY);
+    this.moved = back ? "back" : "on";
+  }
+
+  arrive(route: Route): void {
+    if (this.moved !== "") window.scrollTo(0, this.moved === "back" ? (this.left.get(href(route)) ?? 0) : 0);
+  }
 }
 
 /** In a frame without an address of its own a link such as `#/flow` would load the page around it: we follow it here. */

@@ -53,7 +53,8 @@ class Fake implements Place {
 const made = (hash = "") => {
   const fake = new Fake(hash);
   const seen: string[] = [];
-  return { fake, seen, address: new Address(fake, (route) => seen.push(href(route))) };
+  const address: Address = new Address(fake, (_, back) => seen.push((back ? "back to " : "") + href(address.route)));
+  return { fake, seen, address };
 };
 
 describe("the address", () => {
@@ -67,7 +68,7 @@ describe("the address", () => {
     address.go({ view: "flow", at: { parameter: "a b&c" } }, true);
     expect(fake.entries).toEqual(["file:///r.html#/findings", "file:///r.html#/flow?parameter=a+b%26c"]);
     fake.back();
-    expect(seen).toEqual(["#/flow?parameter=a+b%26c", "#/findings"]);
+    expect(seen).toEqual(["#/flow?parameter=a+b%26c", "back to #/findings"]);
   });
 
   test("small changes are shown at once and written together", () => {

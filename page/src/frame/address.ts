@@ -22,14 +22,15 @@ export class Address {
 
   constructor(
     private readonly place: Place,
-    private readonly changed: (route: Route) => void,
+    /** Called when what is shown changes; `back`: by Back, Forward or a typed address. */
+    private readonly changed: (before: Route, back: boolean) => void,
   ) {
     this.route = parse(place.location.hash);
     place.addEventListener("hashchange", () => {
       const next = parse(place.location.hash);
       if (href(next) === href(this.route)) return;
       this.cancel();
-      this.show(next);
+      this.show(next, true);
     });
     place.addEventListener("pagehide", () => this.write());
   }
@@ -46,9 +47,10 @@ export class Address {
     }
   }
 
-  private show(route: Route): void {
+  private show(route: Route, back = false): void {
+    const before = this.route;
     this.route = route;
-    this.changed(route);
+    this.changed(before, back);
   }
 
   private cancel(): void {

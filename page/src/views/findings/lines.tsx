@@ -39,7 +39,7 @@ export function Lines({ excerpt, kind, main, link }: Props) {
                   <Code text={text} start={excerpt.starts[i]} />
                 </span>
                 {marked?.roles.map((role) => (
-                  <div key={role} class="findings-role" style={{ paddingLeft: `calc(${width + 2 + indent(text)}ch + 12px)` }}>
+                  <div key={role} class="findings-role" style={{ paddingLeft: `min(calc(${width + 2 + indent(text)}ch + 12px), 30%)` }}>
                     <b>▲ {role}</b> {meaning(role, kind)}
                   </div>
                 ))}
