@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { pathToFileURL } from "node:url";
 import { gzipSync } from "node:zlib";
-import { current, documentOf, expected, html, launch, OUT, opened, packed, sideways, views, watched } from "./browser.mjs";
+import { address, current, documentOf, expected, html, launch, OUT, opened, packed, sideways, views, watched } from "./browser.mjs";
 
 let browser;
 before(async () => (browser = await launch()));
@@ -130,6 +130,35 @@ test("the address keeps what is shown: Back, a new tab, a mistyped one", async (
   await other.goto(link.replace(/#.*/, "#/100%?finding=%E0&call=-1&line=x"));
   await other.waitForSelector("main#content");
   assert.equal(await current(other), "findings");
+  page.quiet();
+  await page.context().close();
+});
+
+test("every link between views leads to one that works, and a new tab shows the same", async () => {
+  const page = await watched(browser);
+  for (const name of ["nan", "raised", "hostile"]) {
+    await opened(page, name, `#/findings?finding=${expected[name].findings.map((_, i) => i).join(",")}`);
+    const names = await views(page);
+    const found = new Set(await page.$$eval("main a[href^='#/']", (all) => all.map((a) => a.getAttribute("href"))));
+    const [site] = expected[name].findings[0].sites;
+    await opened(page, name, `#/source?line=${site.line}`);
+    for (const link of await page.$$eval(".source-about a", (all) => all.map((a) => a.getAttribute("href")))) found.add(link);
+    for (const link of found) {
+      const view = link.slice(2).split("?")[0];
+      if (!names.includes(view)) continue;
+      await page.evaluate((to) => (location.hash = to), link);
+      await page.waitForFunction((to) => document.querySelector('.frame-nav a[aria-current="page"]').getAttribute("href") === to, `#/${view}`);
+      await page.waitForTimeout(100);
+      assert.equal(await page.$(".frame-empty pre"), null, `${link} failed`);
+      const shown = await page.innerText("main");
+      const other = await page.context().newPage();
+      await other.goto(address(name, link));
+      await other.waitForSelector("main#content");
+      await other.waitForTimeout(100);
+      assert.equal(await other.innerText("main"), shown, link);
+      await other.close();
+    }
+  }
   page.quiet();
   await page.context().close();
 });
