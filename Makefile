@@ -3,10 +3,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types page bench clean
+.PHONY: help setup demo test lint types page page-test bench clean
 
 help:  ## List the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
 # One stamp, made anew when the project's own requirements change.
 $(VENV)/.ready: pyproject.toml
@@ -38,6 +38,13 @@ page/node_modules/.ready: page/package-lock.json
 page: page/node_modules/.ready  ## Build the report's page (needs Node); the built one is part of the package
 	cd page && npm run --silent build
 	cp page/dist/index.html backprobe/report/page.html
+
+# Unit tests and a build need Node; the tests in a browser need Chromium too, and the environment of `make setup`.
+page-test: setup page/node_modules/.ready  ## Test the page: types, units, that the built one is up to date, all of it in a browser
+	cd page && npm run --silent build && npm test --silent
+	cmp page/dist/index.html backprobe/report/page.html || { echo "backprobe/report/page.html is not what page/ builds: run make page"; exit 1; }
+	OMP_NUM_THREADS=1 $(BIN)/python page/e2e/reports.py page/e2e/out
+	cd page && npm run --silent e2e
 
 bench: setup  ## Overhead against the plain step, interleaved; memory over 10,000 steps
 	$(BIN)/python bench/overhead.py

@@ -1,9 +1,58 @@
 import "./style.css";
+import "./frame/frame.css";
 import { render } from "preact";
-import { unpack } from "./data/decode";
-import { Model } from "./data/model";
+import { App } from "./app";
+import { PageError, unzip } from "./data/decode";
+import type { Model } from "./data/model";
+import { keepLooking, look, token, type Follow, type Link } from "./frame/live";
+import { Message } from "./frame/message";
+import { modelled, open } from "./frame/open";
+import { apply, chosen } from "./frame/theme";
 
-const text = document.getElementById("data")?.textContent ?? "";
-const doc = await unpack(text);
-const model = new Model(doc);
-render(<p>{model.doc.run.name}</p>, document.getElementById("page")!);
+const root = document.getElementById("page")!;
+apply(chosen());
+render(<p class="frame-message quiet">Opening the run …</p>, root);
+
+const served = token();
+let model: Model | null = null;
+let link: Link | null = served === null ? null : "on";
+
+/** A message of ours, or a defect in words. */
+function problem(error: unknown): string {
+  if (error instanceof PageError) return error.message;
+  console.error(error);
+  return `the data of this report is damaged (${String(error)}): write it again`;
+}
+
+function draw(): void {
+  if (model !== null) render(<App model={model} live={link} />, root);
+}
+
+async function start(): Promise<void> {
+  const text = document.getElementById("data")?.textContent ?? "";
+  // A server may send the page first and the run after it.
+  if (served === null || text.trim() !== "") model = await open(text);
+  draw();
+  if (served === null) return;
+  const follow: Follow = {
+    token: served,
+    version: () => model?.doc.version ?? "",
+    take: async (packed) => {
+      model = modelled(await unzip(packed));
+      draw();
+    },
+    link: (state) => {
+      if (state !== link || model === null) {
+        link = state;
+        draw();
+      }
+    },
+    visible: () => !document.hidden,
+    ask: (address) => fetch(address, { cache: "no-store" }),
+    wait: (ms) => new Promise((done) => setTimeout(done, ms)),
+  };
+  await look(follow);
+  await keepLooking(follow);
+}
+
+start().catch((error: unknown) => render(<Message text={problem(error)} />, root));

@@ -6,9 +6,18 @@ export interface Route {
   at: Readonly<Record<string, string>>;
 }
 
+/** Never throws: an address that somebody mistyped shows the first view. */
 export function parse(hash: string): Route {
   const [path = "", query = ""] = hash.replace(/^#\/?/, "").split("?", 2);
-  return { view: decodeURIComponent(path), at: Object.fromEntries(new URLSearchParams(query)) };
+  return { view: decoded(path), at: Object.fromEntries(new URLSearchParams(query)) };
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 export function href(route: Route): string {

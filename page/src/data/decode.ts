@@ -44,12 +44,31 @@ function walk(value: unknown, key: string): unknown {
 
 /** The document of a page: gzip of JSON, as base64. */
 export async function unpack(text: string): Promise<Decoded> {
-  const stream = new Blob([bytes(text.trim())]).stream().pipeThrough(new DecompressionStream("gzip"));
-  let raw: Raw;
+  let packed: Uint8Array<ArrayBuffer>;
   try {
-    raw = JSON.parse(await new Response(stream).text()) as Raw;
+    packed = bytes(text.trim());
   } catch (error) {
-    throw new PageError(`the data of this report is damaged (${String(error)}): write it again`);
+    throw damaged(error);
   }
+  return unzip(packed);
+}
+
+/** The document from gzip of its JSON. */
+export async function unzip(packed: Uint8Array<ArrayBuffer>): Promise<Decoded> {
+  if (typeof DecompressionStream === "undefined") {
+    throw new PageError("this browser cannot unpack the report: use one from 2023 or later");
+  }
+  let raw: Raw | null;
+  try {
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    raw = JSON.parse(await new Response(stream).text()) as Raw | null;
+  } catch (error) {
+    throw damaged(error);
+  }
+  if (typeof raw !== "object" || raw === null) throw damaged("it holds no document");
   return decode(raw);
+}
+
+function damaged(why: unknown): PageError {
+  return new PageError(`the data of this report is damaged (${why instanceof Error ? why.message : String(why)}): write it again`);
 }

@@ -1,0 +1,140 @@
+"""Reports for the page's tests, from real runs: `python reports.py OUT [--page PAGE] [--big FOLDER]`.
+
+Writes OUT/NAME.html for each run and OUT/expected.json: what `backprobe show --json` says of it, and figures that are
+worked out here from the records, by another way than the report's. With `--page`, the reports have that page instead of
+the package's own. Large runs are made once in FOLDER and kept there; delete it after a change of what a run holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+DATA = re.compile(r'<script id="data" type="text/plain">([^<]*)</script>')
+KILLED = """
+import os, signal, torch
+from torch import nn
+model = nn.Linear(3, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(50):
+    if step == 12:
+        os.kill(os.getpid(), signal.SIGKILL)
+    optimizer.zero_grad()
+    model(torch.ones(2, 3)).square().mean().backward()
+    optimizer.step()
+"""
+#: Files of programs may be called so where the system allows it.
+FOLDER, FILE = "<script>alert(5)<", "script>\"&'\U0001f92f a.py"
+
+
+def backprobe(*arguments: str, cwd: Path | None = None) -> str:
+    done = subprocess.run([sys.executable, "-m", "backprobe", *arguments], cwd=cwd, capture_output=True, text=True)
+    return done.stdout
+
+
+def runs(out: Path) -> dict[str, Path]:
+    """Run every script; by name, the folder of its run."""
+    scripts = out / "scripts"
+    hostile = scripts / FOLDER / FILE
+    hostile.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(HERE / "hostile_model.py", hostile)
+    killed = scripts / "killed.py"
+    killed.write_text(KILLED)
+    examples = ROOT / "examples"
+    commands: dict[str, tuple[list[str], Path]] = {
+        "nan": ([], examples / "failures" / "fully_masked_attention_row.py"),
+        "raised": (["--ask", "memory"], examples / "failures" / "dropout_relu_inplace_after_sigmoid_gate.py"),
+        "healthy": ([], examples / "healthy" / "moco_momentum_encoder.py"),
+        "hostile": (["--ask", "memory"], hostile),
+        "killed": ([], killed),
+    }
+    found = {}
+    for name, (options, script) in commands.items():
+        folder = out / "runs" / name
+        shutil.rmtree(folder, ignore_errors=True)
+        backprobe("run", "--quiet", *options, "--out", str(folder), script.name, "--an", "<b>&", cwd=script.parent)
+        found[name] = folder
+    return found
+
+
+def expected(folder: Path) -> dict[str, Any]:
+    from backprobe.store.reader import open_run
+
+    trace = open_run(folder)
+    calls = []
+    for step in trace.steps:
+        for call in step.backwards:
+            lines: dict[str, dict[str, Any]] = {}
+            for run in call.nodes:
+                if run.node.site is None:
+                    continue
+                row = lines.setdefault(str(run.node.site.line), {"file": run.node.site.file, "nodes": 0, "seconds": -1})
+                row["nodes"] += 1
+                if run.seconds is not None:
+                    row["seconds"] = max(row["seconds"], 0) + run.seconds
+            raised = None if call.raised is None else call.raised.type
+            calls.append({"step": call.step, "index": call.index, "lines": lines, "raised": raised})
+    losses = [s.loss for s in trace.steps if s.loss is not None]
+    return {
+        "findings": json.loads(backprobe("show", "--json", str(folder)))["findings"],
+        "steps": len(trace.steps),
+        "losses": [v if math.isfinite(v) else str(v) for v in losses],
+        "calls": calls,
+        "error": trace.info.get("error"),
+        "parameters": [p.name for p in trace.parameters],
+    }
+
+
+def report(folder: Path, file: Path, page: str | None) -> None:
+    said = backprobe("report", str(folder), "-o", str(file))
+    if not file.is_file():
+        raise SystemExit(f"no report was written for {folder}: {said}")
+    if page is not None:
+        data = DATA.search(file.read_text(encoding="utf-8"))
+        assert data is not None, "the report has no data"
+        text = DATA.sub(lambda _: data.group(0), page, count=1)
+        file.write_text(text, encoding="utf-8")
+
+
+def framed(file: Path) -> None:
+    """The report as a notebook shows it: inside a frame without an origin of its own."""
+    from backprobe.report.html import frame
+    from backprobe.store.reader import open_run
+
+    text = frame(open_run(file.parent / "runs" / "nan"))
+    report_text = file.read_text(encoding="utf-8").replace("&", "&amp;").replace('"', "&quot;")
+    text = re.sub(r'srcdoc="[^"]*"', lambda _: f'srcdoc="{report_text}"', text, count=1)
+    file.with_name("framed.html").write_text(f"<!doctype html><title>frame</title>{text}", encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--page", type=Path)
+    parser.add_argument("--big", type=Path)
+    options = parser.parse_args()
+    out = options.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
+    page = options.page.read_text(encoding="utf-8") if options.page else None
+    found = runs(out)
+    everything = {name: expected(folder) for name, folder in found.items()}
+    (out / "expected.json").write_text(json.dumps(everything))
+    big = options.big or out / "big"
+    if not (big / "steps").is_dir():
+        subprocess.run([sys.executable, str(HERE / "big.py"), str(big)], check=True)
+    for name, folder in {**found, "nodes": big / "nodes", "steps": big / "steps"}.items():
+        report(folder, out / f"{name}.html", page)
+    framed(out / "nan.html")
+
+
+if __name__ == "__main__":
+    main()

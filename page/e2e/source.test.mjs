@@ -1,0 +1,102 @@
+// The source view against sums over the recorded nodes, made in Python.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { after, before, describe, test } from "node:test";
+import { documentOf, expected, launch, opened, watched } from "./browser.mjs";
+
+let browser;
+before(async () => (browser = await launch()));
+after(() => browser.close());
+
+/** A text such as "79.6 ms" in seconds. */
+const UNITS = { µs: 1e-6, ms: 1e-3, s: 1 };
+function duration(text) {
+  const [value, unit] = text.split(" ");
+  return Number(value) * UNITS[unit];
+}
+
+const rows = (page) =>
+  page.$$eval(".source-row:not(.source-head)", (all) =>
+    all.map((row) => ({
+      line: Number(row.querySelector(".source-number").textContent),
+      time: row.querySelector(".source-cell").textContent,
+      gradient: row.querySelector(".source-cell-gradient").textContent,
+      text: row.querySelector(".source-text").textContent,
+    })),
+  );
+
+describe("times by line are the sums over the nodes", () => {
+  for (const name of ["nan", "raised", "healthy", "hostile"]) {
+    test(name, async () => {
+      const doc = documentOf(name);
+      const page = await watched(browser);
+      for (const [number, call] of doc.calls.entries()) {
+        const recorded = expected[name].calls.find((one) => one.index === call.index);
+        const file = doc.sources[0].file;
+        await opened(page, name, `#/source?${new URLSearchParams({ call: number, file })}`);
+        const shown = new Map((await rows(page)).map((row) => [row.line, row]));
+        let seen = 0;
+        for (const [line, want] of Object.entries(recorded.lines)) {
+          if (!want.file.endsWith(file.split("/").at(-1))) continue;
+          const row = shown.get(Number(line));
+          if (!row) continue; // further down than what is drawn
+          seen++;
+          assert.notEqual(row.gradient, "", `line ${line} has nodes`);
+          if (want.seconds < 0) assert.equal(row.time, "");
+          else assert.ok(Math.abs(duration(row.time) - want.seconds) <= 0.006 * want.seconds + 1e-8, `line ${line}: ${row.time} for ${want.seconds}`);
+        }
+        assert.ok(seen > 0, "no line was compared");
+      }
+      page.quiet();
+      await page.context().close();
+    });
+  }
+});
+
+test("the lines are the file's, and those that findings name are marked", async () => {
+  const page = await watched(browser);
+  const doc = documentOf("nan");
+  await opened(page, "nan", "#/source");
+  const shown = await rows(page);
+  assert.deepEqual(shown.map((row) => row.text), doc.sources[0].lines);
+  const named = await page.$$eval(".source-named .source-number", (all) => all.map((one) => Number(one.textContent)));
+  const file = expected.nan.findings[0].sites[0].file;
+  const want = expected.nan.findings.flatMap((one) => one.sites.filter((site) => site.file === file).map((site) => site.line));
+  assert.deepEqual(named, [...new Set(want)].sort((a, b) => a - b));
+  page.quiet();
+  await page.context().close();
+});
+
+test("from mark to mark by button and key, and the address keeps the line", async () => {
+  const page = await watched(browser);
+  await opened(page, "nan", "#/source");
+  const chosen = async () => Number(await page.innerText(".source-row[aria-current] .source-number"));
+  await page.getByRole("button", { name: "Next marked line" }).click();
+  const first = await chosen();
+  await page.locator(".source-listing").press("n");
+  const second = await chosen();
+  assert.ok(second > first);
+  await page.locator(".source-listing").press("p");
+  assert.equal(await chosen(), first);
+  await page.locator(".source-listing").press("ArrowDown");
+  assert.equal(await chosen(), first + 1);
+  await page.waitForFunction((line) => location.hash.includes(`line=${line}`), first + 1);
+  const text = await page.innerText(".source-about");
+  await page.reload();
+  await page.waitForSelector(".source-row[aria-current]");
+  assert.equal(await page.innerText(".source-about"), text);
+  page.quiet();
+  await page.context().close();
+});
+
+test("the table is saved as CSV with every line", async () => {
+  const page = await watched(browser, { acceptDownloads: true });
+  await opened(page, "nan", "#/source");
+  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "CSV" }).click()]);
+  const text = readFileSync(await download.path(), "utf-8");
+  assert.equal(download.suggestedFilename(), "fully_masked_attention_row.py.csv");
+  assert.match(text, /^line,text,backward_seconds,nodes,gradient_norm,bytes_kept,marks,findings\r\n1,/);
+  assert.match(text, new RegExp(`^${documentOf("nan").sources[0].lines.length},`, "m"));
+  page.quiet();
+  await page.context().close();
+});

@@ -1,0 +1,147 @@
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { Model } from "./data/model";
+import { Address, changed } from "./frame/address";
+import { Header } from "./frame/header";
+import { Help } from "./frame/help";
+import { command, typing } from "./frame/keys";
+import type { Link } from "./frame/live";
+import { Guard } from "./frame/message";
+import { Nav } from "./frame/nav";
+import { href, parse, type Route } from "./route";
+import { VIEWS } from "./views";
+import type { View, ViewProps } from "./views/view";
+
+const NAMES = VIEWS.map((view) => view.name);
+const link: ViewProps["link"] = (view, at = {}) => href({ view, at });
+
+/** The page around the view that the address names. */
+export function App({ model, live }: { model: Model; live: Link | null }) {
+  const [, draw] = useState(0);
+  const scroll = useMemo(() => new Scroll(), []);
+  const address = useMemo(
+    () =>
+      new Address(window, (before, back) => {
+        scroll.leave(before, back);
+        draw((n) => n + 1);
+      }),
+    [],
+  );
+  const [help, setHelp] = useState(false);
+  // Pictures that are drawn on a canvas have the theme's colours in them: a view is made anew when the theme changes.
+  const [themes, setThemes] = useState(0);
+  const themed = () => setThemes((n) => n + 1);
+  const view = VIEWS.find((one) => one.name === address.route.view) ?? VIEWS[0]!;
+
+  const set = useMemo<ViewProps["set"]>(
+    () =>
+      (change, push = false) => {
+        const route = address.route;
+        const name = NAMES.includes(route.view) ? route.view : NAMES[0]!;
+        address.go(changed({ view: name, at: route.at }, change), push);
+      },
+    [address],
+  );
+  useKeys(address, () => setHelp(true));
+  useLinks(address);
+  useLayoutEffect(() => scroll.arrive(address.route), [view.name]);
+  useEffect(() => {
+    const system = matchMedia("(prefers-color-scheme: dark)");
+    system.addEventListener("change", themed);
+    return () => system.removeEventListener("change", themed);
+  }, []);
+  useEffect(() => {
+    document.title = `${view.title}: ${model.doc.run.name} (backprobe)`;
+  }, [view, model]);
+
+  return (
+    <>
+      <a class="frame-skip" href="#content" onClick={skip}>
+        Skip to the content
+      </a>
+      <Header run={model.doc.run} link={live} help={() => setHelp(true)} themed={themed} />
+      <Nav views={VIEWS} current={view.name} model={model} link={link} />
+      <main id="content" class={`frame-main frame-main-${view.name}`} tabIndex={-1}>
+        <Shown key={`${view.name} ${themes}`} view={view} model={model} at={address.route.at} set={set} link={link} />
+      </main>
+      {help && <Help views={VIEWS} close={() => setHelp(false)} />}
+    </>
+  );
+}
+
+function Shown({ view, ...props }: ViewProps & { view: View }) {
+  const nothing = view.empty(props.model);
+  if (nothing !== null) {
+    return (
+      <div class="frame-empty">
+        <h2>{view.title}</h2>
+        <p>{nothing}</p>
+      </div>
+    );
+  }
+  return (
+    <Guard title={view.title}>
+      <view.component {...props} />
+    </Guard>
+  );
+}
+
+/** The link to the content cannot use the address, which is the route. */
+function skip(event: Event): void {
+  event.preventDefault();
+  document.getElementById("content")?.focus();
+}
+
+/** A view that is opened starts at its top, and where it was left after Back; one that is only changed stays where it is. */
+class Scroll {
+  private readonly left = new Map<string, number>();
+  private moved: "" | "on" | "back" = "";
+
+  leave(route: Route, back: boolean): void {
+    this.left.set(href(route), window.scrollY);
+    this.moved = back ? "back" : "on";
+  }
+
+  arrive(route: Route): void {
+    if (this.moved !== "") window.scrollTo(0, this.moved === "back" ? (this.left.get(href(route)) ?? 0) : 0);
+  }
+}
+
+/** In a frame without an address of its own a link such as `#/flow` would load the page around it: we follow it here. */
+function useLinks(address: Address): void {
+  useEffect(() => {
+    const follow = (event: MouseEvent) => {
+      if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+      const target = event.target instanceof Element ? event.target.closest("a[href^='#/']") : null;
+      if (target === null) return;
+      event.preventDefault();
+      address.go(parse(target.getAttribute("href")!), true);
+    };
+    document.addEventListener("click", follow);
+    return () => document.removeEventListener("click", follow);
+  }, [address]);
+}
+
+/** Keys of the page; a view that handles a key itself prevents its default. */
+function useKeys(address: Address, help: () => void): void {
+  const after = useRef({ key: "", time: 0 });
+  useEffect(() => {
+    const press = (event: KeyboardEvent) => {
+      if (event.defaultPrevented || event.metaKey || event.ctrlKey || event.altKey) return;
+      if (typing(event.target)) {
+        if (event.key === "Escape") (event.target as HTMLElement).blur();
+        return;
+      }
+      if (document.querySelector("dialog[open]")) return;
+      const before = event.timeStamp - after.current.time < 1500 ? after.current.key : "";
+      const meant = command(event.key, before, NAMES);
+      after.current = meant === "wait" ? { key: event.key, time: event.timeStamp } : { key: "", time: 0 };
+      if (meant === null || meant === "wait" || meant === "close") return;
+      event.preventDefault();
+      if (meant === "help") help();
+      else if (meant === "search") document.querySelector<HTMLElement>("#content input[type=search]")?.focus();
+      else address.go({ view: meant.go, at: {} }, true);
+    };
+    document.addEventListener("keydown", press);
+    return () => document.removeEventListener("keydown", press);
+  }, [address]);
+}

@@ -1,0 +1,52 @@
+import { expect, test } from "vitest";
+import { keepLooking, look, type Follow, type Link } from "./live";
+
+function server(version: string, shown: string) {
+  const asked: string[] = [];
+  const taken: number[][] = [];
+  const links: Link[] = [];
+  const follow: Follow = {
+    token: "a b",
+    version: () => shown,
+    take: async (packed) => {
+      taken.push([...packed]);
+      shown = version;
+    },
+    link: (state) => links.push(state),
+    visible: () => true,
+    ask: async (address) => {
+      asked.push(address);
+      return address.startsWith("version") ? new Response(`${version}\n`) : new Response(new Uint8Array([1, 2]));
+    },
+    wait: async () => {},
+  };
+  return { follow, asked, taken, links };
+}
+
+test("a newer document is taken, once", async () => {
+  const { follow, asked, taken, links } = server("2", "1");
+  await look(follow);
+  await look(follow);
+  expect(asked).toEqual(["version?token=a%20b", "data?token=a%20b", "version?token=a%20b"]);
+  expect(taken).toEqual([[1, 2]]);
+  expect(links).toEqual(["on", "on"]);
+});
+
+test("a server that is gone, refuses or sends damaged data is told", async () => {
+  const { follow, links } = server("2", "1");
+  const gone = () => Promise.reject(new TypeError("Failed to fetch"));
+  await look({ ...follow, ask: gone });
+  await look({ ...follow, ask: async () => new Response("", { status: 403 }) });
+  await look({ ...follow, take: () => Promise.reject(new Error("damaged")) });
+  expect(links).toEqual(["lost", "lost", "lost"]);
+});
+
+test("nothing is asked while nobody looks", async () => {
+  const { follow, asked } = server("2", "1");
+  let rounds = 0;
+  const wait = async () => {
+    if (++rounds > 3) throw new Error("enough");
+  };
+  await expect(keepLooking({ ...follow, visible: () => false, wait })).rejects.toThrow("enough");
+  expect(asked).toEqual([]);
+});

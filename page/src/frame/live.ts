@@ -1,0 +1,48 @@
+/** A page that a server shows while the run goes on asks it for news; a page in a file asks nobody. */
+
+/** "on": the server answers; "lost": it does not. */
+export type Link = "on" | "lost";
+
+const EVERY = 2000;
+
+export interface Follow {
+  token: string;
+  /** Version of the document that is shown, "" where none is. */
+  version: () => string;
+  /** Show a newer document, gzip of its JSON. */
+  take: (packed: Uint8Array<ArrayBuffer>) => Promise<void>;
+  link: (state: Link) => void;
+  /** Whether somebody looks at the page. */
+  visible: () => boolean;
+  ask: (address: string) => Promise<Response>;
+  wait: (ms: number) => Promise<void>;
+}
+
+/** The token of the server that shows this page, or null in a file. */
+export function token(): string | null {
+  return document.querySelector<HTMLMetaElement>('meta[name="backprobe-live"]')?.content ?? null;
+}
+
+/** Ask once: whether there is a newer document, and take it. */
+export async function look(follow: Follow): Promise<void> {
+  const get = async (what: string): Promise<Response> => {
+    const answer = await follow.ask(`${what}?token=${encodeURIComponent(follow.token)}`);
+    if (!answer.ok) throw new Error(`${what}: ${answer.status}`);
+    return answer;
+  };
+  try {
+    const version = (await (await get("version")).text()).trim();
+    if (version !== follow.version()) await follow.take(new Uint8Array(await (await get("data")).arrayBuffer()));
+    follow.link("on");
+  } catch {
+    follow.link("lost");
+  }
+}
+
+/** Ask for ever, while somebody looks. */
+export async function keepLooking(follow: Follow): Promise<never> {
+  for (;;) {
+    await follow.wait(EVERY);
+    if (follow.visible()) await look(follow);
+  }
+}

@@ -1,0 +1,32 @@
+import type { Decoded } from "../data/document";
+
+/** A document with nothing in it, for tests to fill. */
+export function empty(): Decoded {
+  const none = () => new Float32Array();
+  const ints = () => new Int32Array();
+  const pair = () => ({ low: none(), high: none() });
+  return {
+    format: 1,
+    version: "",
+    run: {
+      name: "run", script: "train.py", arguments: [], started: null, ended: null, seconds: null, steps: 0, backwards: 0, cost: null,
+      error: null, live: false, cut: false, level: "", torch: "", python: "", backprobe: "", thinned: 0,
+    }, // prettier-ignore
+    findings: [],
+    figures: [],
+    unseen: [],
+    sites: [],
+    sources: [],
+    modules: [{ path: "", class: "Net", parent: -1, calls: 1, site: -1 }],
+    parameters: [],
+    steps: {
+      index: ints(), seconds: none(), loss: none(), known: ints(), gradient: none(), weight: none(), update: none(), ratio: none(),
+      call: ints(), series: { exact: true, start: ints(), gradient: pair(), weight: pair(), update: pair() },
+    }, // prettier-ignore
+    layouts: [],
+    calls: [],
+    forward: [],
+    memory: null,
+    tensors: [],
+  };
+}

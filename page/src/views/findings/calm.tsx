@@ -1,0 +1,69 @@
+import type { Run } from "../../data/document";
+import type { Model } from "../../data/model";
+import { Sign } from "../../parts/severity";
+import { number } from "../../parts/words";
+import type { ViewProps } from "../view";
+import { Figures } from "./figures";
+import { spark } from "./spark";
+
+const WIDTH = 560;
+const HEIGHT = 96;
+
+/** The first screen of a run in which nothing wrong was found. */
+export function Calm({ model, link }: { model: Model; link: ViewProps["link"] }) {
+  const { run } = model.doc;
+  const watched = run.backwards > 0;
+  return (
+    <section class="findings-calm">
+      <h2>
+        {watched && !run.error && <Sign level="good" />}
+        {headline(run)}
+      </h2>
+      {!watched && <p class="quiet">backprobe looks at what happens inside backward calls. This run made none while it was watched.</p>}
+      <Loss model={model} link={link} />
+      <Figures model={model} />
+    </section>
+  );
+}
+
+function headline(run: Run): string {
+  if (run.backwards === 0) return "No backward call was seen";
+  if (run.error) return "Nothing wrong found in the backward passes";
+  return run.live || run.cut ? "Nothing wrong found so far" : "Nothing wrong found";
+}
+
+function Loss({ model, link }: { model: Model; link: ViewProps["link"] }) {
+  const steps = model.doc.steps;
+  const found = spark(steps.loss, steps.known);
+  if (found === null || steps.index.length < 2) return null;
+  const at = ([x, y]: [number, number]) => `${(x * WIDTH).toFixed(1)},${(4 + y * (HEIGHT - 8)).toFixed(1)}`;
+  const from = steps.index[0]!;
+  const to = steps.index.at(-1)!;
+  return (
+    <figure class="findings-loss">
+      <figcaption>
+        Loss <span class="quiet">by step</span>
+      </figcaption>
+      <a href={link("steps")} aria-label={`Loss from ${number(found.first)} to ${number(found.last)}; open the steps`}>
+        <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-hidden="true">
+          {found.parts.map((part, i) => (
+            <polyline key={i} points={part.map(at).join(" ")} />
+          ))}
+        </svg>
+        <span class="findings-scale" aria-hidden="true">
+          <span>{number(found.high)}</span>
+          {found.high > found.low && <span>{number(found.low)}</span>}
+        </span>
+      </a>
+      <p class="findings-ends">
+        <span>
+          step {from}: {number(found.first)}
+        </span>
+        <span>
+          step {to}: {number(found.last)}
+        </span>
+      </p>
+      {found.bad > 0 && <p class="quiet">{found.bad} not finite</p>}
+    </figure>
+  );
+}

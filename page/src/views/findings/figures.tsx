@@ -1,0 +1,35 @@
+import type { Model } from "../../data/model";
+import { count } from "../../parts/words";
+
+/** The run in figures, and what was not seen of it. */
+export function Figures({ model }: { model: Model }) {
+  const { figures, unseen, run } = model.doc;
+  return (
+    <div class="findings-figures">
+      {figures.length > 0 && (
+        <section>
+          <h4>The run in figures</h4>
+          <ul>
+            {figures.map((text) => (
+              <li key={text}>{text}</li>
+            ))}
+            {run.cost !== null && Number(run.cost) >= 0 && run.steps >= 10 && <li>watching took about {Math.round(100 * Number(run.cost))}% of the time</li>}
+          </ul>
+        </section>
+      )}
+      {unseen.length > 0 && (
+        <section>
+          <h4>Not seen</h4>
+          <ul>
+            {unseen.map((one) => (
+              <li key={one.what + one.note}>
+                {one.count.toLocaleString("en-US")} {one.what} <span class="quiet">({one.note})</span>
+              </li>
+            ))}
+          </ul>
+        </section>
+      )}
+      {figures.length === 0 && <p class="quiet">{count(run.steps, "step")}, of which nothing was measured.</p>}
+    </div>
+  );
+}

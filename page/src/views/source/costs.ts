@@ -1,0 +1,165 @@
+import type { Calls, Model } from "../../data/model";
+
+/** What the lines of a file cost in one backward call, and what its gradients did there. */
+
+/** Marks of nodes, the gravest first: bit, sign and word. */
+export const MARKS = [
+  { bit: 16, sign: "✕", word: "raised", long: "the backward raised here" },
+  { bit: 2, sign: "✕", word: "made NaN/Inf", long: "made the first gradient that is not finite" },
+  { bit: 4, sign: "✕", word: "forward NaN/Inf", long: "the result of the forward was not finite" },
+  { bit: 1, sign: "▲", word: "NaN/Inf", long: "got a gradient that is not finite" },
+  { bit: 8, sign: "○", word: "zero", long: "got gradients that were exactly zero" },
+] as const;
+
+/** Marks that mean that something went wrong. */
+const BAD = 16 | 2 | 4 | 1;
+
+/** By number of a line, from 1; entry 0 is unused. */
+export interface Costs {
+  /** Backward seconds; -1 where no node of the line was measured. */
+  time: Float64Array;
+  nodes: Int32Array;
+  /** Greatest norm of the gradients that came to its nodes; -1 where none was measured. */
+  came: Float64Array;
+  /** Bytes kept for backward by what the line did, in the step where they were counted. */
+  kept: Float64Array;
+  /** All marks of its nodes. */
+  marks: Uint8Array;
+  /** By line: the findings that name it, and the role that they give it. */
+  roles: Map<number, { role: string; finding: number }[]>;
+  /** The greatest entries, for bars. */
+  most: { time: number; kept: number };
+}
+
+export function costs(model: Model, file: string, length: number, call: Calls | undefined): Costs {
+  const { sites, memory, findings } = model.doc;
+  const lineOf = Int32Array.from(sites, (site) => (site.file === file && site.line >= 1 && site.line <= length ? site.line : 0));
+  const found: Costs = {
+    time: new Float64Array(length + 1).fill(-1),
+    nodes: new Int32Array(length + 1),
+    came: new Float64Array(length + 1).fill(-1),
+    kept: new Float64Array(length + 1),
+    marks: new Uint8Array(length + 1),
+    roles: new Map(),
+    most: { time: 0, kept: 0 },
+  };
+  if (call !== undefined) {
+    const site = model.nodes(call).site;
+    for (let node = 0; node < site.length; node++) {
+      const line = lineOf[site[node]!] ?? 0;
+      if (line === 0) continue;
+      found.nodes[line]!++;
+      found.marks[line]! |= call.marks[node]!;
+      if (call.time[node]! >= 0) found.time[line] = Math.max(0, found.time[line]!) + call.time[node]!;
+      found.came[line] = worse(found.came[line]!, call.came[node]!);
+    }
+  }
+  for (const row of memory?.rows ?? []) {
+    const line = lineOf[row.site] ?? 0;
+    if (line > 0) found.kept[line]! += row.bytes;
+  }
+  findings.forEach((finding, number) => {
+    for (const { role, site } of finding.sites) {
+      const line = lineOf[site] ?? 0;
+      if (line === 0) continue;
+      const roles = found.roles.get(line) ?? [];
+      roles.push({ role, finding: number });
+      found.roles.set(line, roles);
+    }
+  });
+  found.most = { time: most(found.time), kept: most(found.kept) };
+  return found;
+}
+
+/** The greatest of many numbers, and at least 0. */
+function most(values: Float64Array): number {
+  return values.reduce((a, b) => Math.max(a, b), 0);
+}
+
+/** The one that is not a number, else the greater one. */
+function worse(a: number, b: number): number {
+  return Number.isNaN(a) || Number.isNaN(b) ? NaN : Math.max(a, b);
+}
+
+/** The gravest mark among some, or null. */
+export function mark(marks: number): (typeof MARKS)[number] | null {
+  return MARKS.find((one) => marks & one.bit) ?? null;
+}
+
+/** Lines that something went wrong at or that a finding names, in order. */
+export function marked(found: Costs): number[] {
+  const lines: number[] = [];
+  for (let line = 1; line < found.marks.length; line++) if (found.marks[line]! & BAD || found.roles.has(line)) lines.push(line);
+  return lines;
+}
+
+/** The marked line after (`way` 1) or before (-1) a line, from the other end where there is none; 0 where none is marked. */
+export function next(lines: readonly number[], from: number, way: 1 | -1): number {
+  const beyond = way === 1 ? lines.find((line) => line > from) : lines.findLast((line) => line < from);
+  return beyond ?? (way === 1 ? lines[0] : lines.at(-1)) ?? 0;
+}
+
+/** Backward seconds by file in a call. */
+export function byFile(model: Model, call: Calls | undefined): Map<string, number> {
+  const found = new Map<string, number>();
+  if (call === undefined) return found;
+  const site = model.nodes(call).site;
+  const by = new Float64Array(model.doc.sites.length);
+  for (let node = 0; node < site.length; node++) {
+    if (site[node]! >= 0 && call.time[node]! >= 0) by[site[node]!]! += call.time[node]!;
+  }
+  model.doc.sites.forEach(({ file }, i) => found.set(file, (found.get(file) ?? 0) + by[i]!));
+  return found;
+}
+
+/** The call to show first: one in which something went wrong, else the last one. */
+export function telling(model: Model): number {
+  const calls = model.doc.calls;
+  const named = model.doc.findings.find((finding) => finding.at !== null)?.at?.[0];
+  if (named !== undefined && named < calls.length) return named;
+  const bad = calls.findIndex((call) => call.raised !== null || call.marks.some((one) => one & BAD));
+  return bad >= 0 ? bad : calls.length - 1;
+}
+
+/** The file to show first: where the first finding is, else where most of the time goes. */
+export function chief(model: Model, times: ReadonlyMap<string, number>): number {
+  const sources = model.doc.sources;
+  for (const finding of model.doc.findings) {
+    const file = model.doc.sites[finding.sites[0]?.site ?? -1]?.file;
+    const at = sources.findIndex((one) => one.file === file);
+    if (at >= 0) return at;
+  }
+  let best = 0;
+  sources.forEach((one, i) => {
+    if ((times.get(one.file) ?? 0) > (times.get(sources[best]!.file) ?? 0)) best = i;
+  });
+  return best;
+}
+
+/** What the nodes of a line are: names with how many there are, most first; their modules in forward order; their site. */
+export interface Nodes {
+  names: [string, number][];
+  modules: string[];
+  /** Index into `sites`, -1 without nodes: a line has one, but for the rare one that two functions share. */
+  site: number;
+}
+
+export function nodesAt(model: Model, call: Calls, file: string, line: number): Nodes {
+  const layout = model.nodes(call);
+  const names = new Map<string, number>();
+  const modules = new Set<number>();
+  let first = -1;
+  for (let node = 0; node < layout.site.length; node++) {
+    const site = model.doc.sites[layout.site[node]!];
+    if (site === undefined || site.line !== line || site.file !== file) continue;
+    const name = layout.strings[layout.name[node]!]!;
+    names.set(name, (names.get(name) ?? 0) + 1);
+    modules.add(layout.module[node]!);
+    if (first < 0) first = layout.site[node]!;
+  }
+  return {
+    names: [...names].sort((a, b) => b[1] - a[1]),
+    modules: [...modules].sort((a, b) => a - b).map((one) => model.name(one)).filter(Boolean),
+    site: first,
+  };
+}

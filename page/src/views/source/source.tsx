@@ -1,0 +1,133 @@
+import "./source.css";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { starts } from "../../parts/python";
+import { saveCsv } from "../../parts/save";
+import { seconds } from "../../parts/words";
+import { whole } from "../../route";
+import type { ViewProps } from "../view";
+import { About } from "./about";
+import { byFile, chief, costs, MARKS, marked, next, telling } from "./costs";
+import { Listing, ROW } from "./listing";
+
+/** The run's source files, each line with what it cost and what its gradients did. */
+export function Source({ model, at, set, link }: ViewProps) {
+  const { calls, sources } = model.doc;
+  const number = whole(at["call"], calls.length, telling(model));
+  const call = calls[number];
+  const times = useMemo(() => byFile(model, call), [model, call]);
+  const asked = sources.findIndex((one) => one.file === at["file"]);
+  const source = sources[asked >= 0 ? asked : chief(model, times)]!;
+  const found = useMemo(() => costs(model, source.file, source.lines.length, call), [model, source, call]);
+  const begins = useMemo(() => starts(source.lines), [source]);
+  const marks = useMemo(() => marked(found), [found]);
+  const line = whole(at["line"], source.lines.length + 1, 0);
+  const box = useRef<HTMLDivElement>(null);
+
+  const show = (target: number) => {
+    if (box.current && target > 0) box.current.scrollTop = (target - 1 - Math.floor(box.current.clientHeight / 3 / ROW)) * ROW;
+  };
+  // A file that is opened shows the line that the address names, else the first one with a mark.
+  useEffect(() => show(line || (marks[0] ?? 0)), [source]);
+  const select = (target: number) => set({ file: source.file, line: target > 0 ? String(target) : "" });
+  const jump = (way: 1 | -1) => {
+    const target = next(marks, line, way);
+    select(target);
+    show(target);
+  };
+  const keys = (event: KeyboardEvent) => {
+    const move: Record<string, () => void> = {
+      ArrowDown: () => step(1),
+      ArrowUp: () => step(-1),
+      n: () => jump(1),
+      p: () => jump(-1),
+    };
+    const step = (way: 1 | -1) => {
+      const target = Math.min(source.lines.length, Math.max(1, line + way));
+      select(target);
+      const top = (target - 1) * ROW;
+      const view = box.current!;
+      if (top < view.scrollTop + ROW || top > view.scrollTop + view.clientHeight - 2 * ROW) show(target);
+    };
+    const action = move[event.key];
+    if (action === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    action();
+  };
+  const save = () =>
+    saveCsv(
+      `${source.file.replace(/^.*[\\/]/, "")}.csv`,
+      ["line", "text", "backward_seconds", "nodes", "gradient_norm", "bytes_kept", "marks", "findings"],
+      source.lines.map((text, i) => [
+        i + 1,
+        text,
+        found.time[i + 1]! < 0 ? "" : found.time[i + 1]!,
+        found.nodes[i + 1]!,
+        found.came[i + 1]! < 0 ? "" : found.came[i + 1]!,
+        model.doc.memory === null ? "" : found.kept[i + 1]!,
+        MARKS.filter((one) => found.marks[i + 1]! & one.bit).map((one) => one.word).join("; "),
+        (found.roles.get(i + 1) ?? []).map((one) => `${one.finding + 1} ${one.role}`).join("; "),
+      ]),
+    );
+
+  return (
+    <div class="source">
+      <div class="source-bar">
+        <label>
+          <span>File</span>
+          <select value={source.file} onChange={(event) => set({ file: event.currentTarget.value, line: "" }, true)}>
+            {sources.map((one) => (
+              <option key={one.file} value={one.file}>
+                {one.file}
+                {(times.get(one.file) ?? 0) > 0 ? ` (${seconds(times.get(one.file)!)})` : ""}
+              </option>
+            ))}
+          </select>
+        </label>
+        {calls.length > 0 && (
+          <label>
+            <span>Backward call</span>
+            <select value={String(number)} onChange={(event) => set({ call: event.currentTarget.value })}>
+              {calls.map((one, i) => (
+                <option key={i} value={String(i)}>
+                  step {one.step}
+                  {calls.some((other, k) => k !== i && other.step === one.step) ? `, call ${one.index}` : ""}
+                </option>
+              ))}
+            </select>
+          </label>
+        )}
+        <span class="source-jump" role="group" aria-label="Marked lines">
+          <button type="button" disabled={marks.length === 0} onClick={() => jump(-1)} title="Previous marked line (p)" aria-label="Previous marked line">
+            ↑
+          </button>
+          <button type="button" disabled={marks.length === 0} onClick={() => jump(1)} title="Next marked line (n)" aria-label="Next marked line">
+            ↓
+          </button>
+          <span class="quiet">{marks.length === 0 ? "no line is marked" : place(marks, line)}</span>
+        </span>
+        <button type="button" class="source-csv" onClick={save}>
+          CSV
+        </button>
+      </div>
+      <About model={model} number={number} file={source.file} line={line} found={found} link={link} />
+      <Listing
+        source={source}
+        begins={begins}
+        found={found}
+        memory={model.doc.memory !== null}
+        line={line}
+        box={box}
+        select={select}
+        keys={keys}
+        link={link}
+      />
+    </div>
+  );
+}
+
+/** "2 of 5 marked lines". */
+function place(marks: readonly number[], line: number): string {
+  const at = marks.indexOf(line);
+  const all = `${marks.length} marked ${marks.length === 1 ? "line" : "lines"}`;
+  return at < 0 ? all : `${at + 1} of ${all}`;
+}
