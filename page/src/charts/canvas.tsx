@@ -40,3 +40,14 @@ export function fitted(context: CanvasRenderingContext2D, text: string, room: nu
   const keep = Math.floor(room / each) - 1;
   return keep < 2 ? "" : `${text.slice(0, keep)}…`;
 }
+
+/** A copy on the colour of the panel behind it: a clear picture could not be read on every ground. */
+export function opaque(canvas: HTMLCanvasElement): HTMLCanvasElement {
+  const copy = document.createElement("canvas");
+  [copy.width, copy.height] = [canvas.width, canvas.height];
+  const context = copy.getContext("2d")!;
+  context.fillStyle = getComputedStyle(canvas.closest(".chart-panel") ?? document.body).backgroundColor;
+  context.fillRect(0, 0, copy.width, copy.height);
+  context.drawImage(canvas, 0, 0);
+  return copy;
+}

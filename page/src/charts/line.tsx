@@ -5,6 +5,7 @@ import { number } from "../parts/words";
 import { usePalette, type Palette } from "./colour";
 import type { Curve } from "./marks";
 import { savePng } from "../parts/save";
+import { opaque } from "./canvas";
 import { Button } from "./panel";
 import { Pairs, Tooltip } from "./tooltip";
 import { useWidth } from "./size";
@@ -93,7 +94,7 @@ export function PngOf({ name, within }: { name: string; within: { current: HTMLE
       label={`Save ${name} as PNG`}
       onClick={() => {
         const canvas = within.current?.querySelector("canvas");
-        if (canvas) void savePng(`${name}.png`, canvas);
+        if (canvas) void savePng(`${name}.png`, opaque(canvas));
       }}
     >
       PNG
@@ -134,11 +135,12 @@ function options(latest: { current: Props }, colours: Palette, width: number, ho
     }
   }
   const font = `11px ${colours.font}`;
-  const axis = { stroke: colours.quiet, font, grid: { stroke: colours.line, width: 0.6 }, ticks: { show: false } };
+  const axis = { stroke: colours.quiet, font, grid: { stroke: colours.line, width: 0.6 }, ticks: { show: false }, filter: (_: uPlot, splits: number[]) => splits };
+  // uPlot leaves out labels of a logarithmic axis on its own terms; our ticks are chosen to be labelled.
   return {
     width,
     height,
-    padding: [14, 12, 0, 0],
+    padding: [14, 18, 0, 0],
     legend: { show: false },
     series: lines,
     bands,
@@ -150,7 +152,7 @@ function options(latest: { current: Props }, colours: Palette, width: number, ho
     },
     scales: { x: { time: false }, y: log ? { distr: 3, range: (_, low, high) => logRange(low, high) } : { range: (_, low, high) => plainRange(low, high) } },
     axes: [
-      { ...axis, size: 24, gap: 4, splits: (_u, _i, low, high) => linearTicks(low, high, Math.max(2, width / 110)).filter(Number.isInteger), values: (_, ticks) => ticks.map((t) => t.toLocaleString("en-US")) },
+      { ...axis, size: 28, gap: 8, splits: (_u, _i, low, high) => linearTicks(low, high, Math.max(2, width / 110)).filter(Number.isInteger), values: (_, ticks) => ticks.map((t) => t.toLocaleString("en-US")) },
       { ...axis, size: 54, gap: 6, splits: (_u, _i, low, high) => (log ? logTicks(low, high, height / 34) : linearTicks(low, high, height / 34)), values: (_, ticks) => ticks.map((t) => (latest.current.text && !log ? latest.current.text(t) : tickText(t))) },
     ],
     hooks: {

@@ -8,6 +8,8 @@ export interface Column<R> {
   text?: (row: R) => string;
   /** Right-aligned, greatest first. */
   numeric?: boolean;
+  /** Numbers below zero are values, as a mean's; without it they say that something was not measured. */
+  signed?: boolean;
   /** What the column means. */
   about?: string;
 }
@@ -24,17 +26,17 @@ export function sorted<R>(rows: readonly R[], columns: readonly Column<R>[], ord
   if (!column) return indexes;
   const values = rows.map(column.value);
   const sign = order.down ? -1 : 1;
-  return indexes.sort((a, b) => compare(values[a]!, values[b]!, sign) || a - b);
+  return indexes.sort((a, b) => compare(values[a]!, values[b]!, sign, column.signed === true) || a - b);
 }
 
-function compare(a: string | number, b: string | number, sign: number): number {
+function compare(a: string | number, b: string | number, sign: number, signed: boolean): number {
   if (typeof a === "string" || typeof b === "string") {
     return sign * String(a).localeCompare(String(b), "en", { numeric: true });
   }
-  const [missingA, missingB] = [a < 0, b < 0];
+  const [missingA, missingB] = signed ? [false, false] : [a < 0, b < 0];
   if (missingA || missingB) return Number(missingA) - Number(missingB);
   // NaN and infinity are what a person looks for: greater than all numbers, NaN the greatest.
-  const rank = (v: number): number => (v !== v ? 2 : v === Infinity ? 1 : 0);
+  const rank = (v: number): number => (v !== v ? 2 : v === Infinity ? 1 : v === -Infinity ? -1 : 0);
   return sign * (rank(a) - rank(b) || (rank(a) ? 0 : a - b));
 }
 
@@ -49,7 +51,7 @@ export function* cells<R>(rows: readonly R[], columns: readonly Column<R>[], ind
   for (const i of indexes) {
     yield columns.map((c) => {
       const value = c.value(rows[i]!);
-      return typeof value === "number" && value < 0 ? "" : value;
+      return typeof value === "number" && value < 0 && !c.signed ? "" : value;
     });
   }
 }

@@ -41,7 +41,7 @@ export function logTicks(low: number, high: number, count: number): number[] {
       if (value >= low * (1 - 1e-9) && value <= high * (1 + 1e-9)) ticks.push(value);
     }
   }
-  return ticks.length > 1 ? ticks : linearTicks(low, high, count).filter((t) => t > 0);
+  return ticks.length > 1 ? ticks : linearTicks(low, high, Math.max(count, 4)).filter((t) => t > 0);
 }
 
 function power(k: number): number {
@@ -58,5 +58,5 @@ export function tickText(value: number): string {
   const [mantissa = "", exponent = ""] = value.toExponential(2).split("e");
   const raised = [...String(Number(exponent))].map((c) => (c === "-" ? "⁻" : RAISED[Number(c)])).join("");
   const m = Number(mantissa);
-  return m === 1 ? `10${raised}` : `${m}·10${raised}`;
+  return Math.abs(m) === 1 ? `${m < 0 ? "-" : ""}10${raised}` : `${m}·10${raised}`;
 }

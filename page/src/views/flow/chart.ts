@@ -39,7 +39,7 @@ function parameterStates(model: Model, gradient: Band, first: number, last: numb
   const weight = parameterBand(model.doc, "weight", first, last);
   const measured = gradient.high.some((v) => !(v < 0));
   return model.doc.parameters.map((p, i) => {
-    const words = condition(p);
+    const words = condition(p, !(gradient.high[i]! < 0));
     if (words === "frozen" || words === "never reached") return words;
     return measured && gradient.high[i]! < 0 && !(weight.high[i]! < 0) ? "no gradient" : "";
   });

@@ -26,7 +26,7 @@ export function ParameterCurve({ model, parameter, onStep, onClose, link }: { mo
   const { nonfinite, zero } = useMemo(() => beginnings(doc, parameter), [doc, parameter]);
   const words = [
     found.shape.join("×") || "scalar",
-    condition(found),
+    condition(found, series[0]!.curve.values.some((v) => v !== null) || nonfinite >= 0 || zero >= 0),
     nonfinite >= 0 ? `gradient not finite since step ${nonfinite}` : "",
     zero >= 0 ? `gradient exactly zero first in step ${zero}` : "",
   ].filter(Boolean);

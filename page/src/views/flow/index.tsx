@@ -13,7 +13,7 @@ import { ParameterCurve } from "./curve";
 import { brackets, clampWindow } from "./items";
 import { FlowPlot } from "./plot";
 import { ModuleTable, ParameterTable } from "./table";
-import { bucketOf, condition, measuredStep, positionOf } from "./values";
+import { bucketOf, measuredStep, positionOf } from "./values";
 
 const GUIDE = { value: 1e-3, text: "A rule of thumb: updates of about a thousandth of the weight's norm are usual. Far more is often unstable, far less learns slowly. Biases and norms may differ." };
 
@@ -33,7 +33,7 @@ function Flow({ model, at, set, link }: ViewProps) {
   const [first, last] = band ? [bucket(band[0]), bucket(band[1])] : [bucket(step), bucket(step)];
 
   const chart = useMemo(() => (by === "modules" ? moduleChart(model, show, step) : parameterChart(model, metricsOf(show), first, last)), [model, by, show, step, first, last]);
-  const rows = useMemo(() => brackets(model, chart.items, 3), [model, by]);
+  const rows = useMemo(() => brackets(chart.items, 3), [model, by]);
   const [windowText, slide] = useSlow(at["items"] ?? "", (items) => set({ items }));
   const total = chart.items.length;
   const chosen = pair(windowText);
@@ -59,7 +59,7 @@ function Flow({ model, at, set, link }: ViewProps) {
     return [
       ...chart.series.map((s): [string, string] => [s.wide ? `${s.name}: least · middle · greatest` : s.name, said(s, i)]),
       ...(p ? ([["shape", p.shape.join("×") || "scalar"], ["reached by", count(p.reached, "backward")]] as [string, string][]) : ([["class", doc.modules[chart.items[i]!.index]!.class]] as [string, string][])),
-      ...(p && (chart.states[i] || condition(p)) ? ([["note", chart.states[i] || condition(p)]] as [string, string][]) : []),
+      ...(chart.states[i] ? ([["note", chart.states[i]]] as [string, string][]) : []),
     ];
   };
   return (

@@ -2,6 +2,7 @@
 import type { Model } from "../../data/model";
 
 export interface Item {
+  kind: "parameter" | "module";
   /** Index into `doc.parameters` or `doc.modules`. */
   index: number;
   name: string;
@@ -11,13 +12,13 @@ export interface Item {
 }
 
 export function parameterItems(model: Model): Item[] {
-  return model.doc.parameters.map((p, index) => ({ index, name: p.name, short: p.name.slice(p.name.lastIndexOf(".") + 1), module: p.module }));
+  return model.doc.parameters.map((p, index) => ({ kind: "parameter", index, name: p.name, short: p.name.slice(p.name.lastIndexOf(".") + 1), module: p.module }));
 }
 
 /** Modules that are called: containers that only hold others return nothing. */
 export function moduleItems(model: Model): Item[] {
   return model.doc.modules.flatMap((m, index) =>
-    m.calls > 0 ? [{ index, name: model.name(index), short: m.path.slice(m.path.lastIndexOf(".") + 1) || "(model)", module: index }] : [],
+    m.calls > 0 ? [{ kind: "module" as const, index, name: model.name(index), short: m.path.slice(m.path.lastIndexOf(".") + 1) || "(model)", module: index }] : [],
   );
 }
 
@@ -25,49 +26,35 @@ export interface Bracket {
   /** Items `first` to `last`, both in. */
   first: number;
   last: number;
-  module: number;
   label: string;
 }
 
 /**
- * Rows of brackets, the outermost modules first: items that lie in the same module at a depth, one after the other.
- * A row in which no bracket holds two items says nothing and is left out; `rows` are kept at most.
+ * Rows of brackets, the outermost modules first: neighbours whose names begin alike, part by part. By their names, as
+ * parameters may be known where their modules are not. A row in which no bracket holds two items says nothing and is
+ * left out; `rows` are kept at most.
  */
-export function brackets(model: Model, items: readonly Item[], rows: number): Bracket[][] {
-  const chains = items.map((item) => chain(model, item.module));
-  const deepest = chains.reduce((d, c) => Math.max(d, c.length), 0);
+export function brackets(items: readonly Item[], rows: number): Bracket[][] {
+  const paths = items.map((item) => (item.kind === "parameter" ? item.name.split(".").slice(0, -1) : item.module === 0 ? [] : item.name.split(".")));
+  const deepest = paths.reduce((d, p) => Math.max(d, p.length), 0);
   const found: Bracket[][] = [];
-  for (let depth = 1; depth < deepest && found.length < rows; depth++) {
+  for (let depth = 1; depth <= deepest && found.length < rows; depth++) {
     const row: Bracket[] = [];
-    chains.forEach((path, i) => {
-      const module = path[depth];
-      if (module === undefined) return;
+    let before = "";
+    paths.forEach((path, i) => {
+      const prefix = path.length < depth ? "" : path.slice(0, depth).join(".");
       const last = row[row.length - 1];
-      if (last?.module === module && last.last === i - 1) last.last = i;
-      else row.push({ first: i, last: i, module, label: part(model, module) });
+      if (prefix && last && prefix === before) last.last = i;
+      else if (prefix) row.push({ first: i, last: i, label: path[depth - 1]! });
+      before = prefix;
     });
-    const before = found[found.length - 1];
-    const news = !before || row.length !== before.length || row.some((b, i) => b.first !== before[i]!.first || b.last !== before[i]!.last);
-    if (news && row.some((b) => b.last > b.first)) found.push(row);
-    else if (before && !news) {
-      // The same brackets one level down, as "encoder" and its only child "layer": one row names both.
-      row.forEach((b, i) => (before[i] = { ...b, label: `${before[i]!.label}.${b.label}` }));
-    }
+    const above = found[found.length - 1];
+    const same = above !== undefined && row.length === above.length && row.every((b, i) => b.first === above[i]!.first && b.last === above[i]!.last);
+    // The same brackets one level down, as "encoder" and its only child "layer": one row names both.
+    if (same) row.forEach((b, i) => (above[i] = { ...b, label: `${above[i]!.label}.${b.label}` }));
+    else if (row.some((b) => b.last > b.first)) found.push(row);
   }
   return found;
-}
-
-function chain(model: Model, module: number): number[] {
-  const up: number[] = [];
-  for (let m = module; m >= 0; m = model.doc.modules[m]!.parent) up.push(m);
-  return up.reverse();
-}
-
-/** A module's own part of its path. */
-function part(model: Model, module: number): string {
-  const { path, parent } = model.doc.modules[module]!;
-  const above = parent >= 0 ? model.doc.modules[parent]!.path : "";
-  return above ? path.slice(above.length + 1) : path;
 }
 
 /** A window of items that a zoom shows: kept inside 0..count, at least `least` long. */

@@ -40,7 +40,7 @@ export function ParameterTable({ model, first, last, picked, onPick }: { model: 
     return doc.parameters.map((p, index): ParameterRow => {
       // What is not finite in any of the steps is what a person looks for.
       const values = Object.fromEntries(bands.map(([m, b]) => [m, Number.isFinite(b.high[index]) ? b.middle[index]! : b.high[index]!])) as Record<Metric, number>;
-      return { index, name: p.name, shape: p.shape.join("×") || "scalar", values, reached: p.reached, trained: p.trained === null ? "not known" : p.trained ? "yes" : "no", state: condition(p) };
+      return { index, name: p.name, shape: p.shape.join("×") || "scalar", values, reached: p.reached, trained: p.trained === null ? "not known" : p.trained ? "yes" : "no", state: condition(p, !(values.gradient < 0)) };
     });
   }, [model, first, last]);
   return <Table rows={rows} columns={PARAMETER_COLUMNS} what="parameters" picked={(r) => r.index === picked} onPick={(r) => onPick(r.index)} />;

@@ -99,10 +99,10 @@ export function beginnings(doc: Decoded, parameter: number): { nonfinite: number
   return { nonfinite, zero };
 }
 
-/** What a person should know of a parameter that its norms do not say, in words. */
-export function condition(parameter: Decoded["parameters"][number]): string {
+/** What a person should know of a parameter that its norms do not say, in words. A run may have its gradients and no count of them. */
+export function condition(parameter: Decoded["parameters"][number], hasGradient: boolean): string {
   if (!parameter.requires_grad) return "frozen";
-  if (parameter.reached === 0) return "never reached";
+  if (parameter.reached === 0 && !hasGradient) return "never reached";
   if (parameter.trained === false) return "not in the optimizer";
   return "";
 }

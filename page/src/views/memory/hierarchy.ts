@@ -9,6 +9,8 @@ export interface Part {
   label: string;
   /** In full. */
   name: string;
+  /** What has the same colour: the module's class, the file, the op. */
+  alike: string;
   bytes: number;
   tensors: number;
   children: Part[];
@@ -20,10 +22,10 @@ type Kept = Memory<Floats>["rows"][number];
 /** The tree of all rows; modules that kept nothing are not in it. The root is the outermost module. */
 export function hierarchy(model: Model, rows: readonly Kept[]): Part {
   const made = new Map<string, Part>();
-  const take = (id: string, parent: Part | null, kind: Part["kind"], label: string, name: string): Part => {
+  const take = (id: string, parent: Part | null, kind: Part["kind"], label: string, name: string, alike: string): Part => {
     let part = made.get(id);
     if (!part) {
-      made.set(id, (part = { id, kind, label, name, bytes: 0, tensors: 0, children: [], parent }));
+      made.set(id, (part = { id, kind, label, name, alike, bytes: 0, tensors: 0, children: [], parent }));
       parent?.children.push(part);
     }
     return part;
@@ -35,21 +37,21 @@ export function hierarchy(model: Model, rows: readonly Kept[]): Part {
     for (const m of chain.reverse()) {
       const path = model.name(m);
       const above: string = part === null || part.id === "m0" ? "" : part.name;
-      part = take(`m${m}`, part, "module", above ? path.slice(above.length + 1) : path, path);
+      part = take(`m${m}`, part, "module", above ? path.slice(above.length + 1) : path, path, model.doc.modules[m]!.class);
     }
     return part!;
   };
   for (const row of rows) {
     const module = ofModule(row.module);
     const place = model.place(row.site) || "line not known";
-    const line = take(`${module.id}.s${row.site}`, module, "line", place, `${place}${model.doc.sites[row.site]?.text ? `  ${model.doc.sites[row.site]!.text.trim()}` : ""}`);
-    const op = take(`${line.id}.${row.op}`, line, "op", row.op || "op not known", row.op || "op not known");
+    const line = take(`${module.id}.s${row.site}`, module, "line", place.slice(place.lastIndexOf("/") + 1), `${place}${model.doc.sites[row.site]?.text ? `  ${model.doc.sites[row.site]!.text.trim()}` : ""}`, place);
+    const op = take(`${line.id}.${row.op}`, line, "op", row.op || "op not known", row.op || "op not known", row.op);
     for (let part: Part | null = op; part; part = part.parent) {
       part.bytes += row.bytes;
       part.tensors += row.tensors;
     }
   }
-  const root = made.get("m0") ?? { id: "m0", kind: "module", label: "(model)", name: "(model)", bytes: 0, tensors: 0, children: [], parent: null };
+  const root = made.get("m0") ?? { id: "m0", kind: "module", label: "(model)", name: "(model)", alike: "", bytes: 0, tensors: 0, children: [], parent: null };
   for (const part of made.values()) part.children.sort((a, b) => b.bytes - a.bytes);
   return root;
 }

@@ -55,7 +55,7 @@ export function Treemap({ part, total, height, onOpen, svg }: Props) {
               onClick={() => opens && onOpen(p)}
               {...(opens ? { tabIndex: 0, role: "button", "aria-label": `${p.name}: ${size}, ${share(p)}. Open`, onKeyDown: (e: KeyboardEvent) => (e.key === "Enter" || e.key === " ") && (e.preventDefault(), onOpen(p)) } : {})}
             >
-              <rect width={w} height={h} rx={2} fill={group ? colours.sunken : fill(p.kind === "op" ? p.label : p.kind, colours.dark)} />
+              <rect width={w} height={h} rx={2} fill={group ? colours.sunken : fill(p.alike, colours.dark)} />
               {text && (
                 <text x={5} y={group || h < 34 ? Math.min(13, h / 2 + 4) : 14}>
                   {text}

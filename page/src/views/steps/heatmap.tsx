@@ -18,7 +18,7 @@ interface Props {
 }
 
 /** Where the charts above have their axis: the steps stand one under the other. */
-const [LEFT, RIGHT] = [54, 12];
+const [LEFT, RIGHT] = [54, 18];
 
 /** All parameters against the steps: what to look at closer. */
 export function Heatmap({ model, metric, range, picked, onPick }: Props) {
@@ -34,7 +34,7 @@ export function Heatmap({ model, metric, range, picked, onPick }: Props) {
   const values = useMemo(() => matrix(doc, metric), [doc, metric]);
   const extent = useMemo(() => extentOf(values), [values]);
   const [first, last] = useMemo(() => seenBuckets(start, doc.steps.index, range[0], range[1]), [start, range[0], range[1]]);
-  const rows = useMemo(() => brackets(model, parameterItems(model), 3), [model]);
+  const rows = useMemo(() => brackets(parameterItems(model), 3), [model]);
   const ratio = typeof devicePixelRatio === "number" ? devicePixelRatio : 1;
 
   // A bucket is as wide as the steps it covers, on the same scale as the charts above.

@@ -78,7 +78,7 @@ export function Icicle({ model, call, timeline, range, onRange, unit, label, mod
             context.lineWidth = 2;
             context.strokeRect(b.x + 1, y + 1, Math.max(1, b.width - 3), ROW - 4);
           }
-          if (b.width > 26) {
+          if (b.width > 20) {
             context.fillStyle = colours.ink;
             context.fillText(fitted(context, one ? name : `${b.to - b.from + 1} ×`, b.width - 8), b.x + 4, y + ROW / 2 - 0.5);
           }

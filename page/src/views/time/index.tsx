@@ -1,6 +1,7 @@
 import "../../charts/charts.css";
 import "./time.css";
 import { useCallback, useMemo, useRef } from "preact/hooks";
+import { opaque } from "../../charts/canvas";
 import { Button, Choice, Panel } from "../../charts/panel";
 import { pair, paired, useSlow } from "../../charts/slow";
 import type { Column } from "../../charts/rows";
@@ -66,7 +67,7 @@ function Time({ model, at, set, link }: ViewProps) {
             <Button label="Zoom in" onClick={() => move(zoomed(range, 0.5, 0.5, whole_))}>+</Button>
             <Button label="Zoom out" disabled={text === ""} onClick={() => move(zoomed(range, 0.5, 2, whole_))}>−</Button>
             <Button disabled={text === ""} onClick={() => slide("")}>All</Button>
-            <Button label="Save the picture as PNG" onClick={() => canvas.current && void savePng("backward-time.png", canvas.current)}>PNG</Button>
+            <Button label="Save the picture as PNG" onClick={() => canvas.current && void savePng("backward-time.png", opaque(canvas.current))}>PNG</Button>
           </>
         }
       >
