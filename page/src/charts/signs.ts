@@ -8,6 +8,8 @@ export interface Marker {
   x: number;
   name: string;
   severity: "error" | "warning" | "info";
+  /** A flag without it. */
+  sign?: string;
   onPick: () => void;
 }
 
@@ -35,7 +37,7 @@ export function signs(u: uPlot, { x, series, markers }: Shown, colours: Palette)
     ctx.moveTo(at, bbox.top);
     ctx.lineTo(at, bbox.top + bbox.height);
     ctx.stroke();
-    ctx.fillText("⚑", at, bbox.top - 6 * ratio);
+    ctx.fillText(marker.sign ?? "⚑", at, bbox.top - 6 * ratio);
   }
   ctx.setLineDash([]);
   // One word for each kind of sign, beside the first of its kind.

@@ -36,6 +36,7 @@ function Steps({ model, at, set, link }: ViewProps) {
     (): Marker[] => doc.findings.flatMap((f, i) => (f.step === null ? [] : [{ x: f.step, name: f.title, severity: f.severity, onPick: () => (location.hash = link("findings", { finding: String(i) })) }])),
     [doc, link],
   );
+  const flags = useMemo((): Marker[] => (step >= first && step <= last ? [...markers, { x: step, name: "the chosen step", severity: "info", sign: "▾", onPick: () => undefined }] : markers), [markers, step, first, last]);
   const metric = METRICS.find((m) => m === at["show"]) ?? "gradient";
   const picked = useMemo(() => (at["parameters"] ?? "").split(",").filter((p) => whole(p, doc.parameters.length, -1) >= 0).map(Number).slice(0, MOST_CURVES), [at["parameters"], doc]);
   const series = useMemo(() => chosen(doc, metric, picked), [doc, metric, picked]);
@@ -50,7 +51,7 @@ function Steps({ model, at, set, link }: ViewProps) {
     const [a, b] = around(n, first, last);
     set({ step: String(n), ...(last - first > 60 ? { from: String(a), to: String(b) } : {}) }, true);
   };
-  const shared = { range: range as readonly [number, number], onRange: brush, onStep: (n: number) => set({ step: String(n) }), markers, sync: "steps" };
+  const shared = { range: range as readonly [number, number], onRange: brush, onStep: (n: number) => set({ step: String(n) }), markers: flags, sync: "steps" };
   const measured = useMemo(() => METRICS.filter((m) => (m === "ratio" ? doc.steps.ratio : doc.steps[m]).some((v) => !(v < 0))), [doc]);
   return (
     <div class="steps">
@@ -60,6 +61,7 @@ function Steps({ model, at, set, link }: ViewProps) {
         <Button disabled={!zoomed} onClick={() => brush(null)}>
           All steps
         </Button>
+        <a href={link("flow", { from: String(range[0]), to: String(range[1]) })}>Gradient flow over these</a>
         {found.length > 0 && (
           <span class="steps-jump" role="group" aria-label="Jump to">
             Jump to

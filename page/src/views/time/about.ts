@@ -1,6 +1,6 @@
 import type { Calls, Model, Nodes } from "../../data/model";
 import { norm, seconds } from "../../parts/words";
-import { moduleOf, secondsOf, type Timeline } from "./timeline";
+import { moduleOf, type Row, type Timeline } from "./timeline";
 
 /** A stretch of a row of the timeline. */
 export interface Spot {
@@ -17,30 +17,29 @@ export function labelOf(model: Model, nodes: Nodes, node: boolean, of: number): 
   return above ? path.slice(above.length + 1) : path;
 }
 
-type Said = [string, [string, string][]];
+/** Names and values. */
+export type Pair = readonly [string, string];
 
-/** What a person reads of a stretch: a title, and names with values. */
-export function about(model: Model, call: Calls, { begin, rows, sequence }: Timeline, { row: r, stretch }: Spot): Said[] {
-  const row = rows[r]!;
-  const [first, last, of] = [row.first[stretch]!, row.last[stretch]!, row.of[stretch]!];
-  let time = 0;
-  for (let k = first; k <= last; k++) time += secondsOf(call.time[sequence[k]!]);
-  if (r < rows.length - 1) {
-    return [[model.name(of), [["class", model.doc.modules[of]!.class], ["time", seconds(time)], ["nodes", String(last - first + 1)]]]]; // prettier-ignore
-  }
+/** What a person reads of a module's stretch. */
+export function aboutModule(model: Model, { elapsed }: Timeline, { first, last, of }: Row, k: number): Pair[] {
+  const nodes = last[k]! - first[k]! + 1;
+  return [["class", model.doc.modules[of[k]!]!.class], ["time", seconds(elapsed[last[k]! + 1]! - elapsed[first[k]!]!)], ["nodes", nodes.toLocaleString("en-US")]]; // prettier-ignore
+}
+
+/** What a person reads of a node. */
+export function aboutNode(model: Model, call: Calls, node: number): Pair[] {
   const nodes = model.nodes(call);
-  const op = nodes.strings[nodes.op[of]!];
-  const marks = marked(call.marks[of]!);
-  const pairs: [string, string][] = [
-    ["time", call.time[of]! >= 0 ? seconds(call.time[of]!) : "not measured"],
-    ["ran as number", String(first + 1)],
-    ["module", model.name(moduleOf(model, nodes, of))],
-    ...(op ? ([["forward op", op]] as [string, string][]) : []),
-    ...(nodes.site[of]! >= 0 ? ([["line", model.place(nodes.site[of]!)]] as [string, string][]) : []),
-    ["gradient in", norm(call.came[of])],
-    ...(marks ? ([["note", marks]] as [string, string][]) : []),
+  const op = nodes.strings[nodes.op[node]!];
+  const marks = marked(call.marks[node]!);
+  return [
+    ["time", call.time[node]! >= 0 ? seconds(call.time[node]!) : "not measured"],
+    ["ran as number", call.order[node]! >= 0 ? String(call.order[node]! + 1) : "did not run"],
+    ["module", model.name(moduleOf(model, nodes, node))],
+    ...(op ? ([["forward op", op]] as const) : []),
+    ...(nodes.site[node]! >= 0 ? ([["line", model.place(nodes.site[node]!)]] as const) : []),
+    ["gradient in", norm(call.came[node])],
+    ...(marks ? ([["note", marks]] as const) : []),
   ];
-  return [[`${nodes.strings[nodes.name[of]!] ?? ""}`, begin.length ? pairs : []]];
 }
 
 /** The marks of a node in words; see `Call.marks`. */

@@ -7,7 +7,7 @@ import { linearTicks } from "../../charts/ticks";
 import { Pairs, Tooltip } from "../../charts/tooltip";
 import type { Calls, Model } from "../../data/model";
 import { boxes, stretchAt, type Timeline } from "./timeline";
-import { about, labelOf, type Spot } from "./about";
+import { aboutModule, aboutNode, labelOf, type Spot } from "./about";
 import { panned, zoomed } from "./range";
 
 interface Props {
@@ -180,12 +180,8 @@ export function Icicle({ model, call, timeline, range, onRange, unit, label, mod
         <>
           <div class="time-at" style={{ top: `${AXIS + at.row * ROW}px`, height: `${ROW - 2}px`, ...edges(timeline, at, range, width) }} />
           <Tooltip x={Math.min(Math.max(place, 0), width)} y={AXIS + (at.row + 1) * ROW + 4} within={width}>
-            {about(model, call, timeline, at).map(([title, rows]) => (
-              <>
-                <strong class="chart-mono">{title}</strong>
-                <Pairs rows={rows} />
-              </>
-            ))}
+            <strong class="chart-mono">{at.row === bottom ? (nodes.strings[nodes.name[row.of[at.stretch]!]!] ?? "") : model.name(row.of[at.stretch]!)}</strong>
+            <Pairs rows={at.row === bottom ? aboutNode(model, call, row.of[at.stretch]!) : aboutModule(model, timeline, row, at.stretch)} />
           </Tooltip>
         </>
       )}

@@ -11,7 +11,7 @@ import { savePng } from "../../parts/save";
 import { seconds } from "../../parts/words";
 import { whole } from "../../route";
 import type { View, ViewProps } from "../view";
-import { about, type Spot } from "./about";
+import { aboutNode, type Spot } from "./about";
 import { Icicle } from "./icicle";
 import { clamped, zoomed } from "./range";
 import { byModule, byOp, coverage, type ModuleTime, type OpTime } from "./tables";
@@ -107,14 +107,14 @@ function Time({ model, at, set, link }: ViewProps) {
 function Picked({ model, number, node, module, link, onClose }: { model: Model; number: number; node: number; module: number; link: ViewProps["link"]; onClose: () => void }) {
   const call = model.doc.calls[number]!;
   if (node < 0 && module < 0) return null;
-  // One place of its own: the box of this node, wherever the timeline is.
-  const one = { sequence: Int32Array.of(node), begin: new Float64Array(2), measured: 0, rows: [{ first: new Int32Array(1), last: new Int32Array(1), of: Int32Array.of(node) }] };
-  const [title, pairs] = node >= 0 ? about(model, call, one, { row: 0, stretch: 0 })[0]! : [model.name(module), []];
+  const nodes = model.nodes(call);
+  const title = node >= 0 ? (nodes.strings[nodes.name[node]!] ?? "") : model.name(module);
+  const pairs = node >= 0 ? aboutNode(model, call, node) : [];
   const to: Record<string, string> = { call: String(number), ...(node >= 0 ? { node: String(node) } : { module: String(module) }) };
   return (
     <p class="time-picked">
       <strong class="chart-mono">{title}</strong>
-      {pairs.filter(([name]) => name !== "ran as number").map(([name, value]) => (
+      {pairs.map(([name, value]) => (
         <span key={name}>
           <span class="quiet">{name}</span> {value}
         </span>

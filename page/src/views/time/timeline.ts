@@ -15,6 +15,8 @@ export interface Timeline {
   sequence: Int32Array;
   /** When each begins, and at the end when all are done: one more than nodes. In seconds, or in nodes. */
   begin: Float64Array;
+  /** Seconds before each node and after the last, in time and in order alike: what a stretch took is one difference. */
+  elapsed: Float64Array;
   /** By depth from 0; the last row is the nodes. */
   rows: Row[];
   /** Nodes whose time was measured. */
@@ -44,12 +46,12 @@ export function timeline(model: Model, call: Calls, even: boolean): Timeline {
   const nodes = model.nodes(call);
   const sequence = ranInOrder(call.order);
   const n = sequence.length;
-  const begin = new Float64Array(n + 1);
+  const elapsed = new Float64Array(n + 1);
   let measured = 0;
   for (let k = 0; k < n; k++) {
     const time = call.time[sequence[k]!]!;
     if (time >= 0) measured++;
-    begin[k + 1] = begin[k]! + (even ? 1 : secondsOf(time));
+    elapsed[k + 1] = elapsed[k]! + secondsOf(time);
   }
   const rows: Row[] = [];
   // Row by row: the ancestor at that depth of each node's module. Neighbours with the same one are a stretch.
@@ -68,7 +70,8 @@ export function timeline(model: Model, call: Calls, even: boolean): Timeline {
     rows.unshift(stretches(up));
   }
   rows.push({ first: Int32Array.from(sequence, (_, k) => k), last: Int32Array.from(sequence, (_, k) => k), of: sequence });
-  return { sequence, begin, rows, measured };
+  const begin = even ? Float64Array.from({ length: n + 1 }, (_, k) => k) : elapsed;
+  return { sequence, begin, elapsed, rows, measured };
 }
 
 function stretches(of: Int32Array): Row {
