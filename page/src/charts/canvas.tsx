@@ -33,11 +33,9 @@ export function Canvas({ width, height, label, draw, canvas, ...rest }: Props) {
 /** `text` cut so that it fits in `room` pixels, "" where not even a few letters do. */
 export function fitted(context: CanvasRenderingContext2D, text: string, room: number): string {
   if (room < 14) return "";
-  // Most texts can be judged by their length: measuring is what costs.
-  if (text.length * 4 < room && context.measureText(text).width <= room) return text;
   if (context.measureText(text).width <= room) return text;
-  const each = context.measureText("abcdefghij").width / 10;
-  const keep = Math.floor(room / each) - 1;
+  let keep = Math.floor((text.length * room) / context.measureText(text).width) - 1;
+  while (keep > 1 && context.measureText(`${text.slice(0, keep)}…`).width > room) keep--;
   return keep < 2 ? "" : `${text.slice(0, keep)}…`;
 }
 

@@ -37,7 +37,9 @@ export function signs(u: uPlot, { x, series, markers }: Shown, colours: Palette)
     ctx.moveTo(at, bbox.top);
     ctx.lineTo(at, bbox.top + bbox.height);
     ctx.stroke();
-    ctx.fillText(marker.sign ?? "⚑", at, bbox.top - 6 * ratio);
+    // Below, so that it and the flag of a finding of the same step are both seen.
+    if (marker.sign) ctx.fillText(marker.sign, at, bbox.top + bbox.height - 4 * ratio);
+    else ctx.fillText("⚑", at, bbox.top - 6 * ratio);
   }
   ctx.setLineDash([]);
   // One word for each kind of sign, beside the first of its kind.

@@ -131,9 +131,11 @@ export function Heatmap({ model, metric, range, picked, onPick }: Props) {
         <span>{number(extent.low)}</span>
         <i style={{ background: `linear-gradient(to right, ${[0, 0.2, 0.4, 0.6, 0.8, 1].map((t) => css(sequential(t))).join(",")})` }} />
         <span>{number(extent.high)}</span>
-        <b style={{ background: "var(--bad)" }} /> NaN or Inf
-        <b style={{ background: "var(--update)" }} /> zero
-        <b style={{ background: "var(--sunken)" }} /> not measured
+        {([["bad", "NaN or Inf"], ["update", "zero"], ["sunken", "not measured"]] as const).map(([colour, word]) => (
+          <span key={word}>
+            <b style={{ background: `var(--${colour})` }} /> {word}
+          </span>
+        ))}
       </div>
     </div>
   );

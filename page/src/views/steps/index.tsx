@@ -36,7 +36,7 @@ function Steps({ model, at, set, link }: ViewProps) {
     (): Marker[] => doc.findings.flatMap((f, i) => (f.step === null ? [] : [{ x: f.step, name: f.title, severity: f.severity, onPick: () => (location.hash = link("findings", { finding: String(i) })) }])),
     [doc, link],
   );
-  const flags = useMemo((): Marker[] => (step >= first && step <= last ? [...markers, { x: step, name: "the chosen step", severity: "info", sign: "▾", onPick: () => undefined }] : markers), [markers, step, first, last]);
+  const flags = useMemo((): Marker[] => (step >= first && step <= last ? [...markers, { x: step, name: "the chosen step", severity: "info", sign: "▲", onPick: () => undefined }] : markers), [markers, step, first, last]);
   const metric = METRICS.find((m) => m === at["show"]) ?? "gradient";
   const picked = useMemo(() => (at["parameters"] ?? "").split(",").filter((p) => whole(p, doc.parameters.length, -1) >= 0).map(Number).slice(0, MOST_CURVES), [at["parameters"], doc]);
   const series = useMemo(() => chosen(doc, metric, picked), [doc, metric, picked]);

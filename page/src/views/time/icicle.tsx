@@ -67,10 +67,12 @@ export function Icicle({ model, call, timeline, range, onRange, unit, label, mod
           const name = one ? labelOf(model, nodes, r === bottom, of) : "";
           context.fillStyle = one ? fill(r === bottom ? nodes.strings[nodes.name[of]!]! : model.doc.modules[of]!.class || name, colours.dark) : colours.line;
           context.fillRect(b.x, y, Math.max(0.5, b.width - (b.width > 3 ? 1 : 0)), ROW - 2);
-          if (r === bottom && bad[row.last[b.to]! + 1]! > bad[row.first[b.from]!]!) {
+          const marked = r === bottom && bad[row.last[b.to]! + 1]! > bad[row.first[b.from]!]!;
+          const sign = marked && b.width > 44;
+          if (marked) {
             context.fillStyle = colours.bad;
             context.fillRect(b.x, y + ROW - 5, Math.max(1.5, b.width - 1), 3);
-            if (b.width > 24) context.fillText("✕", b.x + b.width - 13, y + 8);
+            if (sign) context.fillText("✕", b.x + b.width - 13, y + 8);
           }
           const chosen = one && (r === bottom ? of === node : of === module);
           if (chosen) {
@@ -80,7 +82,7 @@ export function Icicle({ model, call, timeline, range, onRange, unit, label, mod
           }
           if (b.width > 20) {
             context.fillStyle = colours.ink;
-            context.fillText(fitted(context, one ? name : `${b.to - b.from + 1} ×`, b.width - 8), b.x + 4, y + ROW / 2 - 0.5);
+            context.fillText(fitted(context, one ? name : `${b.to - b.from + 1} ×`, b.width - (sign ? 22 : 8)), b.x + 4, y + ROW / 2 - 0.5);
           }
         }
       });

@@ -19,7 +19,7 @@ import { timeline } from "./timeline";
 
 function Time({ model, at, set, link }: ViewProps) {
   const { doc } = model;
-  const number = whole(at["call"], doc.calls.length, 0);
+  const number = whole(at["call"], doc.calls.length, doc.calls.length - 1);
   const call = doc.calls[number]!;
   const timed = useMemo(() => call.time.some((t) => t > 0), [call]);
   const even = !timed || at["x"] === "order";
