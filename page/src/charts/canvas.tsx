@@ -27,7 +27,9 @@ export function Canvas({ width, height, label, draw, canvas, ...rest }: Props) {
     context.clearRect(0, 0, width, height);
     draw(context, width, height);
   }, [width, height, draw]);
-  return <canvas ref={ref} role="img" aria-label={label} style={{ width: `${width}px`, height: `${height}px` }} {...rest} />;
+  return (
+    <canvas ref={ref} role="img" aria-label={label} style={{ width: `${width}px`, height: `${height}px` }} {...rest} />
+  );
 }
 
 /** `text` cut so that it fits in `room` pixels, "" where not even a few letters do. */

@@ -50,7 +50,16 @@ export const MOST_CURVES = CURVES.length;
 export function curveColour(k: number, dark: boolean): string {
   return (dark ? CURVES_DARK : CURVES)[k % CURVES.length]!;
 }
-export const DASHES: readonly (readonly number[])[] = [[], [6, 3], [2, 2], [8, 3, 2, 3], [], [6, 3], [2, 2], [8, 3, 2, 3]];
+export const DASHES: readonly (readonly number[])[] = [
+  [],
+  [6, 3],
+  [2, 2],
+  [8, 3, 2, 3],
+  [],
+  [6, 3],
+  [2, 2],
+  [8, 3, 2, 3],
+];
 
 const NAMES = [
   "page", "surface", "sunken", "ink", "quiet", "line", "accent", "accent-soft", "bad", "bad-soft", "warn", "good", "forward", "backward", "update",

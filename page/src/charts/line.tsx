@@ -88,16 +88,27 @@ export function Lines(props: Props) {
 }
 
 /** Saves the picture of the chart inside the panel that the button is in. */
-export function PngOf({ name, within }: { name: string; within: { current: HTMLElement | null } }) {
+export function PngOf({
+  name,
+  within,
+  text = "PNG",
+  last = false,
+}: {
+  name: string;
+  within: { current: HTMLElement | null };
+  text?: string;
+  /** The last picture of the panel, not the first. */
+  last?: boolean;
+}) {
   return (
     <Button
       label={`Save ${name} as PNG`}
       onClick={() => {
-        const canvas = within.current?.querySelector("canvas");
+        const canvas = [...(within.current?.querySelectorAll("canvas") ?? [])].at(last ? -1 : 0);
         if (canvas) void savePng(`${name}.png`, opaque(canvas));
       }}
     >
-      PNG
+      {text}
     </Button>
   );
 }
@@ -128,14 +139,27 @@ function options(latest: { current: Props }, colours: Palette, width: number, ho
   const bands: uPlot.Band[] = [];
   for (const s of series) {
     const stroke = s.colour(colours);
-    lines.push({ label: s.name, stroke, width: 1.5, dash: [...(s.dash ?? [])], points: { show: true, size: 4, fill: stroke, filter: (u, i) => alone(u.data[i]!) }, spanGaps: false });
+    lines.push({
+      label: s.name,
+      stroke,
+      width: 1.5,
+      dash: [...(s.dash ?? [])],
+      points: { show: true, size: 4, fill: stroke, filter: (u, i) => alone(u.data[i]!) },
+      spanGaps: false,
+    });
     if (s.low) {
       lines.push({ label: `${s.name}, least`, stroke, width: 0.5, points: { show: false } });
       bands.push({ series: [lines.length - 2, lines.length - 1], fill: translucent(stroke) });
     }
   }
   const font = `11px ${colours.font}`;
-  const axis = { stroke: colours.quiet, font, grid: { stroke: colours.line, width: 0.6 }, ticks: { show: false }, filter: (_: uPlot, splits: number[]) => splits };
+  const axis = {
+    stroke: colours.quiet,
+    font,
+    grid: { stroke: colours.line, width: 0.6 },
+    ticks: { show: false },
+    filter: (_: uPlot, splits: number[]) => splits,
+  };
   // uPlot leaves out labels of a logarithmic axis on its own terms; our ticks are chosen to be labelled.
   return {
     width,
@@ -150,10 +174,27 @@ function options(latest: { current: Props }, colours: Palette, width: number, ho
       bind: { dblclick: () => () => (latest.current.onRange?.(null), null) },
       ...(sync ? { sync: { key: sync, setSeries: false } } : {}),
     },
-    scales: { x: { time: false }, y: log ? { distr: 3, range: (_, low, high) => logRange(low, high) } : { range: (_, low, high) => plainRange(low, high) } },
+    scales: {
+      x: { time: false },
+      y: log
+        ? { distr: 3, range: (_, low, high) => logRange(low, high) }
+        : { range: (_, low, high) => plainRange(low, high) },
+    },
     axes: [
-      { ...axis, size: 28, gap: 8, splits: (_u, _i, low, high) => linearTicks(low, high, Math.max(2, width / 110)).filter(Number.isInteger), values: (_, ticks) => ticks.map((t) => t.toLocaleString("en-US")) },
-      { ...axis, size: 54, gap: 6, splits: (_u, _i, low, high) => (log ? logTicks(low, high, height / 34) : linearTicks(low, high, height / 34)), values: (_, ticks) => ticks.map((t) => (latest.current.text && !log ? latest.current.text(t) : tickText(t))) },
+      {
+        ...axis,
+        size: 28,
+        gap: 8,
+        splits: (_u, _i, low, high) => linearTicks(low, high, Math.max(2, width / 110)).filter(Number.isInteger),
+        values: (_, ticks) => ticks.map((t) => t.toLocaleString("en-US")),
+      },
+      {
+        ...axis,
+        size: 54,
+        gap: 6,
+        splits: (_u, _i, low, high) => (log ? logTicks(low, high, height / 34) : linearTicks(low, high, height / 34)),
+        values: (_, ticks) => ticks.map((t) => (latest.current.text && !log ? latest.current.text(t) : tickText(t))),
+      },
     ],
     hooks: {
       setSelect: [
@@ -166,7 +207,14 @@ function options(latest: { current: Props }, colours: Palette, width: number, ho
         },
       ],
       // The pointer is on one chart; those that follow it show their cursor alone.
-      setCursor: [(u) => hover(u.over.matches(":hover") && typeof u.cursor.idx === "number" && (u.cursor.left ?? -1) >= 0 ? { i: u.cursor.idx, left: u.bbox.left / uPlot.pxRatio + u.cursor.left! } : null)],
+      setCursor: [
+        (u) =>
+          hover(
+            u.over.matches(":hover") && typeof u.cursor.idx === "number" && (u.cursor.left ?? -1) >= 0
+              ? { i: u.cursor.idx, left: u.bbox.left / uPlot.pxRatio + u.cursor.left! }
+              : null,
+          ),
+      ],
       draw: [(u) => signs(u, latest.current, colours)],
       ready: [(u) => click(u, latest)],
     },
@@ -177,7 +225,8 @@ function options(latest: { current: Props }, colours: Palette, width: number, ho
 function alone(values: uPlot.AlignedData[number]): number[] {
   const found: number[] = [];
   for (let i = 0; i < values.length; i++) {
-    if (typeof values[i] === "number" && typeof values[i - 1] !== "number" && typeof values[i + 1] !== "number") found.push(i);
+    if (typeof values[i] === "number" && typeof values[i - 1] !== "number" && typeof values[i + 1] !== "number")
+      found.push(i);
   }
   return found;
 }

@@ -24,16 +24,42 @@ export function Panel({ title, note, tools, children }: Props) {
   );
 }
 
-export function Button({ onClick, label, children, disabled }: { onClick: () => void; label?: string; children: ComponentChildren; disabled?: boolean }) {
+export function Button({
+  onClick,
+  label,
+  children,
+  disabled,
+}: {
+  onClick: () => void;
+  label?: string;
+  children: ComponentChildren;
+  disabled?: boolean;
+}) {
   return (
-    <button type="button" class="chart-button" onClick={onClick} disabled={disabled ?? false} {...(label ? { "aria-label": label, title: label } : {})}>
+    <button
+      type="button"
+      class="chart-button"
+      onClick={onClick}
+      disabled={disabled ?? false}
+      {...(label ? { "aria-label": label, title: label } : {})}
+    >
       {children}
     </button>
   );
 }
 
 /** One of a few, as a row of buttons. */
-export function Choice({ label, options, value, onChange }: { label: string; options: readonly (readonly [string, string])[]; value: string; onChange: (value: string) => void }) {
+export function Choice({
+  label,
+  options,
+  value,
+  onChange,
+}: {
+  label: string;
+  options: readonly (readonly [string, string])[];
+  value: string;
+  onChange: (value: string) => void;
+}) {
   return (
     <div class="chart-choice" role="group" aria-label={label}>
       {options.map(([key, text]) => (
@@ -46,7 +72,11 @@ export function Choice({ label, options, value, onChange }: { label: string; opt
 }
 
 /** A sign and a word for each series. */
-export function Legend({ items }: { items: readonly { name: string; colour: string; sign?: string; dash?: readonly number[] }[] }) {
+export function Legend({
+  items,
+}: {
+  items: readonly { name: string; colour: string; sign?: string; dash?: readonly number[] }[];
+}) {
   return (
     <ul class="chart-legend">
       {items.map(({ name, colour, sign, dash }) => (
@@ -57,7 +87,15 @@ export function Legend({ items }: { items: readonly { name: string; colour: stri
             </span>
           ) : (
             <svg width="18" height="8" aria-hidden="true">
-              <line x1="0" x2="18" y1="4" y2="4" stroke={colour} stroke-width="2" stroke-dasharray={dash?.join(" ") ?? ""} />
+              <line
+                x1="0"
+                x2="18"
+                y1="4"
+                y2="4"
+                stroke={colour}
+                stroke-width="2"
+                stroke-dasharray={dash?.join(" ") ?? ""}
+              />
             </svg>
           )}
           {name}

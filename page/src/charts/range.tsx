@@ -16,11 +16,25 @@ export function RangeInputs({ bounds: [low, high], range, set }: Props) {
     <>
       <label>
         from
-        <input class="chart-number" type="number" min={low} max={high} value={from} onInput={(e) => slowFrom(e.currentTarget.value)} />
+        <input
+          class="chart-number"
+          type="number"
+          min={low}
+          max={high}
+          value={from}
+          onInput={(e) => slowFrom(e.currentTarget.value)}
+        />
       </label>
       <label>
         to
-        <input class="chart-number" type="number" min={low} max={high} value={to} onInput={(e) => slowTo(e.currentTarget.value)} />
+        <input
+          class="chart-number"
+          type="number"
+          min={low}
+          max={high}
+          value={to}
+          onInput={(e) => slowTo(e.currentTarget.value)}
+        />
       </label>
     </>
   );

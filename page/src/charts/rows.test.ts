@@ -18,7 +18,8 @@ const ROWS: readonly Row[] = [
   { name: "=cmd", norm: Infinity },
   { name: "b", norm: 0 },
 ];
-const names = (order: Parameters<typeof sorted<Row>>[2]): string[] => sorted(ROWS, COLUMNS, order).map((i) => ROWS[i]!.name);
+const names = (order: Parameters<typeof sorted<Row>>[2]): string[] =>
+  sorted(ROWS, COLUMNS, order).map((i) => ROWS[i]!.name);
 
 describe("a table", () => {
   it("keeps its order until a head is clicked, and turns with the next click", () => {
@@ -42,6 +43,8 @@ describe("a table", () => {
   });
   it("is saved as it is seen; what was not measured is empty, a formula is disarmed", () => {
     const order = sorted(ROWS, COLUMNS, { column: "norm", down: true });
-    expect(csv(["name", "norm"], cells(ROWS, COLUMNS, order))).toBe("name,norm\r\nlayer.1,NaN\r\n'=cmd,Infinity\r\nlayer.10,1\r\nb,0\r\nlayer.2,\r\n");
+    expect(csv(["name", "norm"], cells(ROWS, COLUMNS, order))).toBe(
+      "name,norm\r\nlayer.1,NaN\r\n'=cmd,Infinity\r\nlayer.10,1\r\nb,0\r\nlayer.2,\r\n",
+    );
   });
 });

@@ -47,7 +47,11 @@ export function turned<R>(column: Column<R>, order: Order | null): Order {
 }
 
 /** Rows as CSV cells; a norm that was not measured is an empty cell. */
-export function* cells<R>(rows: readonly R[], columns: readonly Column<R>[], indexes: Iterable<number>): Generator<(string | number)[]> {
+export function* cells<R>(
+  rows: readonly R[],
+  columns: readonly Column<R>[],
+  indexes: Iterable<number>,
+): Generator<(string | number)[]> {
   for (const i of indexes) {
     yield columns.map((c) => {
       const value = c.value(rows[i]!);

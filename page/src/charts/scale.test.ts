@@ -5,7 +5,14 @@ import { pair, paired } from "./slow";
 
 describe("norms on a logarithmic axis", () => {
   it("are told apart from what has no place on it", () => {
-    expect([1e-300, 0, NaN, Infinity, -1, undefined].map(sortOf)).toEqual(["number", "zero", "nan", "inf", "missing", "missing"]);
+    expect([1e-300, 0, NaN, Infinity, -1, undefined].map(sortOf)).toEqual([
+      "number",
+      "zero",
+      "nan",
+      "inf",
+      "missing",
+      "missing",
+    ]);
   });
   it("give the axis its ends; nothing else does", () => {
     expect(positiveExtent([0, -1, NaN, Infinity, 2], [0.5])).toEqual({ low: 0.5, high: 2 });

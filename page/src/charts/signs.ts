@@ -31,7 +31,8 @@ export function signs(u: uPlot, { x, series, markers }: Shown, colours: Palette)
   for (const marker of markers ?? []) {
     const at = Math.round(u.valToPos(marker.x, "x", true)) + 0.5;
     if (at < left || at > right) continue;
-    ctx.strokeStyle = ctx.fillStyle = marker.severity === "error" ? colours.bad : marker.severity === "warning" ? colours.warn : colours.accent;
+    ctx.strokeStyle = ctx.fillStyle =
+      marker.severity === "error" ? colours.bad : marker.severity === "warning" ? colours.warn : colours.accent;
     ctx.setLineDash([3 * ratio, 3 * ratio]);
     ctx.beginPath();
     ctx.moveTo(at, bbox.top);

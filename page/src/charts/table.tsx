@@ -40,9 +40,24 @@ export function Table<R>({ rows, columns, what, onPick, picked, start, room = 14
     <div class="chart-table">
       <div class="chart-tools">
         {rows.length > room && (
-          <input type="search" placeholder={`Find among ${rows.length.toLocaleString("en-US")} ${what}`} aria-label={`Find among ${what}`} value={words} onInput={(e) => find(e.currentTarget.value)} />
+          <input
+            type="search"
+            placeholder={`Find among ${rows.length.toLocaleString("en-US")} ${what}`}
+            aria-label={`Find among ${what}`}
+            value={words}
+            onInput={(e) => find(e.currentTarget.value)}
+          />
         )}
-        <Button onClick={() => saveCsv(`${what.replaceAll(" ", "-")}.csv`, columns.map((c) => c.name), cells(found, columns, indexes))} label={`Save ${what} as CSV`}>
+        <Button
+          onClick={() =>
+            saveCsv(
+              `${what.replaceAll(" ", "-")}.csv`,
+              columns.map((c) => c.name),
+              cells(found, columns, indexes),
+            )
+          }
+          label={`Save ${what} as CSV`}
+        >
           CSV
         </Button>
       </div>
@@ -59,7 +74,13 @@ export function Table<R>({ rows, columns, what, onPick, picked, start, room = 14
           <thead>
             <tr>
               {columns.map((c) => (
-                <th key={c.name} scope="col" class={c.numeric ? "number" : ""} aria-sort={order?.column === c.name ? (order.down ? "descending" : "ascending") : "none"} title={c.about ?? ""}>
+                <th
+                  key={c.name}
+                  scope="col"
+                  class={c.numeric ? "number" : ""}
+                  aria-sort={order?.column === c.name ? (order.down ? "descending" : "ascending") : "none"}
+                  title={c.about ?? ""}
+                >
                   <button type="button" onClick={() => reorder(turned(c, order))}>
                     {c.name}
                     <span aria-hidden="true">{order?.column === c.name ? (order.down ? " ↓" : " ↑") : ""}</span>
@@ -71,9 +92,18 @@ export function Table<R>({ rows, columns, what, onPick, picked, start, room = 14
           <tbody>
             {first > 0 && <tr aria-hidden="true" style={{ height: `${first * HEIGHT}px` }} />}
             {indexes.slice(first, last).map((i, k) => (
-              <Row key={i} row={found[i]!} columns={columns} at={first + k + 2} picked={picked?.(found[i]!) ?? false} onPick={onPick} />
+              <Row
+                key={i}
+                row={found[i]!}
+                columns={columns}
+                at={first + k + 2}
+                picked={picked?.(found[i]!) ?? false}
+                onPick={onPick}
+              />
             ))}
-            {last < indexes.length && <tr aria-hidden="true" style={{ height: `${(indexes.length - last) * HEIGHT}px` }} />}
+            {last < indexes.length && (
+              <tr aria-hidden="true" style={{ height: `${(indexes.length - last) * HEIGHT}px` }} />
+            )}
           </tbody>
         </table>
       </div>
@@ -82,7 +112,19 @@ export function Table<R>({ rows, columns, what, onPick, picked, start, room = 14
   );
 }
 
-function Row<R>({ row, columns, at, picked, onPick }: { row: R; columns: readonly Column<R>[]; at: number; picked: boolean; onPick: ((row: R) => void) | undefined }) {
+function Row<R>({
+  row,
+  columns,
+  at,
+  picked,
+  onPick,
+}: {
+  row: R;
+  columns: readonly Column<R>[];
+  at: number;
+  picked: boolean;
+  onPick: ((row: R) => void) | undefined;
+}) {
   return (
     <tr aria-rowindex={at} class={picked ? "picked" : ""} {...(onPick ? { onClick: () => onPick(row) } : {})}>
       {columns.map((c, k) => {
@@ -90,7 +132,13 @@ function Row<R>({ row, columns, at, picked, onPick }: { row: R; columns: readonl
         const text = c.text ? c.text(row) : typeof value === "number" ? value.toLocaleString("en-US") : value;
         const inside =
           k === 0 && onPick ? (
-            <button type="button" class="chart-pick" aria-pressed={picked} onClick={(e) => (e.stopPropagation(), onPick(row))} title={text}>
+            <button
+              type="button"
+              class="chart-pick"
+              aria-pressed={picked}
+              onClick={(e) => (e.stopPropagation(), onPick(row))}
+              title={text}
+            >
               {text}
             </button>
           ) : (

@@ -10,7 +10,17 @@ export function modulesOf(paths: readonly string[]): Decoded["modules"] {
 }
 
 export function parameter(name: string, more: Partial<Parameter> = {}): Parameter {
-  return { name, module: 0, shape: [2], requires_grad: true, reached: 1, alive: true, trained: true, defined: -1, ...more };
+  return {
+    name,
+    module: 0,
+    shape: [2],
+    requires_grad: true,
+    reached: 1,
+    alive: true,
+    trained: true,
+    defined: -1,
+    ...more,
+  };
 }
 
 const NONE: DecodedSeries["gradient"] = { low: new Float32Array(), high: new Float32Array() };
@@ -50,20 +60,38 @@ export function stepsOf(count: number, more: Partial<Decoded["steps"]> = {}): De
     update: missing(),
     ratio: missing(),
     call: new Int32Array(count).fill(-1),
-    series: { exact: true, start: Int32Array.from({ length: count }, (_, i) => i), gradient: NONE, weight: NONE, update: NONE },
+    series: {
+      exact: true,
+      start: Int32Array.from({ length: count }, (_, i) => i),
+      gradient: NONE,
+      weight: NONE,
+      update: NONE,
+    },
     ...more,
   };
 }
 
 /** A series of one kind; the others were not measured. */
-export function seriesOf(start: readonly number[], exact: boolean, kinds: Partial<Record<"gradient" | "weight" | "update", { low?: number[]; high: number[] }>>): DecodedSeries {
+export function seriesOf(
+  start: readonly number[],
+  exact: boolean,
+  kinds: Partial<Record<"gradient" | "weight" | "update", { low?: number[]; high: number[] }>>,
+): DecodedSeries {
   const size = Math.max(...Object.values(kinds).map((k) => k.high.length), 0);
   const kind = (k?: { low?: number[]; high: number[] }) => ({ low: Float64Array.from(k?.low ?? (exact ? [] : new Array<number>(size).fill(-1))), high: Float64Array.from(k?.high ?? new Array<number>(size).fill(-1)) }); // prettier-ignore
-  return { exact, start: Int32Array.from(start), gradient: kind(kinds.gradient), weight: kind(kinds.weight), update: kind(kinds.update) };
+  return {
+    exact,
+    start: Int32Array.from(start),
+    gradient: kind(kinds.gradient),
+    weight: kind(kinds.weight),
+    update: kind(kinds.update),
+  };
 }
 
 /** A graph: by node its module and the nodes that its gradients go to. */
-export function layoutOf(nodes: readonly { module: number; to: readonly number[]; leaf?: boolean; parameter?: number; name?: string }[]): Nodes {
+export function layoutOf(
+  nodes: readonly { module: number; to: readonly number[]; leaf?: boolean; parameter?: number; name?: string }[],
+): Nodes {
   const edges = [0];
   const to: number[] = [];
   for (const node of nodes) {

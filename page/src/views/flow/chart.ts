@@ -19,7 +19,12 @@ export interface Chart {
   note: string;
 }
 
-const COLOURS = { gradient: "var(--backward)", weight: "var(--forward)", update: "var(--update)", ratio: "var(--update)" } as const;
+const COLOURS = {
+  gradient: "var(--backward)",
+  weight: "var(--forward)",
+  update: "var(--update)",
+  ratio: "var(--update)",
+} as const;
 const DASHES = { gradient: "", weight: "6 3", update: "2 3", ratio: "" } as const;
 export const WORDS = { gradient: "gradient", weight: "weight", update: "update", ratio: "update / weight" } as const;
 
@@ -28,8 +33,16 @@ export function parameterChart(model: Model, metrics: readonly Metric[], first: 
   const { doc } = model;
   const items = parameterItems(model);
   const wide = first !== last || !doc.steps.series.exact;
-  const series = metrics.map((m) => ({ name: WORDS[m], colour: COLOURS[m], dash: DASHES[m], band: parameterBand(doc, m, first, last), wide }));
-  const gradient = metrics.includes("gradient") ? series[metrics.indexOf("gradient")]!.band : parameterBand(doc, "gradient", first, last);
+  const series = metrics.map((m) => ({
+    name: WORDS[m],
+    colour: COLOURS[m],
+    dash: DASHES[m],
+    band: parameterBand(doc, m, first, last),
+    wide,
+  }));
+  const gradient = metrics.includes("gradient")
+    ? series[metrics.indexOf("gradient")]!.band
+    : parameterBand(doc, "gradient", first, last);
   const states = parameterStates(model, gradient, first, last);
   return { items, series, states, summary: parameterSummary(model, gradient, items), note: thinned(model) };
 }
@@ -59,7 +72,9 @@ function parameterSummary(model: Model, gradient: Band, items: readonly Item[]):
   }
   const zero = items.filter((item) => gradient.high[item.index] === 0);
   if (zero.length > 0) {
-    said.push(`${zero.length} of ${items.length} gradients are exactly zero. In the order of the backward the first is ${zero[zero.length - 1]!.name}.`);
+    said.push(
+      `${zero.length} of ${items.length} gradients are exactly zero. In the order of the backward the first is ${zero[zero.length - 1]!.name}.`,
+    );
   }
   return said;
 }
@@ -83,15 +98,25 @@ export function moduleChart(model: Model, which: string, step: number): Chart {
     return [{ name, colour, dash, band: { low: seen, middle: seen, high: seen }, wide: false }];
   };
   const series = [
-    ...(which === "backward" ? [] : one("output (forward)", "var(--forward)", "6 3", forward && forwardNorms(model, forward))),
-    ...(which === "forward" ? [] : one("gradient of output (backward)", "var(--backward)", "", call && backwardNorms(model, call))),
+    ...(which === "backward"
+      ? []
+      : one("output (forward)", "var(--forward)", "6 3", forward && forwardNorms(model, forward))),
+    ...(which === "forward"
+      ? []
+      : one("gradient of output (backward)", "var(--backward)", "", call && backwardNorms(model, call))),
   ];
   const parts = [
     which !== "backward" && forward ? `outputs as measured in step ${forward.step}` : "",
     which !== "forward" && call ? `gradients of backward call ${call.index}, step ${call.step}` : "",
   ].filter(Boolean);
   const note = `${parts.join("; ")}${parts.length ? ". " : ""}A module that was called several times counts as one: all its calls together.`;
-  return { items, series, states: items.map(() => ""), summary: moduleSummary(series, items), note: note.charAt(0).toUpperCase() + note.slice(1) };
+  return {
+    items,
+    series,
+    states: items.map(() => ""),
+    summary: moduleSummary(series, items),
+    note: note.charAt(0).toUpperCase() + note.slice(1),
+  };
 }
 
 function moduleSummary(series: readonly PlotSeries[], items: readonly Item[]): string[] {
@@ -99,7 +124,9 @@ function moduleSummary(series: readonly PlotSeries[], items: readonly Item[]): s
     const bad = items.filter((_, i) => !Number.isFinite(s.band.high[i]));
     if (bad.length === 0) return [];
     const back = s.name.startsWith("gradient");
-    return [`${s.name}: not finite in ${bad.length} of ${items.length} modules; the first is ${(back ? bad[bad.length - 1]! : bad[0]!).name}.`];
+    return [
+      `${s.name}: not finite in ${bad.length} of ${items.length} modules; the first is ${(back ? bad[bad.length - 1]! : bad[0]!).name}.`,
+    ];
   });
 }
 
@@ -107,6 +134,7 @@ function moduleSummary(series: readonly PlotSeries[], items: readonly Item[]): s
 export function said({ band, wide }: PlotSeries, i: number): string {
   const [low, middle, high] = [band.low[i]!, band.middle[i]!, band.high[i]!];
   if (!wide || high < 0) return norm(high);
-  if (!Number.isFinite(high)) return sortOf(low) === "number" ? `${number(low)} and more, also ${number(high)}` : number(high);
+  if (!Number.isFinite(high))
+    return sortOf(low) === "number" ? `${number(low)} and more, also ${number(high)}` : number(high);
   return low === high ? number(high) : `${number(low)} · ${number(middle)} · ${number(high)}`;
 }

@@ -5,7 +5,11 @@ import type { By } from "./chart";
 import type { Metric } from "./values";
 
 export const SHOWN: readonly (readonly [string, string])[] = [["gradient", "Gradient"], ["weight", "Weight"], ["update", "Update"], ["norms", "All three"], ["ratio", "Update / weight"]]; // prettier-ignore
-const BOUNDARIES: readonly (readonly [string, string])[] = [["both", "Both"], ["forward", "Forward"], ["backward", "Backward"]];
+const BOUNDARIES: readonly (readonly [string, string])[] = [
+  ["both", "Both"],
+  ["forward", "Forward"],
+  ["backward", "Backward"],
+];
 
 /** The metrics of a choice. */
 export function metricsOf(show: string): Metric[] {
@@ -28,14 +32,32 @@ export function Controls({ by, show, steps, step, band, onStep, set }: Props) {
   const many = steps.length > 1;
   return (
     <div class="chart-bar">
-      <Choice label="Along the axis" options={[["parameters", "Parameters"], ["modules", "Modules"]]} value={by} onChange={(v) => set({ by: v === "parameters" ? "" : v, show: "", items: "" })} />
-      <Choice label="What is shown" options={by === "parameters" ? SHOWN : BOUNDARIES} value={show} onChange={(v) => set({ show: v })} />
+      <Choice
+        label="Along the axis"
+        options={[
+          ["parameters", "Parameters"],
+          ["modules", "Modules"],
+        ]}
+        value={by}
+        onChange={(v) => set({ by: v === "parameters" ? "" : v, show: "", items: "" })}
+      />
+      <Choice
+        label="What is shown"
+        options={by === "parameters" ? SHOWN : BOUNDARIES}
+        value={show}
+        onChange={(v) => set({ show: v })}
+      />
       {by === "parameters" && many && (
         <Choice
           label="Steps"
-          options={[["one", "One step"], ["band", "Over steps"]]}
+          options={[
+            ["one", "One step"],
+            ["band", "Over steps"],
+          ]}
           value={band ? "band" : "one"}
-          onChange={(v) => set(v === "band" ? { from: String(steps[0]), to: String(steps[steps.length - 1]) } : { from: "", to: "" })}
+          onChange={(v) =>
+            set(v === "band" ? { from: String(steps[0]), to: String(steps[steps.length - 1]) } : { from: "", to: "" })
+          }
         />
       )}
       {many && !band && <StepSlider steps={steps} step={step} onStep={onStep} />}
@@ -44,13 +66,28 @@ export function Controls({ by, show, steps, step, band, onStep, set }: Props) {
   );
 }
 
-function StepSlider({ steps, step, onStep }: { steps: ArrayLike<number>; step: number; onStep: (step: number) => void }) {
+function StepSlider({
+  steps,
+  step,
+  onStep,
+}: {
+  steps: ArrayLike<number>;
+  step: number;
+  onStep: (step: number) => void;
+}) {
   let at = 0;
   for (let i = 0; i < steps.length && steps[i]! <= step; i++) at = i;
   return (
     <label class="flow-step">
       Step
-      <input type="range" min={0} max={steps.length - 1} value={at} aria-valuetext={`step ${steps[at]}`} onInput={(e) => onStep(steps[Number(e.currentTarget.value)]!)} />
+      <input
+        type="range"
+        min={0}
+        max={steps.length - 1}
+        value={at}
+        aria-valuetext={`step ${steps[at]}`}
+        onInput={(e) => onStep(steps[Number(e.currentTarget.value)]!)}
+      />
       <output class="number">{steps[at]}</output>
     </label>
   );

@@ -12,14 +12,32 @@ const KINDS = [
 ] as const;
 
 /** One parameter over the steps. */
-export function ParameterCurve({ model, parameter, onStep, onClose, link }: { model: Model; parameter: number; onStep: (step: number) => void; onClose: () => void; link: string }) {
+export function ParameterCurve({
+  model,
+  parameter,
+  onStep,
+  onClose,
+  link,
+}: {
+  model: Model;
+  parameter: number;
+  onStep: (step: number) => void;
+  onClose: () => void;
+  link: string;
+}) {
   const { doc } = model;
   const found = doc.parameters[parameter]!;
   const { x, series } = useMemo(() => {
     const start = doc.steps.series.start;
     const made = KINDS.map(([metric, colour, dash]): Series => {
       const { low, high } = parameterCurve(doc, metric, parameter);
-      return { name: metric, curve: normCurve(high), dash, colour: (p) => p[colour], ...(doc.steps.series.exact ? {} : { low: normCurve(low) }) };
+      return {
+        name: metric,
+        curve: normCurve(high),
+        dash,
+        colour: (p) => p[colour],
+        ...(doc.steps.series.exact ? {} : { low: normCurve(low) }),
+      };
     });
     return { x: Int32Array.from(start, (s) => doc.steps.index[s]!), series: made };
   }, [doc, parameter]);
@@ -33,14 +51,26 @@ export function ParameterCurve({ model, parameter, onStep, onClose, link }: { mo
   return (
     <Panel
       title="Over the steps"
-      tools={<Button label="Close the curve" onClick={onClose}>✕</Button>}
+      tools={
+        <Button label="Close the curve" onClick={onClose}>
+          ✕
+        </Button>
+      }
       note={
         <>
           <span class="chart-mono">{found.name}</span>: {words.join(", ")}
         </>
       }
     >
-      <Lines label={`Norms of ${found.name} over ${x.length} points. ${words.join(", ")}.`} x={x} series={series} log height={240} range={null} onStep={onStep} />
+      <Lines
+        label={`Norms of ${found.name} over ${x.length} points. ${words.join(", ")}.`}
+        x={x}
+        series={series}
+        log
+        height={240}
+        range={null}
+        onStep={onStep}
+      />
       <Legend items={KINDS.map(([name, colour, dash]) => ({ name, colour: `var(--${colour})`, dash }))} />
       <p class="chart-note quiet">
         A click shows that step. <a href={link}>All steps</a>

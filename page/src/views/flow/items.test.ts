@@ -9,7 +9,15 @@ import { seriesOf, stepsOf } from "../../charts/testing";
 const model = new Model(
   documentOf({
     modules: modulesOf(["", "emb", "enc", "enc.layer", "enc.layer.0", "enc.layer.1", "head"]),
-    parameters: ["pos", "emb.weight", "enc.layer.0.weight", "enc.layer.0.bias", "enc.layer.1.weight", "enc.layer.1.bias", "head.weight"].map((n) => parameter(n)),
+    parameters: [
+      "pos",
+      "emb.weight",
+      "enc.layer.0.weight",
+      "enc.layer.0.bias",
+      "enc.layer.1.weight",
+      "enc.layer.1.bias",
+      "head.weight",
+    ].map((n) => parameter(n)),
   }),
 );
 
@@ -62,15 +70,29 @@ describe("the window", () => {
 describe("the chart of a step", () => {
   const doc = documentOf({
     modules: modulesOf(["", "m"]),
-    parameters: [parameter("m.a"), parameter("m.b"), parameter("m.cut", { reached: 0 }), parameter("m.ice", { requires_grad: false }), parameter("m.none"), parameter("m.z")],
-    steps: stepsOf(1, { series: seriesOf([0], true, { gradient: { high: [2, NaN, -1, -1, -1, 0] }, weight: { high: [1, 1, 1, 1, 1, 1] } }) }),
+    parameters: [
+      parameter("m.a"),
+      parameter("m.b"),
+      parameter("m.cut", { reached: 0 }),
+      parameter("m.ice", { requires_grad: false }),
+      parameter("m.none"),
+      parameter("m.z"),
+    ],
+    steps: stepsOf(1, {
+      series: seriesOf([0], true, {
+        gradient: { high: [2, NaN, -1, -1, -1, 0] },
+        weight: { high: [1, 1, 1, 1, 1, 1] },
+      }),
+    }),
   });
   const chart = parameterChart(new Model(doc), ["gradient"], 0, 0);
   const x = (i: number): number => 10 * i;
 
   it("says why a parameter has no gradient, and where it began to be bad", () => {
     expect(chart.states).toEqual(["", "", "never reached", "frozen", "no gradient", ""]);
-    expect(chart.summary[0]).toBe("1 of 6 gradients are not finite. In the order of the backward, right to left, the first is m.b (NaN, since step 0).");
+    expect(chart.summary[0]).toBe(
+      "1 of 6 gradients are not finite. In the order of the backward, right to left, the first is m.b (NaN, since step 0).",
+    );
     expect(chart.summary[1]).toContain("exactly zero. In the order of the backward the first is m.z");
   });
   it("draws a gap where something is not a number, a sign for NaN, and rows in words", () => {
@@ -87,7 +109,10 @@ describe("the chart of a step", () => {
     expect(rows.marks("frozen", x, 9, { first: 0, last: 2 })).toBe("");
   });
   it("says nothing of missing gradients where none was measured", () => {
-    const none = documentOf({ parameters: [parameter("a")], steps: stepsOf(1, { series: seriesOf([0], true, { gradient: { high: [-1] }, weight: { high: [1] } }) }) });
+    const none = documentOf({
+      parameters: [parameter("a")],
+      steps: stepsOf(1, { series: seriesOf([0], true, { gradient: { high: [-1] }, weight: { high: [1] } }) }),
+    });
     expect(parameterChart(new Model(none), ["gradient"], 0, 0).states).toEqual([""]);
   });
 });

@@ -12,13 +12,29 @@ export interface Item {
 }
 
 export function parameterItems(model: Model): Item[] {
-  return model.doc.parameters.map((p, index) => ({ kind: "parameter", index, name: p.name, short: p.name.slice(p.name.lastIndexOf(".") + 1), module: p.module }));
+  return model.doc.parameters.map((p, index) => ({
+    kind: "parameter",
+    index,
+    name: p.name,
+    short: p.name.slice(p.name.lastIndexOf(".") + 1),
+    module: p.module,
+  }));
 }
 
 /** Modules that are called: containers that only hold others return nothing. */
 export function moduleItems(model: Model): Item[] {
   return model.doc.modules.flatMap((m, index) =>
-    m.calls > 0 ? [{ kind: "module" as const, index, name: model.name(index), short: m.path.slice(m.path.lastIndexOf(".") + 1) || "(model)", module: index }] : [],
+    m.calls > 0
+      ? [
+          {
+            kind: "module" as const,
+            index,
+            name: model.name(index),
+            short: m.path.slice(m.path.lastIndexOf(".") + 1) || "(model)",
+            module: index,
+          },
+        ]
+      : [],
   );
 }
 
@@ -35,7 +51,9 @@ export interface Bracket {
  * left out; `rows` are kept at most.
  */
 export function brackets(items: readonly Item[], rows: number): Bracket[][] {
-  const paths = items.map((item) => (item.kind === "parameter" ? item.name.split(".").slice(0, -1) : item.module === 0 ? [] : item.name.split(".")));
+  const paths = items.map((item) =>
+    item.kind === "parameter" ? item.name.split(".").slice(0, -1) : item.module === 0 ? [] : item.name.split("."),
+  );
   const deepest = paths.reduce((d, p) => Math.max(d, p.length), 0);
   const found: Bracket[][] = [];
   for (let depth = 1; depth <= deepest && found.length < rows; depth++) {
@@ -49,7 +67,10 @@ export function brackets(items: readonly Item[], rows: number): Bracket[][] {
       before = prefix;
     });
     const above = found[found.length - 1];
-    const same = above !== undefined && row.length === above.length && row.every((b, i) => b.first === above[i]!.first && b.last === above[i]!.last);
+    const same =
+      above !== undefined &&
+      row.length === above.length &&
+      row.every((b, i) => b.first === above[i]!.first && b.last === above[i]!.last);
     // The same brackets one level down, as "encoder" and its only child "layer": one row names both.
     if (same) row.forEach((b, i) => (above[i] = { ...b, label: `${above[i]!.label}.${b.label}` }));
     else if (row.some((b) => b.last > b.first)) found.push(row);
@@ -65,6 +86,12 @@ export function clampWindow(first: number, last: number, count: number, least = 
 }
 
 /** The window zoomed by `factor` (below 1: closer) about the item at `centre`. */
-export function zoomWindow(first: number, last: number, centre: number, factor: number, count: number): [number, number] {
+export function zoomWindow(
+  first: number,
+  last: number,
+  centre: number,
+  factor: number,
+  count: number,
+): [number, number] {
   return clampWindow(centre - (centre - first) * factor, centre + (last - centre) * factor, count);
 }

@@ -31,7 +31,10 @@ export interface Layout {
   height: number;
 }
 
-export function layoutOf({ items, series, states, window: [first, last], guide, brackets }: PlotProps, width: number): Layout {
+export function layoutOf(
+  { items, series, states, window: [first, last], guide, brackets }: PlotProps,
+  width: number,
+): Layout {
   const inner = Math.max(10, width - LEFT - RIGHT);
   const slot = inner / Math.max(1e-9, last - first);
   const extent = extentOf(series, guide?.value ?? 0);
@@ -72,7 +75,10 @@ function extentOf(series: PlotProps["series"], guide: number): Extent {
 /** All of the picture but what follows the pointer. */
 export function Layers({ items, series, brackets, guide, unit, picked, layout }: PlotProps & { layout: Layout }) {
   const { inner, slot, x, y, seen, extent, rows, above, top, bottom, below, axis, labels, height } = layout;
-  const lanes = [...rows.above.map((r, k) => [r, TOP + (k + 0.5) * ROW] as const), ...rows.below.map((r, k) => [r, below + (k + 0.5) * ROW] as const)];
+  const lanes = [
+    ...rows.above.map((r, k) => [r, TOP + (k + 0.5) * ROW] as const),
+    ...rows.below.map((r, k) => [r, below + (k + 0.5) * ROW] as const),
+  ];
   return (
     <>
       <defs>
@@ -97,13 +103,28 @@ export function Layers({ items, series, brackets, guide, unit, picked, layout }:
       {lanes.map(([r, at]) => (
         <g key={r}>
           <rect class="flow-row" x={LEFT} width={inner} y={at - ROW / 2 + 1} height={ROW - 2} />
-          <text x={LEFT - 8} y={at} text-anchor="end" dominant-baseline="middle" class={r === "NaN, Inf" ? "flow-bad" : ""}>
+          <text
+            x={LEFT - 8}
+            y={at}
+            text-anchor="end"
+            dominant-baseline="middle"
+            class={r === "NaN, Inf" ? "flow-bad" : ""}
+          >
             {r}
           </text>
         </g>
       ))}
       <g clip-path="url(#flow-clip)">
-        {picked >= seen.first && picked <= seen.last && <line class="flow-picked" x1={x(picked)} x2={x(picked)} y1={TOP} y2={axis} stroke-width={Math.max(2, Math.min(slot, 18))} />}
+        {picked >= seen.first && picked <= seen.last && (
+          <line
+            class="flow-picked"
+            x1={x(picked)}
+            x2={x(picked)}
+            y1={TOP}
+            y2={axis}
+            stroke-width={Math.max(2, Math.min(slot, 18))}
+          />
+        )}
         {guide && guide.value > extent.low && guide.value < extent.high && (
           <g class="flow-guide">
             <line x1={LEFT} x2={LEFT + inner} y1={y(guide.value)} y2={y(guide.value)} />
@@ -115,15 +136,30 @@ export function Layers({ items, series, brackets, guide, unit, picked, layout }:
         )}
         {series.map((s) => (
           <g key={s.name} style={{ color: s.colour }}>
-            {s.wide && <path class="flow-band" d={bandPath(s.band, x, y, seen)} stroke-width={Math.min(Math.max(1, slot * 0.55), 14)} />}
+            {s.wide && (
+              <path
+                class="flow-band"
+                d={bandPath(s.band, x, y, seen)}
+                stroke-width={Math.min(Math.max(1, slot * 0.55), 14)}
+              />
+            )}
             <path class="flow-line" d={linePath(s.band.middle, x, y, seen)} stroke-dasharray={s.dash} />
-            <path class="flow-dots" d={dotPath(s.band.middle, x, y, seen)} stroke-width={slot >= 8 ? 6 : slot >= 3 ? 4 : 2.5} />
+            <path
+              class="flow-dots"
+              stroke-linecap="round"
+              d={dotPath(s.band.middle, x, y, seen)}
+              stroke-width={slot >= 8 ? 6 : slot >= 3 ? 4 : 2.5}
+            />
             <path class="flow-nan" d={signPath(s.band.high, "nan", x, above, seen)} />
             <path class="flow-inf" d={signPath(s.band.high, "inf", x, above, seen)} />
           </g>
         ))}
         {rows.below.map((r, k) => (
-          <path key={r} class={`flow-state ${r === "zero" ? "flow-zero" : ""}`} d={rows.marks(r, x, below + (k + 0.5) * ROW, seen)} />
+          <path
+            key={r}
+            class={`flow-state ${r === "zero" ? "flow-zero" : ""}`}
+            d={rows.marks(r, x, below + (k + 0.5) * ROW, seen)}
+          />
         ))}
         <Brackets rows={brackets} x={x} slot={slot} top={axis + labels} left={LEFT} right={LEFT + inner} />
       </g>
@@ -133,7 +169,13 @@ export function Layers({ items, series, brackets, guide, unit, picked, layout }:
             const at = x(seen.first + k);
             if (at < LEFT || at > LEFT + inner) return null;
             return (
-              <text key={item.index} class={seen.first + k === picked ? "flow-label flow-label-picked" : "flow-label"} text-anchor="end" dominant-baseline="middle" transform={`translate(${at} ${axis + 4}) rotate(-60)`}>
+              <text
+                key={item.index}
+                class={seen.first + k === picked ? "flow-label flow-label-picked" : "flow-label"}
+                text-anchor="end"
+                dominant-baseline="middle"
+                transform={`translate(${at} ${axis + 4}) rotate(-60)`}
+              >
                 {item.short.length > 12 ? `${item.short.slice(0, 11)}…` : item.short}
               </text>
             );

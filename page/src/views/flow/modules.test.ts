@@ -8,7 +8,8 @@ const PATHS = ["", "a", "a.x", "a.x.p", "a.y", "b", "b.z", "b.z.q"];
 /** Module by module and edge by edge, by paths alone: slow and plain. */
 function oracle(model: Model, call: Calls): number[] {
   const nodes = model.nodes(call);
-  const inside = (path: string, outer: string): boolean => outer === "" || path === outer || path.startsWith(`${outer}.`);
+  const inside = (path: string, outer: string): boolean =>
+    outer === "" || path === outer || path.startsWith(`${outer}.`);
   return model.doc.modules.map(({ path }) => {
     const norms: number[] = [];
     nodes.module.forEach((from, i) => {
@@ -20,7 +21,8 @@ function oracle(model: Model, call: Calls): number[] {
       }
     });
     const root = call.roots[0]!.node;
-    if (nodes.module[root]! >= 0 && inside(PATHS[nodes.module[root]!]!, path) && !(call.came[root]! < 0)) norms.push(call.came[root]!);
+    if (nodes.module[root]! >= 0 && inside(PATHS[nodes.module[root]!]!, path) && !(call.came[root]! < 0))
+      norms.push(call.came[root]!);
     return norms.length === 0 ? -1 : Math.sqrt(norms.reduce((s, n) => s + n * n, 0));
   });
 }
@@ -52,21 +54,32 @@ describe("gradients at the boundaries of modules", () => {
         Array.from({ length: count }, (_, i) => ({
           module: Math.floor(draw() * (PATHS.length + 1)) - 1,
           leaf: i > count / 2 && draw() < 0.3,
-          to: Array.from({ length: Math.floor(draw() * 4) }, () => (draw() < 0.1 ? -1 : i + 1 + Math.floor(draw() * (count - i - 1)))).filter((t) => t < count),
+          to: Array.from({ length: Math.floor(draw() * 4) }, () =>
+            draw() < 0.1 ? -1 : i + 1 + Math.floor(draw() * (count - i - 1)),
+          ).filter((t) => t < count),
         })),
       );
-      const out = Float32Array.from(layout.to, () => (draw() < 0.15 ? -1 : draw() < 0.03 ? NaN : draw() < 0.05 ? 0 : draw() * 10));
+      const out = Float32Array.from(layout.to, () =>
+        draw() < 0.15 ? -1 : draw() < 0.03 ? NaN : draw() < 0.05 ? 0 : draw() * 10,
+      );
       const call = callOf(count, { out, came: new Float32Array(count).fill(draw() < 0.3 ? -1 : 1.5) });
       const model = new Model(documentOf({ modules: modulesOf(PATHS), layouts: [layout], calls: [call] }));
       const [found, expected] = [backwardNorms(model, call), oracle(model, call)];
-      found.forEach((v, m) => (Number.isNaN(expected[m]!) ? expect(v).toBeNaN() : expect(v).toBeCloseTo(expected[m]!, 4)));
+      found.forEach((v, m) =>
+        Number.isNaN(expected[m]!) ? expect(v).toBeNaN() : expect(v).toBeCloseTo(expected[m]!, 4),
+      );
     }
   });
 });
 
 it("puts the calls of a module together in the forward", () => {
   const model = new Model(documentOf({ modules: modulesOf(["", "a", "b"]) }));
-  const norms = forwardNorms(model, { step: 0, module: Int32Array.of(1, 1, 2, -1), nth: Int32Array.of(1, 2, 1, 1), norm: Float32Array.of(3, 4, NaN, 9) });
+  const norms = forwardNorms(model, {
+    step: 0,
+    module: Int32Array.of(1, 1, 2, -1),
+    nth: Int32Array.of(1, 2, 1, 1),
+    norm: Float32Array.of(3, 4, NaN, 9),
+  });
   expect([...norms]).toEqual([-1, 5, NaN]);
 });
 

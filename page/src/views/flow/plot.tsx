@@ -31,7 +31,10 @@ export function FlowPlot(props: PlotProps) {
   const scroller = useRef<HTMLDivElement>(null);
   const [at, hover] = useState(-1);
   const [first, last] = window;
-  const layout = useMemo(() => layoutOf(props, width), [items, series, states, props.brackets, props.guide, first, last, width]);
+  const layout = useMemo(
+    () => layoutOf(props, width),
+    [items, series, states, props.brackets, props.guide, first, last, width],
+  );
   const { inner, slot, x, axis, height } = layout;
   // Made anew when something in it changes, and not with every move of the pointer.
   const layers = useMemo(() => <Layers {...props} layout={layout} />, [layout, props.picked, props.unit]);
@@ -67,7 +70,8 @@ export function FlowPlot(props: PlotProps) {
       if (next < first) onWindow([next, next + size]);
       else if (next + 1 > last) onWindow([next + 1 - size, next + 1]);
     } else if ((e.key === "Enter" || e.key === " ") && at >= 0) props.onPick(at);
-    else if (e.key === "+" || e.key === "=") onWindow(zoomWindow(first, last, at < 0 ? (first + last) / 2 : at, 0.6, items.length));
+    else if (e.key === "+" || e.key === "=")
+      onWindow(zoomWindow(first, last, at < 0 ? (first + last) / 2 : at, 0.6, items.length));
     else if (e.key === "-") onWindow(zoomWindow(first, last, at < 0 ? (first + last) / 2 : at, 1.6, items.length));
     else if (e.key === "0") onWindow([0, items.length]);
     else if (e.key === "Escape") hover(-1);
@@ -95,10 +99,25 @@ export function FlowPlot(props: PlotProps) {
         onBlur={() => hover(-1)}
         onClick={() => at >= 0 && props.onPick(at)}
       >
-        {at >= 0 && at + 0.5 > first && at + 0.5 < last && <line class="flow-at" x1={x(at)} x2={x(at)} y1={TOP} y2={axis} stroke-width={Math.max(1, Math.min(slot, 18))} />}
+        {at >= 0 && at + 0.5 > first && at + 0.5 < last && (
+          <line
+            class="flow-at"
+            x1={x(at)}
+            x2={x(at)}
+            y1={TOP}
+            y2={axis}
+            stroke-width={Math.max(1, Math.min(slot, 18))}
+          />
+        )}
         {layers}
       </svg>
-      <div class="flow-scroll" ref={scroller} onScroll={(e) => scrolled(e.currentTarget.scrollLeft)} style={{ marginLeft: `${LEFT}px`, marginRight: `${RIGHT}px` }} hidden={last - first >= items.length - 0.01}>
+      <div
+        class="flow-scroll"
+        ref={scroller}
+        onScroll={(e) => scrolled(e.currentTarget.scrollLeft)}
+        style={{ marginLeft: `${LEFT}px`, marginRight: `${RIGHT}px` }}
+        hidden={last - first >= items.length - 0.01}
+      >
         <div style={{ width: `${full}px`, height: "1px" }} />
       </div>
       {at >= 0 && items[at] && (

@@ -50,7 +50,13 @@ export function bandPath(band: Band, x: Place, y: Place, { first, last }: Seen):
 }
 
 /** Crosses for NaN, triangles for infinity. */
-export function signPath(values: Float64Array, sort: "nan" | "inf", x: Place, y: number, { first, last }: Seen): string {
+export function signPath(
+  values: Float64Array,
+  sort: "nan" | "inf",
+  x: Place,
+  y: number,
+  { first, last }: Seen,
+): string {
   let path = "";
   for (let i = first; i <= last; i++) {
     if (sortOf(values[i]) !== sort) continue;
@@ -80,7 +86,8 @@ export function rowsOf(series: readonly PlotSeries[], states: readonly State[]):
       // Where items are close together the signs shrink, so that each stays its own.
       const r = Math.min(3.5, Math.max(0.5, (x(1) - x(0)) * 0.4));
       for (let i = first; i <= last; i++) {
-        if (row === "zero" && zero[i]) path += `M${at(x(i) - r)} ${y}a${at(r)} ${at(r)} 0 1 0 ${at(2 * r)} 0a${at(r)} ${at(r)} 0 1 0 ${at(-2 * r)} 0`;
+        if (row === "zero" && zero[i])
+          path += `M${at(x(i) - r)} ${y}a${at(r)} ${at(r)} 0 1 0 ${at(2 * r)} 0a${at(r)} ${at(r)} 0 1 0 ${at(-2 * r)} 0`;
         else if (row !== "zero" && states[i] === row) path += `M${at(x(i) - r)} ${y}h${at(2 * r)}`;
       }
       return path;

@@ -1,9 +1,22 @@
 import { describe, expect, it } from "vitest";
 import { documentOf, draws, parameter, seriesOf, stepsOf } from "../../charts/testing";
-import { beginnings, bucketOf, condition, measuredStep, parameterBand, parameterCurve, positionOf, valueAt } from "./values";
+import {
+  beginnings,
+  bucketOf,
+  condition,
+  measuredStep,
+  parameterBand,
+  parameterCurve,
+  positionOf,
+  valueAt,
+} from "./values";
 
 function exact(gradient: number[], steps: number, more: { weight?: number[]; update?: number[] } = {}) {
-  const kinds = { gradient: { high: gradient }, ...(more.weight ? { weight: { high: more.weight } } : {}), ...(more.update ? { update: { high: more.update } } : {}) };
+  const kinds = {
+    gradient: { high: gradient },
+    ...(more.weight ? { weight: { high: more.weight } } : {}),
+    ...(more.update ? { update: { high: more.update } } : {}),
+  };
   const start = Array.from({ length: steps }, (_, i) => i);
   const names = Array.from({ length: gradient.length / steps }, (_, i) => parameter(`p${i}`));
   return documentOf({ parameters: names, steps: stepsOf(steps, { series: seriesOf(start, true, kinds) }) });
@@ -45,7 +58,8 @@ describe("bands", () => {
     const band = parameterBand(exact(values, steps), "gradient", 3, 30);
     for (let p = 0; p < parameters; p++) {
       const own = values.slice(p * steps + 3, p * steps + 31).filter((v) => v >= 0).sort((a, b) => a - b); // prettier-ignore
-      const middle = own.length % 2 ? own[(own.length - 1) / 2]! : (own[own.length / 2 - 1]! + own[own.length / 2]!) / 2;
+      const middle =
+        own.length % 2 ? own[(own.length - 1) / 2]! : (own[own.length / 2 - 1]! + own[own.length / 2]!) / 2;
       expect([band.low[p], band.middle[p], band.high[p]]).toEqual([own[0], middle, own[own.length - 1]]);
     }
   });

@@ -54,7 +54,11 @@ function quotient(update: number, weight: number): number {
 export function parameterBand(doc: Decoded, metric: Metric, first: number, last: number): Band {
   const series = doc.steps.series;
   const count = doc.parameters.length;
-  const band: Band = { low: new Float64Array(count).fill(-1), middle: new Float64Array(count).fill(-1), high: new Float64Array(count).fill(-1) };
+  const band: Band = {
+    low: new Float64Array(count).fill(-1),
+    middle: new Float64Array(count).fill(-1),
+    high: new Float64Array(count).fill(-1),
+  };
   if (series.start.length === 0) return band;
   const middles: number[] = [];
   for (let p = 0; p < count; p++) {
@@ -76,7 +80,11 @@ export function parameterBand(doc: Decoded, metric: Metric, first: number, last:
 }
 
 /** One parameter's values over all buckets. */
-export function parameterCurve(doc: Decoded, metric: Metric, parameter: number): { low: Float64Array; high: Float64Array } {
+export function parameterCurve(
+  doc: Decoded,
+  metric: Metric,
+  parameter: number,
+): { low: Float64Array; high: Float64Array } {
   const series = doc.steps.series;
   const n = series.start.length;
   const curve = { low: new Float64Array(n), high: new Float64Array(n) };

@@ -22,7 +22,14 @@ type Kept = Memory<Floats>["rows"][number];
 /** The tree of all rows; modules that kept nothing are not in it. The root is the outermost module. */
 export function hierarchy(model: Model, rows: readonly Kept[]): Part {
   const made = new Map<string, Part>();
-  const take = (id: string, parent: Part | null, kind: Part["kind"], label: string, name: string, alike: string): Part => {
+  const take = (
+    id: string,
+    parent: Part | null,
+    kind: Part["kind"],
+    label: string,
+    name: string,
+    alike: string,
+  ): Part => {
     let part = made.get(id);
     if (!part) {
       made.set(id, (part = { id, kind, label, name, alike, bytes: 0, tensors: 0, children: [], parent }));
@@ -37,21 +44,45 @@ export function hierarchy(model: Model, rows: readonly Kept[]): Part {
     for (const m of chain.reverse()) {
       const path = model.name(m);
       const above: string = part === null || part.id === "m0" ? "" : part.name;
-      part = take(`m${m}`, part, "module", above ? path.slice(above.length + 1) : path, path, model.doc.modules[m]!.class);
+      part = take(
+        `m${m}`,
+        part,
+        "module",
+        above ? path.slice(above.length + 1) : path,
+        path,
+        model.doc.modules[m]!.class,
+      );
     }
     return part!;
   };
   for (const row of rows) {
     const module = ofModule(row.module);
     const place = model.place(row.site) || "line not known";
-    const line = take(`${module.id}.s${row.site}`, module, "line", place.slice(place.lastIndexOf("/") + 1), `${place}${model.doc.sites[row.site]?.text ? `  ${model.doc.sites[row.site]!.text.trim()}` : ""}`, place);
+    const line = take(
+      `${module.id}.s${row.site}`,
+      module,
+      "line",
+      place.slice(place.lastIndexOf("/") + 1),
+      `${place}${model.doc.sites[row.site]?.text ? `  ${model.doc.sites[row.site]!.text.trim()}` : ""}`,
+      place,
+    );
     const op = take(`${line.id}.${row.op}`, line, "op", row.op || "op not known", row.op || "op not known", row.op);
     for (let part: Part | null = op; part; part = part.parent) {
       part.bytes += row.bytes;
       part.tensors += row.tensors;
     }
   }
-  const root = made.get("m0") ?? { id: "m0", kind: "module", label: "(model)", name: "(model)", alike: "", bytes: 0, tensors: 0, children: [], parent: null };
+  const root = made.get("m0") ?? {
+    id: "m0",
+    kind: "module",
+    label: "(model)",
+    name: "(model)",
+    alike: "",
+    bytes: 0,
+    tensors: 0,
+    children: [],
+    parent: null,
+  };
   for (const part of made.values()) part.children.sort((a, b) => b.bytes - a.bytes);
   return root;
 }
@@ -95,12 +126,19 @@ export interface Sum {
 export function sums(model: Model, doc: Decoded, group: Group): Sum[] {
   const found = new Map<string, { sum: Sum; names: Set<string> }>();
   for (const row of doc.memory?.rows ?? []) {
-    const key = { module: model.name(Math.max(row.module, 0)), line: model.place(row.site) || "not known", op: row.op || "not known", dtype: row.dtype || "not known" }[group];
+    const key = {
+      module: model.name(Math.max(row.module, 0)),
+      line: model.place(row.site) || "not known",
+      op: row.op || "not known",
+      dtype: row.dtype || "not known",
+    }[group];
     let at = found.get(key);
     if (!at) found.set(key, (at = { sum: { name: key, bytes: 0, tensors: 0, names: "" }, names: new Set() }));
     at.sum.bytes += row.bytes;
     at.sum.tensors += row.tensors;
     for (const name of row.names) at.names.add(name);
   }
-  return [...found.values()].map(({ sum, names }) => ({ ...sum, names: [...names].sort().join(", ") })).sort((a, b) => b.bytes - a.bytes);
+  return [...found.values()]
+    .map(({ sum, names }) => ({ ...sum, names: [...names].sort().join(", ") }))
+    .sort((a, b) => b.bytes - a.bytes);
 }

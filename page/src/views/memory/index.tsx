@@ -33,15 +33,32 @@ function Memory({ model, at, set }: ViewProps) {
         note={`${count(tensors, "tensor")} that the forward saved for the backward, by the module and the line that saved them. A click opens a part.`}
         tools={
           <>
-            <Button label="Save the picture as SVG" onClick={() => svg.current && saveSvg("memory.svg", svg.current)}>SVG</Button>
-            <Button label="Save the picture as PNG" onClick={() => svg.current && void savePng("memory.png", svg.current)}>PNG</Button>
+            <Button label="Save the picture as SVG" onClick={() => svg.current && saveSvg("memory.svg", svg.current)}>
+              SVG
+            </Button>
+            <Button
+              label="Save the picture as PNG"
+              onClick={() => svg.current && void savePng("memory.png", svg.current)}
+            >
+              PNG
+            </Button>
           </>
         }
       >
         <nav aria-label="Opened parts">
           <ol class="memory-trail">
             {trail(part).map((p) => (
-              <li key={p.id}>{p === part ? <span aria-current="page">{p.label} · {bytes(p.bytes)}</span> : <button type="button" onClick={() => open(p.id)}>{p.label}</button>}</li>
+              <li key={p.id}>
+                {p === part ? (
+                  <span aria-current="page">
+                    {p.label} · {bytes(p.bytes)}
+                  </span>
+                ) : (
+                  <button type="button" onClick={() => open(p.id)}>
+                    {p.label}
+                  </button>
+                )}
+              </li>
             ))}
           </ol>
         </nav>
@@ -55,8 +72,25 @@ function Memory({ model, at, set }: ViewProps) {
         )}
       </Panel>
       {memory.curve && memory.curve.length > 1 && <Curve curve={memory.curve} />}
-      <Panel title="Kept for backward" tools={<Choice label="By" options={GROUPS.map((g) => [g, WORDS[g]] as const)} value={group} onChange={(g) => set({ group: g === "module" ? "" : g })} />}>
-        <Table key={group} rows={rows} columns={columns} what={group === "dtype" ? "dtypes" : `${group}s`} start={{ column: "kept", down: true }} room={12} />
+      <Panel
+        title="Kept for backward"
+        tools={
+          <Choice
+            label="By"
+            options={GROUPS.map((g) => [g, WORDS[g]] as const)}
+            value={group}
+            onChange={(g) => set({ group: g === "module" ? "" : g })}
+          />
+        }
+      >
+        <Table
+          key={group}
+          rows={rows}
+          columns={columns}
+          what={group === "dtype" ? "dtypes" : `${group}s`}
+          start={{ column: "kept", down: true }}
+          room={12}
+        />
       </Panel>
     </div>
   );
@@ -65,8 +99,19 @@ function Memory({ model, at, set }: ViewProps) {
 function tableColumns(group: Group, total: number): Column<Sum>[] {
   return [
     { name: group, value: (r) => r.name },
-    { name: "kept", value: (r) => r.bytes, text: (r) => bytes(r.bytes), numeric: true, about: "Bytes; the CSV has them as a number" },
-    { name: "share", value: (r) => (total > 0 ? r.bytes / total : 0), text: (r) => (total > 0 ? `${((100 * r.bytes) / total).toFixed(1)}%` : ""), numeric: true },
+    {
+      name: "kept",
+      value: (r) => r.bytes,
+      text: (r) => bytes(r.bytes),
+      numeric: true,
+      about: "Bytes; the CSV has them as a number",
+    },
+    {
+      name: "share",
+      value: (r) => (total > 0 ? r.bytes / total : 0),
+      text: (r) => (total > 0 ? `${((100 * r.bytes) / total).toFixed(1)}%` : ""),
+      numeric: true,
+    },
     { name: "tensors", value: (r) => r.tensors, numeric: true },
     { name: "saved as", value: (r) => r.names, about: "What the nodes call them" },
   ];
@@ -76,13 +121,28 @@ function tableColumns(group: Group, total: number): Column<Sum>[] {
 function Curve({ curve }: { curve: Floats }) {
   const box = useRef<HTMLDivElement>(null);
   const { x, series } = useMemo(() => {
-    const made: Series[] = [{ name: "still kept", curve: plainCurve(curve, (i) => curve[i]! >= 0), colour: (p) => p.forward }];
+    const made: Series[] = [
+      { name: "still kept", curve: plainCurve(curve, (i) => curve[i]! >= 0), colour: (p) => p.forward },
+    ];
     return { x: Int32Array.from(curve, (_, i) => i + 1), series: made };
   }, [curve]);
   return (
     <div ref={box} style={{ margin: "var(--gap) 0" }}>
-      <Panel title="Still kept, over the backward" note="After each node, in the order in which they ran." tools={<PngOf name="memory-curve" within={box} />}>
-        <Lines label={`Bytes still kept after each of ${curve.length} nodes: ${bytes(curve[0]!)} after the first, ${bytes(Math.max(0, curve[curve.length - 1]!))} after the last.`} x={x} series={series} log={false} height={200} range={null} text={(v) => bytes(Math.max(0, v))} xName="node" />
+      <Panel
+        title="Still kept, over the backward"
+        note="After each node, in the order in which they ran."
+        tools={<PngOf name="memory-curve" within={box} />}
+      >
+        <Lines
+          label={`Bytes still kept after each of ${curve.length} nodes: ${bytes(curve[0]!)} after the first, ${bytes(Math.max(0, curve[curve.length - 1]!))} after the last.`}
+          x={x}
+          series={series}
+          log={false}
+          height={200}
+          range={null}
+          text={(v) => bytes(Math.max(0, v))}
+          xName="node"
+        />
       </Panel>
     </div>
   );
@@ -91,6 +151,9 @@ function Curve({ curve }: { curve: Floats }) {
 export const memoryView: View = {
   name: "memory",
   title: "Memory",
-  empty: ({ doc }) => (doc.memory === null || doc.memory.rows.length === 0 ? "This run was not asked what autograd keeps for the backward.\nRecord it with:  backprobe run --ask memory script.py" : null),
+  empty: ({ doc }) =>
+    doc.memory === null || doc.memory.rows.length === 0
+      ? "This run was not asked what autograd keeps for the backward.\nRecord it with:  backprobe run --ask memory script.py"
+      : null,
   component: Memory,
 };

@@ -51,14 +51,32 @@ export function Treemap({ part, total, height, onOpen, svg }: Props) {
       return n;
     };
     const shown = tree<Part>(part, (p) => (below(p) < LEVELS ? p.children : []));
-    shown.sum((p) => (p !== part && (p.children.length === 0 || below(p) === LEVELS) ? p.bytes : 0)).sort((a, b) => (b.value ?? 0) - (a.value ?? 0));
-    const layout = treemap<Part>().tile(treemapSquarify.ratio(1.5)).size([width, height]).paddingInner(2).paddingTop((n) => (n.depth > 0 && isGroup(n) ? HEAD : 0)).round(true);
+    shown
+      .sum((p) => (p !== part && (p.children.length === 0 || below(p) === LEVELS) ? p.bytes : 0))
+      .sort((a, b) => (b.value ?? 0) - (a.value ?? 0));
+    const layout = treemap<Part>()
+      .tile(treemapSquarify.ratio(1.5))
+      .size([width, height])
+      .paddingInner(2)
+      .paddingTop((n) => (n.depth > 0 && isGroup(n) ? HEAD : 0))
+      .round(true);
     return drawn(layout(shown));
   }, [part, width, height]);
   const share = (p: Part): string => `${total > 0 ? ((100 * p.bytes) / total).toFixed(1) : 0}%`;
   return (
     <div class="chart-box" ref={box}>
-      <svg ref={svg} class="chart-svg memory-map" width={width} height={height} role="group" aria-label={`Treemap of ${bytes(part.bytes)} in ${part.name}: ${part.children.slice(0, 5).map((c) => `${c.label} ${bytes(c.bytes)}`).join(", ")}.`} onPointerLeave={() => hover(null)}>
+      <svg
+        ref={svg}
+        class="chart-svg memory-map"
+        width={width}
+        height={height}
+        role="group"
+        aria-label={`Treemap of ${bytes(part.bytes)} in ${part.name}: ${part.children
+          .slice(0, 5)
+          .map((c) => `${c.label} ${bytes(c.bytes)}`)
+          .join(", ")}.`}
+        onPointerLeave={() => hover(null)}
+      >
         {tiles.map((t) => {
           const [w, h] = [t.x1 - t.x0, t.y1 - t.y0];
           const p = t.data;
@@ -76,7 +94,15 @@ export function Treemap({ part, total, height, onOpen, svg }: Props) {
               onFocus={() => hover(t)}
               onBlur={() => hover(null)}
               onClick={() => opens && onOpen(p)}
-              {...(opens ? { tabIndex: 0, role: "button", "aria-label": `${p.name}: ${size}, ${share(p)}. Open`, onKeyDown: (e: KeyboardEvent) => (e.key === "Enter" || e.key === " ") && (e.preventDefault(), onOpen(p)) } : {})}
+              {...(opens
+                ? {
+                    tabIndex: 0,
+                    role: "button",
+                    "aria-label": `${p.name}: ${size}, ${share(p)}. Open`,
+                    onKeyDown: (e: KeyboardEvent) =>
+                      (e.key === "Enter" || e.key === " ") && (e.preventDefault(), onOpen(p)),
+                  }
+                : {})}
             >
               <rect width={w} height={h} rx={2} fill={group ? colours.sunken : fill(p.alike, colours.dark)} />
               {text && (
@@ -97,7 +123,13 @@ export function Treemap({ part, total, height, onOpen, svg }: Props) {
       {at && (
         <Tooltip x={(at.x0 + at.x1) / 2} y={Math.min(at.y0 + 22, height - 60)} within={width}>
           <strong class="chart-mono">{at.data.name}</strong>
-          <Pairs rows={[["kept", bytes(at.data.bytes)], ["share of all", share(at.data)], ["tensors", at.data.tensors.toLocaleString("en-US")]]} />
+          <Pairs
+            rows={[
+              ["kept", bytes(at.data.bytes)],
+              ["share of all", share(at.data)],
+              ["tensors", at.data.tensors.toLocaleString("en-US")],
+            ]}
+          />
         </Tooltip>
       )}
     </div>

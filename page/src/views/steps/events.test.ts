@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { documentOf, draws, parameter, seriesOf, stepsOf } from "../../charts/testing";
-import { canLog, chosen, thinning, totals } from "./curves";
+import { canLog, chosen, csvTable, thinning, totals } from "./curves";
 import { around, events, firstNonfinite, greatestJump } from "./events";
 import { cells, matrix, paint, seenBuckets } from "./heat";
 
@@ -12,7 +12,8 @@ describe("what to jump to", () => {
     const gradient = flat(30);
     loss[21] = NaN;
     gradient[20] = Infinity;
-    const made = (more: object) => events(documentOf({ steps: stepsOf(30, { loss, gradient, known: new Int32Array(30).fill(1), ...more }) }));
+    const made = (more: object) =>
+      events(documentOf({ steps: stepsOf(30, { loss, gradient, known: new Int32Array(30).fill(1), ...more }) }));
     expect(made({})).toEqual([{ kind: "nonfinite", step: 20, title: "First gradient that is not finite" }]);
     gradient[20] = 1;
     expect(made({})[0]).toEqual({ kind: "nonfinite", step: 21, title: "First loss that is not finite" });
@@ -28,7 +29,9 @@ describe("what to jump to", () => {
     gradient[12] = 9; // 4.5 times
     gradient[30] = 20; // 10 times
     const steps = stepsOf(40, { gradient, index: Int32Array.from({ length: 40 }, (_, i) => 100 + i) });
-    expect(events(documentOf({ steps }))).toEqual([{ kind: "jump", step: 130, title: "Largest jump of the gradient, 10 times" }]);
+    expect(events(documentOf({ steps }))).toEqual([
+      { kind: "jump", step: 130, title: "Largest jump of the gradient, 10 times" },
+    ]);
   });
   it("is no jump among the first few steps, or below three times", () => {
     expect(greatestJump([1, 1, 50])).toBeNull();
@@ -50,7 +53,10 @@ describe("what to jump to", () => {
     norms.forEach((n, i) => {
       const before = norms.slice(0, i).filter((v) => v >= 0).slice(-20).sort((a, b) => a - b); // prettier-ignore
       if (n < 0 || before.length < 5) return;
-      const middle = before.length % 2 ? before[(before.length - 1) / 2]! : (before[before.length / 2 - 1]! + before[before.length / 2]!) / 2;
+      const middle =
+        before.length % 2
+          ? before[(before.length - 1) / 2]!
+          : (before[before.length / 2 - 1]! + before[before.length / 2]!) / 2;
       if (n / middle > best.times) best = { position: i, times: n / middle };
     });
     expect(greatestJump(norms)).toEqual(best);
@@ -58,7 +64,9 @@ describe("what to jump to", () => {
   it("is the first gradient that is exactly zero", () => {
     const gradient = flat(8);
     gradient[5] = gradient[6] = 0;
-    expect(events(documentOf({ steps: stepsOf(8, { gradient }) }))).toEqual([{ kind: "zero", step: 5, title: "First gradient that is exactly zero" }]);
+    expect(events(documentOf({ steps: stepsOf(8, { gradient }) }))).toEqual([
+      { kind: "zero", step: 5, title: "First gradient that is exactly zero" },
+    ]);
   });
   it("has steps around it that stay inside", () => {
     expect(around(5, 0, 10_000)).toEqual([0, 255]);
@@ -82,6 +90,20 @@ describe("charts of the run", () => {
     const [curve] = chosen(doc, "gradient", [0]);
     expect([curve!.low!.values, curve!.curve.values]).toEqual([[1, 2], [3, 4]]); // prettier-ignore
     expect(thinning(documentOf())).toBe("");
+    expect(csvTable([0, 7], [curve!])).toEqual([
+      ["step", "p, least", "p, greatest"],
+      [
+        [0, 1, 3],
+        [7, 2, 4],
+      ],
+    ]);
+  });
+  it("are saved with what has no place on an axis, and empty where nothing was measured", () => {
+    const gradient = Float64Array.of(1, 0, NaN, Infinity, -1);
+    const norms = totals(documentOf({ steps: stepsOf(5, { gradient }) })).find((c) => c.key === "norms")!;
+    const [columns, rows] = csvTable([0, 1, 2, 3, 4], norms.series);
+    expect(columns).toEqual(["step", "gradient", "weight", "update"]);
+    expect(rows.map((r) => r[1])).toEqual([1, 0, "NaN", "Infinity", ""]);
   });
 });
 

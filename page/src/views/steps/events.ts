@@ -53,10 +53,19 @@ export function events({ steps }: Decoded): Event[] {
   const first = bad.filter(([, i]) => i >= 0).sort((a, b) => a[1] - b[1])[0];
   if (first) {
     const both = bad.every(([, i]) => i === first[1]);
-    found.push({ kind: "nonfinite", step: index[first[1]]!, title: both ? "Loss and gradient first not finite" : `First ${first[0]} that is not finite` });
+    found.push({
+      kind: "nonfinite",
+      step: index[first[1]]!,
+      title: both ? "Loss and gradient first not finite" : `First ${first[0]} that is not finite`,
+    });
   }
   const jump = greatestJump(gradient);
-  if (jump && jump.times >= JUMP) found.push({ kind: "jump", step: index[jump.position]!, title: `Largest jump of the gradient, ${number(jump.times)} times` });
+  if (jump && jump.times >= JUMP)
+    found.push({
+      kind: "jump",
+      step: index[jump.position]!,
+      title: `Largest jump of the gradient, ${number(jump.times)} times`,
+    });
   const zero = gradient.indexOf(0);
   if (zero >= 0) found.push({ kind: "zero", step: index[zero]!, title: "First gradient that is exactly zero" });
   return found.sort((a, b) => a.step - b.step);

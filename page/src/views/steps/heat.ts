@@ -29,7 +29,15 @@ export interface Cells {
 }
 
 /** At most `rows` by `columns` cells of the buckets `first` to `last`: what is smaller than a pixel is put together. */
-export function cells(matrix: Float32Array, buckets: number, parameters: number, first: number, last: number, rows: number, columns: number): Cells {
+export function cells(
+  matrix: Float32Array,
+  buckets: number,
+  parameters: number,
+  first: number,
+  last: number,
+  rows: number,
+  columns: number,
+): Cells {
   const [height, width] = [Math.min(rows, parameters), Math.min(columns, Math.max(0, last - first))];
   const values = new Float32Array(height * width).fill(-1);
   for (let p = 0; p < parameters; p++) {
@@ -60,7 +68,8 @@ export function paint({ values }: Cells, extent: Extent, colours: HeatColours): 
   for (let i = 0; i < values.length; i++) {
     const v = values[i]!;
     if (v < 0) continue;
-    const [r, g, b] = v === 0 ? colours.zero : Number.isFinite(v) ? sequential((Math.log(v) - low) / span) : colours.bad;
+    const [r, g, b] =
+      v === 0 ? colours.zero : Number.isFinite(v) ? sequential((Math.log(v) - low) / span) : colours.bad;
     out[4 * i] = r;
     out[4 * i + 1] = g;
     out[4 * i + 2] = b;

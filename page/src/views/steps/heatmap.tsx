@@ -33,12 +33,18 @@ export function Heatmap({ model, metric, range, picked, onPick }: Props) {
   const height = Math.round(Math.min(440, Math.max(60, count_ * 14)));
   const values = useMemo(() => matrix(doc, metric), [doc, metric]);
   const extent = useMemo(() => extentOf(values), [values]);
-  const [first, last] = useMemo(() => seenBuckets(start, doc.steps.index, range[0], range[1]), [start, range[0], range[1]]);
+  const [first, last] = useMemo(
+    () => seenBuckets(start, doc.steps.index, range[0], range[1]),
+    [start, range[0], range[1]],
+  );
   const rows = useMemo(() => brackets(parameterItems(model), 3), [model]);
   const ratio = typeof devicePixelRatio === "number" ? devicePixelRatio : 1;
 
   // A bucket is as wide as the steps it covers, on the same scale as the charts above.
-  const scale = useCallback((step: number) => LEFT + ((step - range[0]) / Math.max(1e-9, range[1] - range[0])) * inner, [inner, range[0], range[1]]);
+  const scale = useCallback(
+    (step: number) => LEFT + ((step - range[0]) / Math.max(1e-9, range[1] - range[0])) * inner,
+    [inner, range[0], range[1]],
+  );
   const ends = useMemo(() => {
     const { index } = doc.steps;
     const stop = last < start.length ? index[start[last]!]! : (index[index.length - 1] ?? 0) + 1;
@@ -47,14 +53,33 @@ export function Heatmap({ model, metric, range, picked, onPick }: Props) {
 
   const draw = useCallback(
     (context: CanvasRenderingContext2D) => {
-      const made = cells(values, start.length, count_, first, last, Math.round(height * ratio), Math.round(inner * ratio));
+      const made = cells(
+        values,
+        start.length,
+        count_,
+        first,
+        last,
+        Math.round(height * ratio),
+        Math.round(inner * ratio),
+      );
       context.fillStyle = colours.sunken;
       context.fillRect(LEFT, 0, inner, height);
       if (made.columns > 0) {
         const image = document.createElement("canvas");
         [image.width, image.height] = [made.columns, made.rows];
-        const rgb = (text: string) => (text.match(/[\d.]+/g) ?? []).map(Number).slice(0, 3) as unknown as readonly [number, number, number];
-        image.getContext("2d")!.putImageData(new ImageData(paint(made, extent, { bad: rgb(colours.bad), zero: rgb(colours.update) }), made.columns, made.rows), 0, 0);
+        const rgb = (text: string) =>
+          (text.match(/[\d.]+/g) ?? []).map(Number).slice(0, 3) as unknown as readonly [number, number, number];
+        image
+          .getContext("2d")!
+          .putImageData(
+            new ImageData(
+              paint(made, extent, { bad: rgb(colours.bad), zero: rgb(colours.update) }),
+              made.columns,
+              made.rows,
+            ),
+            0,
+            0,
+          );
         context.save();
         context.beginPath();
         context.rect(LEFT, 0, inner, height);
@@ -95,8 +120,17 @@ export function Heatmap({ model, metric, range, picked, onPick }: Props) {
   });
   const keys = (e: KeyboardEvent): void => {
     const now = at ?? { p: 0, k: first };
-    const move = ({ ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] } as Record<string, [number, number]>)[e.key];
-    if (move) hover({ p: Math.min(Math.max(now.p + move[0], 0), count_ - 1), k: Math.min(Math.max(now.k + move[1], first), last - 1) });
+    const move = (
+      { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] } as Record<
+        string,
+        [number, number]
+      >
+    )[e.key];
+    if (move)
+      hover({
+        p: Math.min(Math.max(now.p + move[0], 0), count_ - 1),
+        k: Math.min(Math.max(now.k + move[1], first), last - 1),
+      });
     else if (e.key === "Enter" || e.key === " ") onPick(now.p);
     else return;
     e.preventDefault();
@@ -120,18 +154,45 @@ export function Heatmap({ model, metric, range, picked, onPick }: Props) {
       />
       {at && (
         <>
-          <div class="steps-row" style={{ top: `${(at.p * height) / count_}px`, height: `${Math.max(1, height / count_)}px`, left: `${LEFT}px`, width: `${inner}px` }} />
-          <Tooltip x={Math.min(Math.max(scale(doc.steps.index[start[at.k]!]!), LEFT), LEFT + inner)} y={Math.min((at.p * height) / count_ + 12, height - 40)} within={width}>
+          <div
+            class="steps-row"
+            style={{
+              top: `${(at.p * height) / count_}px`,
+              height: `${Math.max(1, height / count_)}px`,
+              left: `${LEFT}px`,
+              width: `${inner}px`,
+            }}
+          />
+          <Tooltip
+            x={Math.min(Math.max(scale(doc.steps.index[start[at.k]!]!), LEFT), LEFT + inner)}
+            y={Math.min((at.p * height) / count_ + 12, height - 40)}
+            within={width}
+          >
             <strong class="chart-mono">{doc.parameters[at.p]!.name}</strong>
-            <Pairs rows={[[steps!, ""], [metric, norm(values[at.p * start.length + at.k])]]} />
+            <Pairs
+              rows={[
+                [steps!, ""],
+                [metric, norm(values[at.p * start.length + at.k])],
+              ]}
+            />
           </Tooltip>
         </>
       )}
       <div class="steps-scale">
         <span>{number(extent.low)}</span>
-        <i style={{ background: `linear-gradient(to right, ${[0, 0.2, 0.4, 0.6, 0.8, 1].map((t) => css(sequential(t))).join(",")})` }} />
+        <i
+          style={{
+            background: `linear-gradient(to right, ${[0, 0.2, 0.4, 0.6, 0.8, 1].map((t) => css(sequential(t))).join(",")})`,
+          }}
+        />
         <span>{number(extent.high)}</span>
-        {([["bad", "NaN or Inf"], ["update", "zero"], ["sunken", "not measured"]] as const).map(([colour, word]) => (
+        {(
+          [
+            ["bad", "NaN or Inf"],
+            ["update", "zero"],
+            ["sunken", "not measured"],
+          ] as const
+        ).map(([colour, word]) => (
           <span key={word}>
             <b style={{ background: `var(--${colour})` }} /> {word}
           </span>

@@ -1,25 +1,20 @@
 import "../../charts/charts.css";
 import "./steps.css";
-import { useMemo, useRef } from "preact/hooks";
-import type { ComponentChildren } from "preact";
+import { useMemo } from "preact/hooks";
 import { MOST_CURVES } from "../../charts/colour";
-import { Lines, PngOf, type Series } from "../../charts/line";
-import { Button, Choice, Legend, Panel } from "../../charts/panel";
+import { Lines } from "../../charts/line";
+import { Button } from "../../charts/panel";
 import { RangeInputs } from "../../charts/range";
 import type { Marker } from "../../charts/signs";
-import { usePalette } from "../../charts/colour";
-import { saveCsv } from "../../parts/save";
-import { number, seconds } from "../../parts/words";
 import { whole } from "../../route";
-import { METRICS, type Metric } from "../flow/values";
+import { METRICS } from "../flow/values";
 import type { View, ViewProps } from "../view";
-import { canLog, chosen, thinning, totals, type ChartOf } from "./curves";
+import { chosen, thinning, totals } from "./curves";
 import { around, events } from "./events";
 import { Heatmap } from "./heatmap";
 import { OneStep } from "./one";
+import { ParametersPanel, SeriesLegend, Total } from "./panels";
 import { Picker } from "./picker";
-
-const METRIC_WORDS: readonly (readonly [Metric, string])[] = [["gradient", "Gradient"], ["weight", "Weight"], ["update", "Update"], ["ratio", "Update / weight"]]; // prettier-ignore
 
 function Steps({ model, at, set, link }: ViewProps) {
   const { doc } = model;
@@ -33,15 +28,44 @@ function Steps({ model, at, set, link }: ViewProps) {
   const charts = useMemo(() => totals(doc), [doc]);
   const found = useMemo(() => events(doc), [doc]);
   const markers = useMemo(
-    (): Marker[] => doc.findings.flatMap((f, i) => (f.step === null ? [] : [{ x: f.step, name: f.title, severity: f.severity, onPick: () => (location.hash = link("findings", { finding: String(i) })) }])),
+    (): Marker[] =>
+      doc.findings.flatMap((f, i) =>
+        f.step === null
+          ? []
+          : [
+              {
+                x: f.step,
+                name: f.title,
+                severity: f.severity,
+                onPick: () => (location.hash = link("findings", { finding: String(i) })),
+              },
+            ],
+      ),
     [doc, link],
   );
-  const flags = useMemo((): Marker[] => (step >= first && step <= last ? [...markers, { x: step, name: "the chosen step", severity: "info", sign: "▲", onPick: () => undefined }] : markers), [markers, step, first, last]);
+  const flags = useMemo(
+    (): Marker[] =>
+      step >= first && step <= last
+        ? [...markers, { x: step, name: "the chosen step", severity: "info", sign: "▲", onPick: () => undefined }]
+        : markers,
+    [markers, step, first, last],
+  );
   const metric = METRICS.find((m) => m === at["show"]) ?? "gradient";
-  const picked = useMemo(() => (at["parameters"] ?? "").split(",").filter((p) => whole(p, doc.parameters.length, -1) >= 0).map(Number).slice(0, MOST_CURVES), [at["parameters"], doc]);
+  const picked = useMemo(
+    () =>
+      (at["parameters"] ?? "")
+        .split(",")
+        .filter((p) => whole(p, doc.parameters.length, -1) >= 0)
+        .map(Number)
+        .slice(0, MOST_CURVES),
+    [at["parameters"], doc],
+  );
   const series = useMemo(() => chosen(doc, metric, picked), [doc, metric, picked]);
   const starts = useMemo(() => Int32Array.from(doc.steps.series.start, (s) => index[s]!), [doc]);
-  const pick = (p: number): void => set({ parameters: (picked.includes(p) ? picked.filter((q) => q !== p) : [...picked, p].slice(-MOST_CURVES)).join(",") });
+  const pick = (p: number): void =>
+    set({
+      parameters: (picked.includes(p) ? picked.filter((q) => q !== p) : [...picked, p].slice(-MOST_CURVES)).join(","),
+    });
   const brush = (r: [number, number] | null): void => {
     if (r === null) return set({ from: "", to: "" }, true);
     const [a, b] = [Math.max(first, Math.floor(r[0])), Math.min(last, Math.ceil(r[1]))];
@@ -51,8 +75,17 @@ function Steps({ model, at, set, link }: ViewProps) {
     const [a, b] = around(n, first, last);
     set({ step: String(n), ...(last - first > 60 ? { from: String(a), to: String(b) } : {}) }, true);
   };
-  const shared = { range: range as readonly [number, number], onRange: brush, onStep: (n: number) => set({ step: String(n) }), markers: flags, sync: "steps" };
-  const measured = useMemo(() => METRICS.filter((m) => (m === "ratio" ? doc.steps.ratio : doc.steps[m]).some((v) => !(v < 0))), [doc]);
+  const shared = {
+    range: range as readonly [number, number],
+    onRange: brush,
+    onStep: (n: number) => set({ step: String(n) }),
+    markers: flags,
+    sync: "steps",
+  };
+  const measured = useMemo(
+    () => METRICS.filter((m) => (m === "ratio" ? doc.steps.ratio : doc.steps[m]).some((v) => !(v < 0))),
+    [doc],
+  );
   return (
     <div class="steps">
       <div class="chart-bar">
@@ -87,15 +120,28 @@ function Steps({ model, at, set, link }: ViewProps) {
       {step >= 0 && <OneStep model={model} step={step} link={link} onClose={() => set({ step: "" })} />}
       <div class="steps-grid">
         {charts.map((chart) => (
-          <Total key={chart.key} chart={chart} x={index} shared={shared} at={at} set={set} columns={charts} />
+          <Total key={chart.key} chart={chart} x={index} shared={shared} at={at} set={set} />
         ))}
       </div>
       {doc.parameters.length > 0 && measured.length > 0 && (
-        <ParametersPanel note={thinning(doc)} metric={metric} onMetric={(show) => set({ show: show === "gradient" ? "" : show })}>
+        <ParametersPanel
+          note={thinning(doc)}
+          metric={metric}
+          x={starts}
+          series={series}
+          onMetric={(show) => set({ show: show === "gradient" ? "" : show })}
+        >
           <Picker model={model} picked={picked} onPick={pick} />
           {series.length > 0 ? (
             <>
-              <Lines label={`${metric} of ${series.map((s) => s.name).join(", ")} over the steps ${range[0]} to ${range[1]}.`} x={starts} series={series} log height={230} {...shared} />
+              <Lines
+                label={`${metric} of ${series.map((s) => s.name).join(", ")} over the steps ${range[0]} to ${range[1]}.`}
+                x={starts}
+                series={series}
+                log
+                height={230}
+                {...shared}
+              />
               <SeriesLegend series={series} />
             </>
           ) : (
@@ -108,69 +154,12 @@ function Steps({ model, at, set, link }: ViewProps) {
   );
 }
 
-type Shared = Omit<Parameters<typeof Lines>[0], "label" | "x" | "series" | "log" | "height" | "text">;
-
-function Total({ chart, x, shared, at, set, columns }: { chart: ChartOf; x: Int32Array; shared: Shared; at: ViewProps["at"]; set: ViewProps["set"]; columns: readonly ChartOf[] }) {
-  const box = useRef<HTMLDivElement>(null);
-  const able = useMemo(() => chart.key === "loss" && canLog(chart.series), [chart]);
-  const log = chart.log || (able && at["scale"] === "log");
-  const text = chart.key === "seconds" ? duration : number;
-  const ends = chart.series.map((s) => `${s.name} from ${edge(s, false, text)} to ${edge(s, true, text)}`).join("; ");
-  const save = (): void => saveCsv(`${chart.key}.csv`, ["step", ...chart.series.map((s) => s.name)], rows(x, chart.series));
-  return (
-    <div ref={box}>
-      <Panel
-        title={chart.title}
-        tools={
-          <>
-            {able && <Choice label="Scale of the loss" options={[["", "Linear"], ["log", "Log"]]} value={log ? "log" : ""} onChange={(scale) => set({ scale })} />}
-            <Button label={`Save ${chart.title} as CSV`} onClick={save}>CSV</Button>
-            <PngOf name={chart.key} within={box} />
-          </>
-        }
-      >
-        <Lines label={`${chart.title} over ${columns.length ? x.length : 0} steps: ${ends}.`} x={x} series={chart.series} log={log} height={190} text={text} {...shared} />
-        {chart.series.length > 1 && <SeriesLegend series={chart.series} />}
-      </Panel>
-    </div>
-  );
-}
-
-function SeriesLegend({ series }: { series: readonly Series[] }) {
-  const colours = usePalette();
-  return <Legend items={series.map((s) => ({ name: s.name, colour: s.colour(colours), dash: s.dash ?? [] }))} />;
-}
-
-function ParametersPanel({ note, metric, onMetric, children }: { note: string; metric: Metric; onMetric: (metric: string) => void; children: ComponentChildren }) {
-  const box = useRef<HTMLDivElement>(null);
-  return (
-    <div ref={box} style={{ marginTop: "var(--gap)" }}>
-      <Panel title="Norms by parameter" note={note} tools={<><Choice label="What is shown" options={METRIC_WORDS} value={metric} onChange={onMetric} /><PngOf name={`${metric}-by-parameter`} within={box} /></>}>
-        {children}
-      </Panel>
-    </div>
-  );
-}
-
-function duration(s: number): string {
-  return s === 0 ? "0" : seconds(s);
-}
-
-/** The first or last value that is known, in words. */
-function edge({ curve }: Series, last: boolean, text: (v: number) => string): string {
-  const value = last ? curve.values.findLast((v) => v !== null) : curve.values.find((v) => v !== null);
-  return value === null || value === undefined ? "nothing" : text(value);
-}
-
-function* rows(x: Int32Array, series: readonly Series[]): Generator<(string | number)[]> {
-  for (let i = 0; i < x.length; i++) {
-    yield [x[i]!, ...series.map((s) => s.curve.values[i] ?? { nan: "NaN", inf: "Inf", zero: 0, none: "" }[s.curve.stretches.find((t) => t.first <= i && i <= t.last)?.sort ?? "none"])];
-  }
-}
-
 export const stepsView: View = {
   name: "steps",
   title: "Steps",
-  empty: ({ doc }) => (doc.steps.index.length === 0 ? "No step was recorded. A step ends where the optimizer's step() ran, or where the next backward begins." : null),
+  empty: ({ doc }) =>
+    doc.steps.index.length === 0
+      ? "No step was recorded. A step ends where the optimizer's step() ran, or where the next backward begins."
+      : null,
   component: Steps,
 };

@@ -6,7 +6,15 @@ import { Button } from "../../charts/panel";
 const SHOWN = 60;
 
 /** Which parameters have curves: search, and tick. */
-export function Picker({ model, picked, onPick }: { model: Model; picked: readonly number[]; onPick: (parameter: number) => void }) {
+export function Picker({
+  model,
+  picked,
+  onPick,
+}: {
+  model: Model;
+  picked: readonly number[];
+  onPick: (parameter: number) => void;
+}) {
   const { parameters } = model.doc;
   const [words, find] = useState("");
   const found = useMemo(() => {
@@ -24,12 +32,23 @@ export function Picker({ model, picked, onPick }: { model: Model; picked: readon
         <details class="steps-picker">
           <summary>Choose parameters</summary>
           <div class="steps-menu">
-            <input type="search" placeholder="Find by name" aria-label="Find parameters by name" value={words} onInput={(e) => find(e.currentTarget.value)} />
+            <input
+              type="search"
+              placeholder="Find by name"
+              aria-label="Find parameters by name"
+              value={words}
+              onInput={(e) => find(e.currentTarget.value)}
+            />
             <ul>
               {found.slice(0, SHOWN).map((p) => (
                 <li key={p}>
                   <label>
-                    <input type="checkbox" checked={picked.includes(p)} disabled={!picked.includes(p) && picked.length >= MOST_CURVES} onChange={() => onPick(p)} />
+                    <input
+                      type="checkbox"
+                      checked={picked.includes(p)}
+                      disabled={!picked.includes(p) && picked.length >= MOST_CURVES}
+                      onChange={() => onPick(p)}
+                    />
                     <span class="chart-mono">{parameters[p]!.name}</span>
                   </label>
                 </li>

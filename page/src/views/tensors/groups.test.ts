@@ -13,7 +13,10 @@ it("puts the steps of a tensor together, in order, and tells kinds apart", () =>
 
 describe("histograms", () => {
   it("have areas that count, whatever the width of a bin", () => {
-    const tensor = captured({ edges: Float64Array.of(-10, -0.1, 0, 0.1, 1, 10), counts: Float64Array.of(1, 2, 3, 4, 10) });
+    const tensor = captured({
+      edges: Float64Array.of(-10, -0.1, 0, 0.1, 1, 10),
+      counts: Float64Array.of(1, 2, 3, 4, 10),
+    });
     const { edges, heights } = bars(tensor, threshold([tensor]));
     const areas = [...heights].map((h, i) => h * (edges[i + 1]! - edges[i]!));
     areas.forEach((a, i) => expect(a).toBeCloseTo(tensor.counts[i]! / 20, 9));

@@ -20,7 +20,8 @@ export function groups(tensors: readonly Captured[]): Group[] {
   for (const tensor of tensors) {
     const key = `${tensor.kind}:${tensor.name}`;
     let group = found.get(key);
-    if (!group) found.set(key, (group = { key, name: tensor.name, kind: tensor.kind, module: tensor.module, tensors: [] }));
+    if (!group)
+      found.set(key, (group = { key, name: tensor.name, kind: tensor.kind, module: tensor.module, tensors: [] }));
     group.tensors.push(tensor);
   }
   for (const group of found.values()) group.tensors.sort((a, b) => a.step - b.step);
@@ -68,7 +69,10 @@ export function bars({ edges, counts }: Captured, at: number): Bars {
 export function symlogTicks(low: number, high: number, at: number, gap: number): number[] {
   const kept: number[] = low <= 0 && high >= 0 ? [0] : [];
   const free = (tick: number): boolean => kept.every((k) => Math.abs(symlog(k, at) - symlog(tick, at)) >= gap);
-  for (const [limit, sign] of [[high, 1], [-low, -1]] as const) {
+  for (const [limit, sign] of [
+    [high, 1],
+    [-low, -1],
+  ] as const) {
     if (!(limit > 0)) continue;
     for (let k = Math.floor(Math.log10(limit) + 1e-9); k >= Math.ceil(Math.log10(at)); k--) {
       const tick = sign * Number(`1e${k}`);
@@ -91,6 +95,8 @@ export function greatest(values: ArrayLike<number>): number {
 /** A histogram in words. */
 export function described(tensor: Captured): string {
   const share = tensor.numel > 0 ? Math.round((1000 * tensor.zeros) / tensor.numel) / 10 : 0;
-  const bad = [tensor.nan > 0 ? `${tensor.nan} NaN` : "", tensor.inf > 0 ? `${tensor.inf} Inf` : ""].filter(Boolean).join(" and ");
+  const bad = [tensor.nan > 0 ? `${tensor.nan} NaN` : "", tensor.inf > 0 ? `${tensor.inf} Inf` : ""]
+    .filter(Boolean)
+    .join(" and ");
   return `${share}% zeros${bad ? `, ${bad}` : ""}`;
 }

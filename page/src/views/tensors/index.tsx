@@ -17,8 +17,19 @@ const COLUMNS: readonly Column<Captured>[] = [
   { name: "step", value: (t) => t.step, text: (t) => String(t.step), numeric: true },
   { name: "shape", value: (t) => t.shape.join("×") || "scalar" },
   { name: "dtype", value: (t) => t.dtype },
-  ...(["mean", "std", "min", "max"] as const).map((key) => ({ name: key, value: (t: Captured) => Number(t[key]), text: (t: Captured) => number(t[key]), numeric: true, signed: true })),
-  { name: "zeros", value: (t) => (t.numel > 0 ? t.zeros / t.numel : 0), text: (t) => (t.numel > 0 ? `${((100 * t.zeros) / t.numel).toFixed(1)}%` : ""), numeric: true },
+  ...(["mean", "std", "min", "max"] as const).map((key) => ({
+    name: key,
+    value: (t: Captured) => Number(t[key]),
+    text: (t: Captured) => number(t[key]),
+    numeric: true,
+    signed: true,
+  })),
+  {
+    name: "zeros",
+    value: (t) => (t.numel > 0 ? t.zeros / t.numel : 0),
+    text: (t) => (t.numel > 0 ? `${((100 * t.zeros) / t.numel).toFixed(1)}%` : ""),
+    numeric: true,
+  },
   { name: "NaN", value: (t) => t.nan, numeric: true },
   { name: "Inf", value: (t) => t.inf, numeric: true },
   { name: "values", value: (t) => t.numel, numeric: true },
@@ -44,20 +55,49 @@ function Tensors({ model, at, set }: ViewProps) {
           note={`Values over ${count(group.tensors.length, "step")}, on a symmetric logarithmic axis; the area counts the values. A click chooses a step.`}
           tools={
             <>
-              <Button label="Save the histograms as SVG" onClick={() => svg.current && saveSvg(`${file}.svg`, svg.current)}>SVG</Button>
-              <Button label="Save the histograms as PNG" onClick={() => svg.current && void savePng(`${file}.png`, svg.current)}>PNG</Button>
+              <Button
+                label="Save the histograms as SVG"
+                onClick={() => svg.current && saveSvg(`${file}.svg`, svg.current)}
+              >
+                SVG
+              </Button>
+              <Button
+                label="Save the histograms as PNG"
+                onClick={() => svg.current && void savePng(`${file}.png`, svg.current)}
+              >
+                PNG
+              </Button>
             </>
           }
         >
           <Ridges tensors={group.tensors} name={name} step={tensor.step} onStep={pickStep} svg={svg} />
         </Panel>
         {tensor.map && (
-          <Panel title={`Map, step ${tensor.step}`} note={`${tensor.shape.join("×") || "scalar"} ${tensor.dtype}: columns are the last dimension, rows all others together.`} tools={<Button label="Save the map as PNG" onClick={() => canvas.current && void savePng(`${file}-map.png`, opaque(canvas.current))}>PNG</Button>}>
+          <Panel
+            title={`Map, step ${tensor.step}`}
+            note={`${tensor.shape.join("×") || "scalar"} ${tensor.dtype}: columns are the last dimension, rows all others together.`}
+            tools={
+              <Button
+                label="Save the map as PNG"
+                onClick={() => canvas.current && void savePng(`${file}-map.png`, opaque(canvas.current))}
+              >
+                PNG
+              </Button>
+            }
+          >
             <TensorMap tensor={tensor} canvas={canvas} />
           </Panel>
         )}
         <Panel title="Numbers by step">
-          <Table key={group.key} rows={group.tensors} columns={COLUMNS} what="steps" room={10} picked={(t) => t.step === tensor.step} onPick={(t) => pickStep(t.step)} />
+          <Table
+            key={group.key}
+            rows={group.tensors}
+            columns={COLUMNS}
+            what="steps"
+            room={10}
+            picked={(t) => t.step === tensor.step}
+            onPick={(t) => pickStep(t.step)}
+          />
         </Panel>
       </div>
     </div>
@@ -70,7 +110,13 @@ function List({ all, chosen, onChoose }: { all: readonly Group[]; chosen: string
   const found = all.filter((g) => g.key.toLowerCase().includes(low));
   return (
     <section class="chart-panel tensors-list" aria-label="Captured tensors">
-      <input type="search" placeholder={`Find among ${count(all.length, "tensor")}`} aria-label="Find a tensor" value={words} onInput={(e) => find(e.currentTarget.value)} />
+      <input
+        type="search"
+        placeholder={`Find among ${count(all.length, "tensor")}`}
+        aria-label="Find a tensor"
+        value={words}
+        onInput={(e) => find(e.currentTarget.value)}
+      />
       <ul>
         {found.slice(0, 200).map((g) => {
           const bad = g.tensors.find((t) => t.nan + t.inf > 0);
@@ -95,6 +141,9 @@ function List({ all, chosen, onChoose }: { all: readonly Group[]; chosen: string
 export const tensorsView: View = {
   name: "tensors",
   title: "Tensors",
-  empty: ({ doc }) => (doc.tensors.length === 0 ? "No tensors were captured in this run.\nName the modules to look into:  backprobe run --tensors 'encoder.*' script.py" : null),
+  empty: ({ doc }) =>
+    doc.tensors.length === 0
+      ? "No tensors were captured in this run.\nName the modules to look into:  backprobe run --tensors 'encoder.*' script.py"
+      : null,
   component: Tensors,
 };

@@ -22,7 +22,9 @@ export function TensorMap({ tensor, canvas }: { tensor: Captured; canvas: RefObj
       const image = document.createElement("canvas");
       [image.width, image.height] = [map.columns, map.rows];
       const pixels = new Uint8ClampedArray(map.rows * map.columns * 4);
-      map.values.forEach((v, i) => pixels.set(Number.isFinite(v) ? [...diverging(top > 0 ? v / top : 0), 255] : [0, 0, 0, 255], 4 * i));
+      map.values.forEach((v, i) =>
+        pixels.set(Number.isFinite(v) ? [...diverging(top > 0 ? v / top : 0), 255] : [0, 0, 0, 255], 4 * i),
+      );
       image.getContext("2d")!.putImageData(new ImageData(pixels, map.columns, map.rows), 0, 0);
       context.imageSmoothingEnabled = false;
       context.drawImage(image, 0, 0, w, h);
@@ -31,15 +33,26 @@ export function TensorMap({ tensor, canvas }: { tensor: Captured; canvas: RefObj
   );
   const under = useFrame((x: number, y: number) => {
     const bounds = canvas.current!.getBoundingClientRect();
-    const [column, row] = [Math.floor(((x - bounds.left) / w) * map.columns), Math.floor(((y - bounds.top) / h) * map.rows)];
+    const [column, row] = [
+      Math.floor(((x - bounds.left) / w) * map.columns),
+      Math.floor(((y - bounds.top) / h) * map.rows),
+    ];
     hover(row >= 0 && row < map.rows && column >= 0 && column < map.columns ? { row, column } : null);
   });
   const keys = (e: KeyboardEvent): void => {
-    const move = ({ ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] } as Record<string, [number, number]>)[e.key];
+    const move = (
+      { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] } as Record<
+        string,
+        [number, number]
+      >
+    )[e.key];
     if (!move) return;
     e.preventDefault();
     const now = at ?? { row: 0, column: 0 };
-    hover({ row: Math.min(Math.max(now.row + move[0], 0), map.rows - 1), column: Math.min(Math.max(now.column + move[1], 0), map.columns - 1) });
+    hover({
+      row: Math.min(Math.max(now.row + move[0], 0), map.rows - 1),
+      column: Math.min(Math.max(now.column + move[1], 0), map.columns - 1),
+    });
   };
   const across = tensor.shape[tensor.shape.length - 1] ?? 1;
   const down = tensor.shape.slice(0, -1).reduce((n, s) => n * s, 1);
@@ -61,15 +74,28 @@ export function TensorMap({ tensor, canvas }: { tensor: Captured; canvas: RefObj
         />
       )}
       {at && (
-        <Tooltip x={((at.column + 0.5) * w) / map.columns} y={Math.min(((at.row + 1) * h) / map.rows + 4, h)} within={width}>
-          <strong>{number(map.values[at.row * map.columns + at.column])}</strong> {span("rows", at.row, map.rows, down)}, {span("columns", at.column, map.columns, across)}
+        <Tooltip
+          x={((at.column + 0.5) * w) / map.columns}
+          y={Math.min(((at.row + 1) * h) / map.rows + 4, h)}
+          within={width}
+        >
+          <strong>{number(map.values[at.row * map.columns + at.column])}</strong> {span("rows", at.row, map.rows, down)}
+          , {span("columns", at.column, map.columns, across)}
         </Tooltip>
       )}
       <div class="tensors-scale">
         <span>{number(-top)}</span>
-        <i style={{ background: `linear-gradient(to right, ${[-1, -0.5, 0, 0.5, 1].map((t) => css(diverging(t))).join(",")})` }} />
+        <i
+          style={{
+            background: `linear-gradient(to right, ${[-1, -0.5, 0, 0.5, 1].map((t) => css(diverging(t))).join(",")})`,
+          }}
+        />
         <span>{number(top)}</span>
-        <span class="quiet">{down * across > map.rows * map.columns ? `each cell is the mean of about ${count(Math.round((down * across) / (map.rows * map.columns)), "value")}` : "each cell is one value"}</span>
+        <span class="quiet">
+          {down * across > map.rows * map.columns
+            ? `each cell is the mean of about ${count(Math.round((down * across) / (map.rows * map.columns)), "value")}`
+            : "each cell is one value"}
+        </span>
       </div>
     </div>
   );
@@ -77,6 +103,9 @@ export function TensorMap({ tensor, canvas }: { tensor: Captured; canvas: RefObj
 
 /** Which rows or columns of the tensor a cell covers. */
 function span(what: string, k: number, cells: number, size: number): string {
-  const [first, last] = [Math.floor((k * size) / cells), Math.max(Math.floor((k * size) / cells), Math.ceil(((k + 1) * size) / cells) - 1)];
+  const [first, last] = [
+    Math.floor((k * size) / cells),
+    Math.max(Math.floor((k * size) / cells), Math.ceil(((k + 1) * size) / cells) - 1),
+  ];
   return first === last ? `${what.slice(0, -1)} ${first}` : `${what} ${first}–${last}`;
 }

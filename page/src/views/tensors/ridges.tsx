@@ -40,10 +40,20 @@ export function Ridges({ tensors, name, step, onStep, svg }: Props) {
   const x = (place: number): number => LEFT + ((place - made.low) / Math.max(1e-9, made.high - made.low)) * inner;
   const real = (place: number): number => 2 * made.at * Math.sinh(place);
   const base = (k: number): number => TOP + tall + k * lane;
-  const ticks = made.high > made.low ? symlogTicks(real(made.low), real(made.high), made.at, ((made.high - made.low) * 44) / inner) : [];
+  const ticks =
+    made.high > made.low
+      ? symlogTicks(real(made.low), real(made.high), made.at, ((made.high - made.low) * 44) / inner)
+      : [];
   return (
     <div class="chart-box" ref={box}>
-      <svg ref={svg} class="chart-svg tensors-ridges" width={width} height={height} role="group" aria-label={`Histograms of ${name} in ${shown.length} of ${tensors.length} steps, from ${number(real(made.low))} to ${number(real(made.high))} on a symmetric logarithmic axis.`}>
+      <svg
+        ref={svg}
+        class="chart-svg tensors-ridges"
+        width={width}
+        height={height}
+        role="group"
+        aria-label={`Histograms of ${name} in ${shown.length} of ${tensors.length} steps, from ${number(real(made.low))} to ${number(real(made.high))} on a symmetric logarithmic axis.`}
+      >
         {ticks.map((t) => (
           <g key={t}>
             <line class="grid" x1={x(symlog(t, made.at))} x2={x(symlog(t, made.at))} y1={TOP} y2={height - AXIS} />
@@ -55,7 +65,10 @@ export function Ridges({ tensors, name, step, onStep, svg }: Props) {
         {shown.map((t, k) => {
           const { edges, heights } = made.all[k]!;
           let path = `M${x(edges[0] ?? 0)} ${base(k)}`;
-          heights.forEach((h, i) => (path += `V${(base(k) - (made.top > 0 ? (h / made.top) * tall : 0)).toFixed(1)}H${x(edges[i + 1]!).toFixed(1)}`));
+          heights.forEach(
+            (h, i) =>
+              (path += `V${(base(k) - (made.top > 0 ? (h / made.top) * tall : 0)).toFixed(1)}H${x(edges[i + 1]!).toFixed(1)}`),
+          );
           const chosen = t.step === step;
           return (
             <g
@@ -82,7 +95,9 @@ export function Ridges({ tensors, name, step, onStep, svg }: Props) {
           );
         })}
       </svg>
-      {shown.length < tensors.length && <p class="chart-note quiet">{`${shown.length} of ${tensors.length} steps are drawn; the table has all.`}</p>}
+      {shown.length < tensors.length && (
+        <p class="chart-note quiet">{`${shown.length} of ${tensors.length} steps are drawn; the table has all.`}</p>
+      )}
     </div>
   );
 }

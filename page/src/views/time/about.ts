@@ -44,6 +44,12 @@ export function aboutNode(model: Model, call: Calls, node: number): Pair[] {
 
 /** The marks of a node in words; see `Call.marks`. */
 export function marked(bits: number): string {
-  const words = ["gradient not finite", "made the first bad gradient", "forward result not finite", "gradient exactly zero", "raised here"];
+  const words = [
+    "gradient not finite",
+    "made the first bad gradient",
+    "forward result not finite",
+    "gradient exactly zero",
+    "raised here",
+  ];
   return words.filter((_, k) => bits & (1 << k)).join(", ");
 }

@@ -65,7 +65,9 @@ export function Icicle({ model, call, timeline, range, onRange, unit, label, mod
           const one = b.from === b.to;
           const of = row.of[b.from]!;
           const name = one ? labelOf(model, nodes, r === bottom, of) : "";
-          context.fillStyle = one ? fill(r === bottom ? nodes.strings[nodes.name[of]!]! : model.doc.modules[of]!.class || name, colours.dark) : colours.line;
+          context.fillStyle = one
+            ? fill(r === bottom ? nodes.strings[nodes.name[of]!]! : model.doc.modules[of]!.class || name, colours.dark)
+            : colours.line;
           context.fillRect(b.x, y, Math.max(0.5, b.width - (b.width > 3 ? 1 : 0)), ROW - 2);
           const marked = r === bottom && bad[row.last[b.to]! + 1]! > bad[row.first[b.from]!]!;
           const sign = marked && b.width > 44;
@@ -82,7 +84,11 @@ export function Icicle({ model, call, timeline, range, onRange, unit, label, mod
           }
           if (b.width > 20) {
             context.fillStyle = colours.ink;
-            context.fillText(fitted(context, one ? name : `${b.to - b.from + 1} ×`, b.width - (sign ? 22 : 8)), b.x + 4, y + ROW / 2 - 0.5);
+            context.fillText(
+              fitted(context, one ? name : `${b.to - b.from + 1} ×`, b.width - (sign ? 22 : 8)),
+              b.x + 4,
+              y + ROW / 2 - 0.5,
+            );
           }
         }
       });
@@ -109,7 +115,11 @@ export function Icicle({ model, call, timeline, range, onRange, unit, label, mod
       if (!e.ctrlKey && !e.metaKey && !sideways) return;
       e.preventDefault();
       const share = (e.clientX - element!.getBoundingClientRect().left) / width;
-      slide(sideways && !e.ctrlKey && !e.metaKey ? panned(range, sideways / width, total) : zoomed(range, share, Math.exp(e.deltaY / 300), total));
+      slide(
+        sideways && !e.ctrlKey && !e.metaKey
+          ? panned(range, sideways / width, total)
+          : zoomed(range, share, Math.exp(e.deltaY / 300), total),
+      );
     };
     element?.addEventListener("wheel", wheel, { passive: false });
     return () => element?.removeEventListener("wheel", wheel);
@@ -133,7 +143,7 @@ export function Icicle({ model, call, timeline, range, onRange, unit, label, mod
       const place = at ? timeline.rows[at.row]!.first[at.stretch]! : 0;
       for (let r = now.row + down; r >= 0 && r <= bottom; r += down) {
         const k = timeline.rows[r]!.last.findIndex((last) => last >= place);
-        if (k >= 0) return e.preventDefault(), show({ row: r, stretch: k });
+        if (k >= 0) return (e.preventDefault(), show({ row: r, stretch: k }));
       }
     } else if (e.key === "+" || e.key === "=") onRange(zoomed(range, 0.5, 0.6, total));
     else if (e.key === "-") onRange(zoomed(range, 0.5, 1.7, total));
@@ -144,7 +154,10 @@ export function Icicle({ model, call, timeline, range, onRange, unit, label, mod
     e.preventDefault();
   };
   const row = at && timeline.rows[at.row];
-  const place = row ? ((timeline.begin[row.first[at.stretch]!]! + timeline.begin[row.last[at.stretch]! + 1]!) / 2 - low) * (width / (high - low)) : 0;
+  const place = row
+    ? ((timeline.begin[row.first[at.stretch]!]! + timeline.begin[row.last[at.stretch]! + 1]!) / 2 - low) *
+      (width / (high - low))
+    : 0;
   return (
     <div class="chart-box time-icicle" ref={box}>
       <Canvas
@@ -180,10 +193,23 @@ export function Icicle({ model, call, timeline, range, onRange, unit, label, mod
       />
       {at && row && (
         <>
-          <div class="time-at" style={{ top: `${AXIS + at.row * ROW}px`, height: `${ROW - 2}px`, ...edges(timeline, at, range, width) }} />
+          <div
+            class="time-at"
+            style={{ top: `${AXIS + at.row * ROW}px`, height: `${ROW - 2}px`, ...edges(timeline, at, range, width) }}
+          />
           <Tooltip x={Math.min(Math.max(place, 0), width)} y={AXIS + (at.row + 1) * ROW + 4} within={width}>
-            <strong class="chart-mono">{at.row === bottom ? (nodes.strings[nodes.name[row.of[at.stretch]!]!] ?? "") : model.name(row.of[at.stretch]!)}</strong>
-            <Pairs rows={at.row === bottom ? aboutNode(model, call, row.of[at.stretch]!) : aboutModule(model, timeline, row, at.stretch)} />
+            <strong class="chart-mono">
+              {at.row === bottom
+                ? (nodes.strings[nodes.name[row.of[at.stretch]!]!] ?? "")
+                : model.name(row.of[at.stretch]!)}
+            </strong>
+            <Pairs
+              rows={
+                at.row === bottom
+                  ? aboutNode(model, call, row.of[at.stretch]!)
+                  : aboutModule(model, timeline, row, at.stretch)
+              }
+            />
           </Tooltip>
         </>
       )}
@@ -191,7 +217,12 @@ export function Icicle({ model, call, timeline, range, onRange, unit, label, mod
   );
 }
 
-function edges({ begin, rows }: Timeline, at: Spot, [low, high]: readonly [number, number], width: number): { left: string; width: string } {
+function edges(
+  { begin, rows }: Timeline,
+  at: Spot,
+  [low, high]: readonly [number, number],
+  width: number,
+): { left: string; width: string } {
   const row = rows[at.row]!;
   const scale = width / (high - low);
   const left = Math.max(0, (begin[row.first[at.stretch]!]! - low) * scale);

@@ -36,12 +36,20 @@ function Time({ model, at, set, link }: ViewProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const pick = ({ row, stretch }: Spot): void => {
     const of = line.rows[row]!.of[stretch]!;
-    set(row === line.rows.length - 1 ? { node: of === node ? "" : String(of), module: "" } : { module: of === module ? "" : String(of), node: "" }, true);
+    set(
+      row === line.rows.length - 1
+        ? { node: of === node ? "" : String(of), module: "" }
+        : { module: of === module ? "" : String(of), node: "" },
+      true,
+    );
   };
   const modules = useMemo(() => byModule(model, call), [model, call]);
   const ops = useMemo(() => byOp(model, call), [model, call]);
   const total = useMemo(() => ops.reduce((sum, o) => sum + o.seconds, 0), [ops]);
-  const unit = useCallback((v: number): string => (even ? (v === 0 ? "node 1" : String(v)) : v === 0 ? "0" : seconds(v)), [even]);
+  const unit = useCallback(
+    (v: number): string => (even ? (v === 0 ? "node 1" : String(v)) : v === 0 ? "0" : seconds(v)),
+    [even],
+  );
   const cover = coverage(total, call.seconds, line.sequence.length, line.measured, seconds);
   const top = modules.filter((m) => m.own > 0).sort((a, b) => b.own - a.own)[0];
   return (
@@ -57,17 +65,38 @@ function Time({ model, at, set, link }: ViewProps) {
             ))}
           </select>
         </label>
-        {timed && <Choice label="Along the axis" options={[["", "Time"], ["order", "Order"]]} value={even ? "order" : ""} onChange={(x) => set({ x, range: "" })} />}
+        {timed && (
+          <Choice
+            label="Along the axis"
+            options={[
+              ["", "Time"],
+              ["order", "Order"],
+            ]}
+            value={even ? "order" : ""}
+            onChange={(x) => set({ x, range: "" })}
+          />
+        )}
       </div>
       <Panel
         title={even ? "The backward in the order of its nodes" : "The backward along the time"}
         note={`${timed ? cover : "No node of this call was timed: each is as wide as every other."} Drag to move, Ctrl and the wheel to zoom, double click to zoom to a box.`}
         tools={
           <>
-            <Button label="Zoom in" onClick={() => move(zoomed(range, 0.5, 0.5, whole_))}>+</Button>
-            <Button label="Zoom out" disabled={text === ""} onClick={() => move(zoomed(range, 0.5, 2, whole_))}>−</Button>
-            <Button disabled={text === ""} onClick={() => slide("")}>All</Button>
-            <Button label="Save the picture as PNG" onClick={() => canvas.current && void savePng("backward-time.png", opaque(canvas.current))}>PNG</Button>
+            <Button label="Zoom in" onClick={() => move(zoomed(range, 0.5, 0.5, whole_))}>
+              +
+            </Button>
+            <Button label="Zoom out" disabled={text === ""} onClick={() => move(zoomed(range, 0.5, 2, whole_))}>
+              −
+            </Button>
+            <Button disabled={text === ""} onClick={() => slide("")}>
+              All
+            </Button>
+            <Button
+              label="Save the picture as PNG"
+              onClick={() => canvas.current && void savePng("backward-time.png", opaque(canvas.current))}
+            >
+              PNG
+            </Button>
           </>
         }
       >
@@ -88,15 +117,36 @@ function Time({ model, at, set, link }: ViewProps) {
         ) : (
           <p class="chart-empty">No node of this call ran.</p>
         )}
-        <Picked model={model} number={number} node={node} module={module} link={link} onClose={() => set({ node: "", module: "" })} />
+        <Picked
+          model={model}
+          number={number}
+          node={node}
+          module={module}
+          link={link}
+          onClose={() => set({ node: "", module: "" })}
+        />
       </Panel>
       {timed && (
         <div class="time-tables">
           <Panel title="By module">
-            <Table rows={modules} columns={moduleColumns(total)} what="modules" start={{ column: "own time", down: true }} room={12} picked={(m) => m.module === module} onPick={(m) => set({ module: m.module === module ? "" : String(m.module), node: "" })} />
+            <Table
+              rows={modules}
+              columns={moduleColumns(total)}
+              what="modules"
+              start={{ column: "own time", down: true }}
+              room={12}
+              picked={(m) => m.module === module}
+              onPick={(m) => set({ module: m.module === module ? "" : String(m.module), node: "" })}
+            />
           </Panel>
           <Panel title="By kind of node">
-            <Table rows={ops} columns={opColumns(total)} what="kinds of nodes" start={{ column: "time", down: true }} room={12} />
+            <Table
+              rows={ops}
+              columns={opColumns(total)}
+              what="kinds of nodes"
+              start={{ column: "time", down: true }}
+              room={12}
+            />
           </Panel>
         </div>
       )}
@@ -104,13 +154,30 @@ function Time({ model, at, set, link }: ViewProps) {
   );
 }
 
-function Picked({ model, number, node, module, link, onClose }: { model: Model; number: number; node: number; module: number; link: ViewProps["link"]; onClose: () => void }) {
+function Picked({
+  model,
+  number,
+  node,
+  module,
+  link,
+  onClose,
+}: {
+  model: Model;
+  number: number;
+  node: number;
+  module: number;
+  link: ViewProps["link"];
+  onClose: () => void;
+}) {
   const call = model.doc.calls[number]!;
   if (node < 0 && module < 0) return null;
   const nodes = model.nodes(call);
   const title = node >= 0 ? (nodes.strings[nodes.name[node]!] ?? "") : model.name(module);
   const pairs = node >= 0 ? aboutNode(model, call, node) : [];
-  const to: Record<string, string> = { call: String(number), ...(node >= 0 ? { node: String(node) } : { module: String(module) }) };
+  const to: Record<string, string> = {
+    call: String(number),
+    ...(node >= 0 ? { node: String(node) } : { module: String(module) }),
+  };
   return (
     <p class="time-picked">
       <strong class="chart-mono">{title}</strong>
@@ -120,7 +187,9 @@ function Picked({ model, number, node, module, link, onClose }: { model: Model; 
         </span>
       ))}
       <a href={link("graph", to)}>Show in the graph</a>
-      <Button label="Select nothing" onClick={onClose}>✕</Button>
+      <Button label="Select nothing" onClick={onClose}>
+        ✕
+      </Button>
     </p>
   );
 }
@@ -133,9 +202,27 @@ function moduleColumns(total: number): Column<ModuleTime>[] {
   return [
     { name: "module", value: (m) => m.name },
     { name: "class", value: (m) => m.class },
-    { name: "own time", value: (m) => m.own, text: (m) => seconds(m.own), numeric: true, about: "Seconds of the nodes that are right in it" },
-    { name: "share", value: (m) => (total > 0 ? m.own / total : 0), text: (m) => share(m.own, total), numeric: true, about: "Of the time of all nodes" },
-    { name: "with inner", value: (m) => m.all, text: (m) => seconds(m.all), numeric: true, about: "With the modules inside it" },
+    {
+      name: "own time",
+      value: (m) => m.own,
+      text: (m) => seconds(m.own),
+      numeric: true,
+      about: "Seconds of the nodes that are right in it",
+    },
+    {
+      name: "share",
+      value: (m) => (total > 0 ? m.own / total : 0),
+      text: (m) => share(m.own, total),
+      numeric: true,
+      about: "Of the time of all nodes",
+    },
+    {
+      name: "with inner",
+      value: (m) => m.all,
+      text: (m) => seconds(m.all),
+      numeric: true,
+      about: "With the modules inside it",
+    },
     { name: "nodes", value: (m) => m.nodes, numeric: true },
   ];
 }
@@ -145,7 +232,12 @@ function opColumns(total: number): Column<OpTime>[] {
     { name: "node", value: (o) => o.name },
     { name: "forward op", value: (o) => o.op },
     { name: "time", value: (o) => o.seconds, text: (o) => (o.measured ? seconds(o.seconds) : "–"), numeric: true },
-    { name: "share", value: (o) => (total > 0 ? o.seconds / total : 0), text: (o) => share(o.seconds, total), numeric: true },
+    {
+      name: "share",
+      value: (o) => (total > 0 ? o.seconds / total : 0),
+      text: (o) => share(o.seconds, total),
+      numeric: true,
+    },
     { name: "nodes", value: (o) => o.nodes, numeric: true },
     { name: "timed", value: (o) => o.measured, numeric: true },
   ];
@@ -154,6 +246,9 @@ function opColumns(total: number): Column<OpTime>[] {
 export const timeView: View = {
   name: "time",
   title: "Time",
-  empty: ({ doc }) => (doc.calls.length === 0 ? "No backward call with its nodes is in this page. `backprobe run script.py` records them at its default level." : null),
+  empty: ({ doc }) =>
+    doc.calls.length === 0
+      ? "No backward call with its nodes is in this page. `backprobe run script.py` records them at its default level."
+      : null,
   component: Time,
 };

@@ -31,7 +31,11 @@ export function byModule(model: Model, call: Calls): ModuleTime[] {
     all[parent] = all[parent]! + all[m]!;
     counts[parent] = counts[parent]! + counts[m]!;
   }
-  return modules.flatMap((m, i) => (counts[i] === 0 ? [] : [{ module: i, name: model.name(i), class: m.class, own: own[i]!, all: all[i]!, nodes: counts[i]! }]));
+  return modules.flatMap((m, i) =>
+    counts[i] === 0
+      ? []
+      : [{ module: i, name: model.name(i), class: m.class, own: own[i]!, all: all[i]!, nodes: counts[i]! }],
+  );
 }
 
 export interface OpTime {
@@ -50,7 +54,17 @@ export function byOp(model: Model, call: Calls): OpTime[] {
     if (call.order[i]! < 0) continue;
     const key = nodes.name[i]! * nodes.strings.length + nodes.op[i]!;
     let row = found.get(key);
-    if (!row) found.set(key, (row = { name: nodes.strings[nodes.name[i]!]!, op: nodes.strings[nodes.op[i]!] ?? "", seconds: 0, nodes: 0, measured: 0 }));
+    if (!row)
+      found.set(
+        key,
+        (row = {
+          name: nodes.strings[nodes.name[i]!]!,
+          op: nodes.strings[nodes.op[i]!] ?? "",
+          seconds: 0,
+          nodes: 0,
+          measured: 0,
+        }),
+      );
     row.seconds += secondsOf(call.time[i]);
     row.nodes++;
     if (call.time[i]! >= 0) row.measured++;
@@ -59,8 +73,17 @@ export function byOp(model: Model, call: Calls): OpTime[] {
 }
 
 /** What the nodes' times cover of the call's, in words. */
-export function coverage(total: number, wall: number, ran: number, measured: number, words: (seconds: number) => string): string {
-  const counts = measured === ran ? `All ${ran.toLocaleString("en-US")} nodes that ran were timed.` : `${measured.toLocaleString("en-US")} of the ${ran.toLocaleString("en-US")} nodes that ran were timed; the others count as 0.`;
+export function coverage(
+  total: number,
+  wall: number,
+  ran: number,
+  measured: number,
+  words: (seconds: number) => string,
+): string {
+  const counts =
+    measured === ran
+      ? `All ${ran.toLocaleString("en-US")} nodes that ran were timed.`
+      : `${measured.toLocaleString("en-US")} of the ${ran.toLocaleString("en-US")} nodes that ran were timed; the others count as 0.`;
   if (!(wall > 0) || !(total > 0)) return counts;
   const share = Math.round((100 * total) / wall);
   const sum = `Together they took ${words(total)}; the call took ${words(wall)}`;

@@ -8,10 +8,31 @@ import { boxes, moduleOf, ranInOrder, stretchAt, timeline, type Row } from "./ti
 
 const PATHS = ["", "a", "a.x", "b"];
 
-function made(modules: number[], time: number[], more: { order?: number[]; names?: string[]; parameter?: number[] } = {}) {
-  const layout = layoutOf(modules.map((module, i) => ({ module, to: [], name: more.names?.[i] ?? "Node", parameter: more.parameter?.[i] ?? -1 })));
-  const call = callOf(modules.length, { time: Float32Array.from(time), ...(more.order ? { order: Int32Array.from(more.order) } : {}) });
-  const model = new Model(documentOf({ modules: modulesOf(PATHS), layouts: [layout], calls: [call], parameters: [parameter("a.x.weight", { module: 2 })] }));
+function made(
+  modules: number[],
+  time: number[],
+  more: { order?: number[]; names?: string[]; parameter?: number[] } = {},
+) {
+  const layout = layoutOf(
+    modules.map((module, i) => ({
+      module,
+      to: [],
+      name: more.names?.[i] ?? "Node",
+      parameter: more.parameter?.[i] ?? -1,
+    })),
+  );
+  const call = callOf(modules.length, {
+    time: Float32Array.from(time),
+    ...(more.order ? { order: Int32Array.from(more.order) } : {}),
+  });
+  const model = new Model(
+    documentOf({
+      modules: modulesOf(PATHS),
+      layouts: [layout],
+      calls: [call],
+      parameters: [parameter("a.x.weight", { module: 2 })],
+    }),
+  );
   return { model, call };
 }
 const rowOf = (row: Row): number[][] => [...row.of].map((of, k) => [of, row.first[k]!, row.last[k]!]);
@@ -57,10 +78,17 @@ describe("boxes", () => {
     const draw = draws(5);
     const n = 20_000;
     const time = Array.from({ length: n }, () => (draw() < 0.2 ? -1 : draw() ** 6));
-    const { model, call } = made(Array.from({ length: n }, () => Math.floor(draw() * 4)), time);
+    const { model, call } = made(
+      Array.from({ length: n }, () => Math.floor(draw() * 4)),
+      time,
+    );
     const line = timeline(model, call, false);
     const total = line.begin[n]!;
-    for (const [low, high] of [[0, total], [total * 0.3, total * 0.31], [total * 0.5, total * 0.50001]] as const) {
+    for (const [low, high] of [
+      [0, total],
+      [total * 0.3, total * 0.31],
+      [total * 0.5, total * 0.50001],
+    ] as const) {
       for (const row of line.rows) {
         const found = boxes(line, row, low, high, 500);
         expect(found.length).toBeLessThanOrEqual(1002);
@@ -70,7 +98,10 @@ describe("boxes", () => {
           before = b.to;
           expect(b.x >= 0 && b.x <= 500).toBe(true);
           // Only narrow ones are joined.
-          if (b.to > b.from) expect(((line.begin[row.last[b.to]! + 1]! - line.begin[row.first[b.from]!]!) * 500) / (high - low)).toBeLessThanOrEqual(1.0001);
+          if (b.to > b.from)
+            expect(
+              ((line.begin[row.last[b.to]! + 1]! - line.begin[row.first[b.from]!]!) * 500) / (high - low),
+            ).toBeLessThanOrEqual(1.0001);
         }
         const covered = new Set(found.flatMap((b) => Array.from({ length: b.to - b.from + 1 }, (_, k) => b.from + k)));
         for (let k = 0; k < row.first.length; k++) {
@@ -111,7 +142,9 @@ describe("tables of time", () => {
   });
   it("say what they cover", () => {
     const words = (s: number): string => `${s} s`;
-    expect(coverage(3, 4, 10, 10, words)).toBe("All 10 nodes that ran were timed. Together they took 3 s; the call took 4 s: 75% of it.");
+    expect(coverage(3, 4, 10, 10, words)).toBe(
+      "All 10 nodes that ran were timed. Together they took 3 s; the call took 4 s: 75% of it.",
+    );
     expect(coverage(3, 4, 10, 6, words)).toContain("6 of the 10 nodes that ran were timed; the others count as 0.");
     expect(coverage(6, 4, 10, 10, words)).toContain("150%, as times of nodes may overlap");
     expect(coverage(0, 4, 10, 0, words)).toBe("0 of the 10 nodes that ran were timed; the others count as 0.");

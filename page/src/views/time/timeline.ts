@@ -69,7 +69,11 @@ export function timeline(model: Model, call: Calls, even: boolean): Timeline {
     }
     rows.unshift(stretches(up));
   }
-  rows.push({ first: Int32Array.from(sequence, (_, k) => k), last: Int32Array.from(sequence, (_, k) => k), of: sequence });
+  rows.push({
+    first: Int32Array.from(sequence, (_, k) => k),
+    last: Int32Array.from(sequence, (_, k) => k),
+    of: sequence,
+  });
   const begin = even ? Float64Array.from({ length: n + 1 }, (_, k) => k) : elapsed;
   return { sequence, begin, elapsed, rows, measured };
 }
