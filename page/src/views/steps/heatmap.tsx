@@ -95,12 +95,17 @@ export function Heatmap({ model, metric, range, picked, onPick }: Props) {
       context.textAlign = "right";
       const legible = rows.map((r) => r.filter((b) => (b.last - b.first + 1) * each >= 8.5));
       const row = legible.reduce((best, r) => (r.length > best.length ? r : best), rows[0] ?? []);
+      let free = 0;
       for (const b of row) {
         const [top, bottom] = [b.first * each, (b.last + 1) * each];
         context.fillStyle = colours.line;
         context.fillRect(LEFT - 4, top + 0.5, 1.5, bottom - top - 1);
         context.fillStyle = colours.quiet;
-        if (bottom - top >= 8.5) context.fillText(fitted(context, b.label, LEFT - 8), LEFT - 7, (top + bottom) / 2);
+        // A name needs a line of its own; rows between two names have their mark alone.
+        const middle = (top + bottom) / 2;
+        if (bottom - top < 8.5 || middle < free) continue;
+        context.fillText(fitted(context, b.label, LEFT - 8), LEFT - 7, middle);
+        free = middle + 13;
       }
       for (const p of picked) {
         context.fillStyle = colours.accent;
