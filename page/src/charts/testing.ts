@@ -1,0 +1,153 @@
+/** Hand-written documents for the tests of the charts. */
+import type { Decoded, Memory, Floats, Parameter, Series } from "../data/document";
+import type { Calls, Nodes } from "../data/model";
+
+type DecodedSeries = Series<Floats, Int32Array>;
+
+/** Modules of these paths, in this order; a parent must come before its children. */
+export function modulesOf(paths: readonly string[]): Decoded["modules"] {
+  return paths.map((path) => ({ path, class: `Class${path.split(".").length}`, parent: path === "" ? -1 : paths.indexOf(path.slice(0, Math.max(0, path.lastIndexOf(".")))), calls: 1, site: -1 })); // prettier-ignore
+}
+
+export function parameter(name: string, more: Partial<Parameter> = {}): Parameter {
+  return {
+    name,
+    module: 0,
+    shape: [2],
+    requires_grad: true,
+    reached: 1,
+    alive: true,
+    trained: true,
+    defined: -1,
+    ...more,
+  };
+}
+
+const NONE: DecodedSeries["gradient"] = { low: new Float32Array(), high: new Float32Array() };
+
+export function documentOf(more: Partial<Decoded> = {}): Decoded {
+  return {
+    format: 1,
+    version: "",
+    run: { name: "run", script: "", arguments: [], started: null, ended: null, seconds: null, steps: 0, backwards: 0, cost: null, error: null, live: false, cut: false, level: "", torch: "", python: "", backprobe: "", thinned: 0 }, // prettier-ignore
+    findings: [],
+    figures: [],
+    unseen: [],
+    sites: [],
+    sources: [],
+    modules: modulesOf([""]),
+    parameters: [],
+    steps: stepsOf(0),
+    layouts: [],
+    calls: [],
+    forward: [],
+    memory: null,
+    tensors: [],
+    ...more,
+  };
+}
+
+/** Steps 0 to `count` - 1 in which nothing was measured. */
+export function stepsOf(count: number, more: Partial<Decoded["steps"]> = {}): Decoded["steps"] {
+  const missing = (): Float64Array => new Float64Array(count).fill(-1);
+  return {
+    index: Int32Array.from({ length: count }, (_, i) => i),
+    seconds: new Float32Array(count),
+    loss: new Float64Array(count).fill(NaN),
+    known: new Int32Array(count),
+    gradient: missing(),
+    weight: missing(),
+    update: missing(),
+    ratio: missing(),
+    call: new Int32Array(count).fill(-1),
+    series: {
+      exact: true,
+      start: Int32Array.from({ length: count }, (_, i) => i),
+      gradient: NONE,
+      weight: NONE,
+      update: NONE,
+    },
+    ...more,
+  };
+}
+
+/** A series of one kind; the others were not measured. */
+export function seriesOf(
+  start: readonly number[],
+  exact: boolean,
+  kinds: Partial<Record<"gradient" | "weight" | "update", { low?: number[]; high: number[] }>>,
+): DecodedSeries {
+  const size = Math.max(...Object.values(kinds).map((k) => k.high.length), 0);
+  const kind = (k?: { low?: number[]; high: number[] }) => ({ low: Float64Array.from(k?.low ?? (exact ? [] : new Array<number>(size).fill(-1))), high: Float64Array.from(k?.high ?? new Array<number>(size).fill(-1)) }); // prettier-ignore
+  return {
+    exact,
+    start: Int32Array.from(start),
+    gradient: kind(kinds.gradient),
+    weight: kind(kinds.weight),
+    update: kind(kinds.update),
+  };
+}
+
+/** A graph: by node its module and the nodes that its gradients go to. */
+export function layoutOf(
+  nodes: readonly { module: number; to: readonly number[]; leaf?: boolean; parameter?: number; name?: string }[],
+): Nodes {
+  const edges = [0];
+  const to: number[] = [];
+  for (const node of nodes) {
+    to.push(...node.to);
+    edges.push(to.length);
+  }
+  const strings = [...new Set(nodes.map((n) => n.name ?? "Node"))];
+  const column = (of: (node: (typeof nodes)[number]) => number): Int32Array => Int32Array.from(nodes, of);
+  return {
+    strings,
+    name: column((n) => strings.indexOf(n.name ?? "Node")),
+    op: column((n) => strings.indexOf(n.name ?? "Node")),
+    seq: Int32Array.from(nodes, (n, i) => (n.leaf ? -1 : nodes.length - i)),
+    module: column((n) => n.module),
+    nth: column(() => 1),
+    site: column(() => -1),
+    parameter: column((n) => n.parameter ?? -1),
+    edges: Int32Array.from(edges),
+    to: Int32Array.from(to),
+  };
+}
+
+/** A call of layout 0 whose nodes ran in their order. */
+export function callOf(nodes: number, more: Partial<Calls> = {}): Calls {
+  return {
+    step: 0,
+    index: 0,
+    kind: "Tensor.backward",
+    arguments: {},
+    site: -1,
+    seconds: 1,
+    raised: null,
+    layout: 0,
+    roots: [{ node: 0, shape: [], dtype: "float32", value: 1 }],
+    order: Int32Array.from({ length: nodes }, (_, i) => i),
+    time: new Float32Array(nodes).fill(-1),
+    came: new Float32Array(nodes).fill(-1),
+    out: new Float32Array(0),
+    marks: new Int32Array(nodes),
+    shape: new Int32Array(nodes).fill(-1),
+    words: [],
+    notes: {},
+    ...more,
+  };
+}
+
+export function memoryOf(rows: readonly Partial<Memory<Floats>["rows"][number]>[]): Memory<Floats> {
+  const full = rows.map((r) => ({ module: 0, site: -1, op: "op", dtype: "", bytes: 0, tensors: 1, names: [], ...r }));
+  return { total: full.reduce((n, r) => n + r.bytes, 0), notes: [], rows: full, curve: null };
+}
+
+/** Numbers from 0 to 1 that are the same every time. */
+export function draws(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    return state / 2 ** 32;
+  };
+}

@@ -1,0 +1,131 @@
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { RefObject } from "preact";
+import { useFrame, useWidth } from "../../charts/size";
+import { Pairs, Tooltip } from "../../charts/tooltip";
+import { zoomWindow, type Bracket, type Item } from "./items";
+import { Layers, layoutOf, LEFT, RIGHT, TOP } from "./layers";
+import type { PlotSeries, State } from "./shapes";
+
+export interface PlotProps {
+  items: readonly Item[];
+  brackets: readonly Bracket[][];
+  series: readonly PlotSeries[];
+  /** By item, what it is if it has no value. */
+  states: readonly State[];
+  /** What is right or wrong about an item, for the tooltip: names and values. */
+  about: (item: number) => readonly (readonly [string, string])[];
+  label: string;
+  unit: string;
+  guide: { value: number; text: string } | null;
+  window: readonly [number, number];
+  onWindow: (window: [number, number]) => void;
+  picked: number;
+  onPick: (item: number) => void;
+  svg: RefObject<SVGSVGElement | null>;
+}
+
+/** Items in forward order against their norms. Only those in sight are drawn. */
+export function FlowPlot(props: PlotProps) {
+  const { items, series, states, window, onWindow, svg } = props;
+  const [box, width] = useWidth<HTMLDivElement>();
+  const scroller = useRef<HTMLDivElement>(null);
+  const [at, hover] = useState(-1);
+  const [first, last] = window;
+  const layout = useMemo(
+    () => layoutOf(props, width),
+    [items, series, states, props.brackets, props.guide, first, last, width],
+  );
+  const { inner, slot, x, axis, height } = layout;
+  // Made anew when something in it changes, and not with every move of the pointer.
+  const layers = useMemo(() => <Layers {...props} layout={layout} />, [layout, props.picked, props.unit]);
+
+  // The scroll bar and the window say the same; who moved last tells the other.
+  const full = (inner * items.length) / Math.max(1e-9, last - first);
+  useEffect(() => {
+    const element = scroller.current;
+    const want = first * slot;
+    if (element && Math.abs(element.scrollLeft - want) > 1) element.scrollLeft = want;
+  }, [first, slot, full]);
+  const scrolled = useFrame((left: number) => {
+    if (Math.abs(left - first * slot) > 1.5) onWindow([left / slot, left / slot + (last - first)]);
+  });
+  useEffect(() => {
+    const element = box.current;
+    // Not through JSX: only a listener that is not passive may keep the page from zooming too.
+    const wheel = (e: WheelEvent): void => {
+      if (!e.ctrlKey && !e.metaKey) return;
+      e.preventDefault();
+      const centre = first + (e.clientX - element!.getBoundingClientRect().left - LEFT) / slot;
+      onWindow(zoomWindow(first, last, centre, Math.exp(e.deltaY / 300), items.length));
+    };
+    element?.addEventListener("wheel", wheel, { passive: false });
+    return () => element?.removeEventListener("wheel", wheel);
+  });
+  const keys = (e: KeyboardEvent): void => {
+    const step = { ArrowRight: 1, ArrowLeft: -1, PageDown: 10, PageUp: -10 }[e.key];
+    if (step !== undefined) {
+      const next = Math.min(Math.max((at < 0 ? Math.ceil(first) - Math.sign(step) : at) + step, 0), items.length - 1);
+      hover(next);
+      const size = last - first;
+      if (next < first) onWindow([next, next + size]);
+      else if (next + 1 > last) onWindow([next + 1 - size, next + 1]);
+    } else if ((e.key === "Enter" || e.key === " ") && at >= 0) props.onPick(at);
+    else if (e.key === "+" || e.key === "=")
+      onWindow(zoomWindow(first, last, at < 0 ? (first + last) / 2 : at, 0.6, items.length));
+    else if (e.key === "-") onWindow(zoomWindow(first, last, at < 0 ? (first + last) / 2 : at, 1.6, items.length));
+    else if (e.key === "0") onWindow([0, items.length]);
+    else if (e.key === "Escape") hover(-1);
+    else return;
+    e.preventDefault();
+  };
+  const point = useFrame((clientX: number) => {
+    const left = clientX - box.current!.getBoundingClientRect().left;
+    const i = Math.floor(first + (left - LEFT) / slot);
+    hover(left < LEFT || i < 0 || i >= items.length ? -1 : i);
+  });
+  return (
+    <div class="chart-box flow-plot" ref={box}>
+      <svg
+        ref={svg}
+        class="chart-svg"
+        width={Math.max(0, width)}
+        height={height}
+        role="application"
+        aria-label={`${props.label} Arrow keys move along, plus and minus zoom, Enter picks. The table below holds the same numbers.`}
+        tabIndex={0}
+        onKeyDown={keys}
+        onPointerMove={(e) => point(e.clientX)}
+        onPointerLeave={() => hover(-1)}
+        onBlur={() => hover(-1)}
+        onClick={() => at >= 0 && props.onPick(at)}
+      >
+        {at >= 0 && at + 0.5 > first && at + 0.5 < last && (
+          <line
+            class="flow-at"
+            x1={x(at)}
+            x2={x(at)}
+            y1={TOP}
+            y2={axis}
+            stroke-width={Math.max(1, Math.min(slot, 18))}
+          />
+        )}
+        {layers}
+      </svg>
+      <div
+        class="flow-scroll"
+        ref={scroller}
+        onScroll={(e) => scrolled(e.currentTarget.scrollLeft)}
+        style={{ marginLeft: `${LEFT}px`, marginRight: `${RIGHT}px` }}
+        hidden={last - first >= items.length - 0.01}
+      >
+        <div style={{ width: `${full}px`, height: "1px" }} />
+      </div>
+      {at >= 0 && items[at] && (
+        <Tooltip x={x(at)} y={TOP} within={width}>
+          <strong class="chart-mono">{items[at].name}</strong>
+          <Pairs rows={props.about(at)} />
+        </Tooltip>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,107 @@
+/** The curves of the steps view, and what is said of them. */
+import type { Decoded } from "../../data/document";
+import type { Series } from "../../charts/line";
+import { normCurve, plainCurve } from "../../charts/marks";
+import { curveColour, DASHES } from "../../charts/colour";
+import { count } from "../../parts/words";
+import { parameterCurve, type Metric } from "../flow/values";
+
+export interface ChartOf {
+  key: string;
+  title: string;
+  log: boolean;
+  series: Series[];
+}
+
+/** Charts of the whole run. One that holds nothing is left out. */
+export function totals({ steps }: Decoded): ChartOf[] {
+  const known = (i: number): boolean => steps.known[i] === 1;
+  const made: ChartOf[] = [
+    {
+      key: "loss",
+      title: "Loss",
+      log: false,
+      series: [{ name: "loss", curve: plainCurve(steps.loss, known), colour: (p) => p.ink }],
+    },
+    {
+      key: "norms",
+      title: "Norms over all parameters",
+      log: true,
+      series: [
+        { name: "gradient", curve: normCurve(steps.gradient), colour: (p) => p.backward },
+        { name: "weight", curve: normCurve(steps.weight), colour: (p) => p.forward, dash: [6, 3] },
+        { name: "update", curve: normCurve(steps.update), colour: (p) => p.update, dash: [2, 3] },
+      ],
+    },
+    {
+      key: "ratio",
+      title: "Update / weight, median over parameters",
+      log: true,
+      series: [{ name: "update / weight", curve: normCurve(steps.ratio), colour: (p) => p.update }],
+    },
+    {
+      key: "seconds",
+      title: "Time per step",
+      log: false,
+      series: [{ name: "time", curve: plainCurve(steps.seconds), colour: (p) => p.quiet }],
+    },
+  ];
+  return made.filter((c) =>
+    c.series.some((s) => s.curve.stretches.length > 0 || s.curve.values.some((v) => v !== null)),
+  );
+}
+
+/** Whether a curve can stand on a logarithmic axis: no value below zero. */
+export function canLog(series: readonly Series[]): boolean {
+  return series.every((s) => s.curve.values.every((v) => v === null || v > 0));
+}
+
+/** Curves of chosen parameters: the greatest of each bucket, with a band down to the least where they were thinned. */
+export function chosen(doc: Decoded, metric: Metric, parameters: readonly number[]): Series[] {
+  return parameters.map((p, k) => {
+    const { low, high } = parameterCurve(doc, metric, p);
+    const colour: Series["colour"] = (palette) => curveColour(k, palette.dark);
+    return {
+      name: doc.parameters[p]!.name,
+      curve: normCurve(high),
+      colour,
+      dash: DASHES[k]!,
+      ...(doc.steps.series.exact ? {} : { low: normCurve(low) }),
+    };
+  });
+}
+
+/** How far the norms by parameter were thinned, in words; "" where they are exact. */
+export function thinning({ steps }: Decoded): string {
+  const { exact, start } = steps.series;
+  if (exact || start.length < 2) return "";
+  return `Thinned to fit in a page: each point covers ${count(start[1]! - start[0]!, "step")}, drawn from their least to their greatest. Totals above are exact.`;
+}
+
+/** The first or last value of a curve that is known, in words. */
+export function edge({ curve }: Series, last: boolean, text: (v: number) => string): string {
+  const value = last ? curve.values.findLast((v) => v !== null) : curve.values.find((v) => v !== null);
+  return value === null || value === undefined ? "nothing" : text(value);
+}
+
+type Cell = string | number;
+
+/** Curves as columns and rows: what was not measured is empty; a thinned curve has its least values beside it. */
+export function csvTable(x: ArrayLike<number>, series: readonly Series[]): [string[], Cell[][]] {
+  const columns = series.flatMap((s) =>
+    s.low
+      ? [[`${s.name}, least`, cells(s.low)] as const, [`${s.name}, greatest`, cells(s.curve)] as const]
+      : [[s.name, cells(s.curve)] as const],
+  );
+  return [
+    ["step", ...columns.map(([name]) => name)],
+    Array.from(x, (step, i) => [step, ...columns.map(([, values]) => values[i]!)]),
+  ];
+}
+
+function cells({ values, stretches }: Series["curve"]): Cell[] {
+  const out: Cell[] = values.map((v) => v ?? "");
+  const words = { nan: "NaN", inf: "Infinity", zero: 0 } as const;
+  for (const { sort, first, last } of stretches) out.fill(words[sort], first, last + 1);
+  return out;
+}

@@ -1,0 +1,165 @@
+import "../../charts/charts.css";
+import "./steps.css";
+import { useMemo } from "preact/hooks";
+import { MOST_CURVES } from "../../charts/colour";
+import { Lines } from "../../charts/line";
+import { Button } from "../../charts/panel";
+import { RangeInputs } from "../../charts/range";
+import type { Marker } from "../../charts/signs";
+import { whole } from "../../route";
+import { METRICS } from "../flow/values";
+import type { View, ViewProps } from "../view";
+import { chosen, thinning, totals } from "./curves";
+import { around, events } from "./events";
+import { Heatmap } from "./heatmap";
+import { OneStep } from "./one";
+import { ParametersPanel, SeriesLegend, Total } from "./panels";
+import { Picker } from "./picker";
+
+function Steps({ model, at, set, link }: ViewProps) {
+  const { doc } = model;
+  const { index } = doc.steps;
+  const [first, last] = [index[0] ?? 0, index[index.length - 1] ?? 0];
+  const from = whole(at["from"], last + 1, first);
+  const to = whole(at["to"], last + 1, last);
+  const zoomed = from > first || to < last;
+  const range = useMemo((): [number, number] => (from < to ? [from, to] : [first, last]), [from, to, first, last]);
+  const step = whole(at["step"], Infinity, -1);
+  const charts = useMemo(() => totals(doc), [doc]);
+  const found = useMemo(() => events(doc), [doc]);
+  const markers = useMemo(
+    (): Marker[] =>
+      doc.findings.flatMap((f, i) =>
+        f.step === null
+          ? []
+          : [
+              {
+                x: f.step,
+                name: f.title,
+                severity: f.severity,
+                onPick: () => (location.hash = link("findings", { finding: String(i) })),
+              },
+            ],
+      ),
+    [doc, link],
+  );
+  const flags = useMemo(
+    (): Marker[] =>
+      step >= first && step <= last
+        ? [...markers, { x: step, name: "the chosen step", severity: "info", sign: "▲", onPick: () => undefined }]
+        : markers,
+    [markers, step, first, last],
+  );
+  const metric = METRICS.find((m) => m === at["show"]) ?? "gradient";
+  const picked = useMemo(
+    () =>
+      (at["parameters"] ?? "")
+        .split(",")
+        .filter((p) => whole(p, doc.parameters.length, -1) >= 0)
+        .map(Number)
+        .slice(0, MOST_CURVES),
+    [at["parameters"], doc],
+  );
+  const series = useMemo(() => chosen(doc, metric, picked), [doc, metric, picked]);
+  const starts = useMemo(() => Int32Array.from(doc.steps.series.start, (s) => index[s]!), [doc]);
+  const pick = (p: number): void =>
+    set({
+      parameters: (picked.includes(p) ? picked.filter((q) => q !== p) : [...picked, p].slice(-MOST_CURVES)).join(","),
+    });
+  const brush = (r: [number, number] | null): void => {
+    if (r === null) return set({ from: "", to: "" }, true);
+    const [a, b] = [Math.max(first, Math.floor(r[0])), Math.min(last, Math.ceil(r[1]))];
+    if (b > a) set({ from: String(a), to: String(b) }, true);
+  };
+  const jump = (n: number): void => {
+    const [a, b] = around(n, first, last);
+    set({ step: String(n), ...(last - first > 60 ? { from: String(a), to: String(b) } : {}) }, true);
+  };
+  const shared = {
+    range: range as readonly [number, number],
+    onRange: brush,
+    onStep: (n: number) => set({ step: String(n) }),
+    markers: flags,
+    sync: "steps",
+  };
+  const measured = useMemo(
+    () => METRICS.filter((m) => (m === "ratio" ? doc.steps.ratio : doc.steps[m]).some((v) => !(v < 0))),
+    [doc],
+  );
+  return (
+    <div class="steps">
+      <div class="chart-bar">
+        <label>Steps</label>
+        <RangeInputs bounds={[first, last]} range={range} set={set} />
+        <Button disabled={!zoomed} onClick={() => brush(null)}>
+          All steps
+        </Button>
+        <a href={link("flow", { from: String(range[0]), to: String(range[1]) })}>Gradient flow over these</a>
+        {found.length > 0 && (
+          <span class="steps-jump" role="group" aria-label="Jump to">
+            Jump to
+            {found.map((e) => (
+              <Button key={e.kind} onClick={() => jump(e.step)}>
+                {e.title}: step {e.step}
+              </Button>
+            ))}
+          </span>
+        )}
+      </div>
+      {markers.length > 0 && (
+        <p class="steps-findings">
+          {doc.findings.map((f, i) =>
+            f.step === null ? null : (
+              <a key={i} href={link("findings", { finding: String(i) })}>
+                <span aria-hidden="true">⚑</span> step {f.step}: {f.title}
+              </a>
+            ),
+          )}
+        </p>
+      )}
+      {step >= 0 && <OneStep model={model} step={step} link={link} onClose={() => set({ step: "" })} />}
+      <div class="steps-grid">
+        {charts.map((chart) => (
+          <Total key={chart.key} chart={chart} x={index} shared={shared} at={at} set={set} />
+        ))}
+      </div>
+      {doc.parameters.length > 0 && measured.length > 0 && (
+        <ParametersPanel
+          note={thinning(doc)}
+          metric={metric}
+          x={starts}
+          series={series}
+          onMetric={(show) => set({ show: show === "gradient" ? "" : show })}
+        >
+          <Picker model={model} picked={picked} onPick={pick} />
+          {series.length > 0 ? (
+            <>
+              <Lines
+                label={`${metric} of ${series.map((s) => s.name).join(", ")} over the steps ${range[0]} to ${range[1]}.`}
+                x={starts}
+                series={series}
+                log
+                height={230}
+                {...shared}
+              />
+              <SeriesLegend series={series} />
+            </>
+          ) : (
+            <p class="quiet chart-note">Each row is a parameter, in forward order. Click a row for its curve.</p>
+          )}
+          <Heatmap model={model} metric={metric} range={range} picked={picked} onPick={pick} />
+        </ParametersPanel>
+      )}
+    </div>
+  );
+}
+
+export const stepsView: View = {
+  name: "steps",
+  title: "Steps",
+  empty: ({ doc }) =>
+    doc.steps.index.length === 0
+      ? "No step was recorded. A step ends where the optimizer's step() ran, or where the next backward begins."
+      : null,
+  component: Steps,
+};

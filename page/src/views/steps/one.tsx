@@ -1,0 +1,54 @@
+import { Button } from "../../charts/panel";
+import type { Model } from "../../data/model";
+import { norm, number, seconds } from "../../parts/words";
+import { positionOf } from "../flow/values";
+import type { ViewProps } from "../view";
+
+/** The numbers of one step, and where else it is shown. */
+export function OneStep({
+  model,
+  step,
+  link,
+  onClose,
+}: {
+  model: Model;
+  step: number;
+  link: ViewProps["link"];
+  onClose: () => void;
+}) {
+  const { steps } = model.doc;
+  const i = positionOf(steps.index, step);
+  if (i < 0) return null;
+  const call = steps.call[i]!;
+  const rows: [string, string][] = [
+    ["loss", steps.known[i] ? number(steps.loss[i]) : "not known"],
+    ["gradient", norm(steps.gradient[i])],
+    ["weight", norm(steps.weight[i])],
+    ["update", norm(steps.update[i])],
+    ["update / weight", norm(steps.ratio[i])],
+    ["time", seconds(steps.seconds[i]!)],
+  ];
+  const here = { step: String(steps.index[i]) };
+  return (
+    <section class="steps-one" aria-label={`Step ${steps.index[i]}`}>
+      <strong>Step {steps.index[i]}</strong>
+      <dl>
+        {rows.map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+      </dl>
+      <a href={link("flow", here)}>Gradient flow</a>
+      {call >= 0 ? (
+        <a href={link("graph", { call: String(call) })}>Graph</a>
+      ) : (
+        <span class="quiet">its graph is not in this page</span>
+      )}
+      <Button label="Close the step" onClick={onClose}>
+        ✕
+      </Button>
+    </section>
+  );
+}
