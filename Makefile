@@ -44,7 +44,7 @@ page-test: setup page/node_modules/.ready  ## Test the page: types, units, that 
 	cd page && npm run --silent build && npm test --silent
 	cmp page/dist/index.html backprobe/report/page.html || { echo "backprobe/report/page.html is not what page/ builds: run make page"; exit 1; }
 	OMP_NUM_THREADS=1 $(BIN)/python page/e2e/reports.py page/e2e/out
-	cd page && npm run --silent e2e
+	cd page && PYTHON=$(abspath $(BIN)/python) npm run --silent e2e
 
 bench: setup  ## Overhead against the plain step, interleaved; memory over 10,000 steps
 	$(BIN)/python bench/overhead.py

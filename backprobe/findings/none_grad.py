@@ -198,12 +198,13 @@ def _routed(owner: str, parameters: Sequence[Parameter]) -> bool:
 def _unused(reason: str, owner: str, ps: Sequence[Parameter], routed: bool) -> Finding:
     names = _names(ps)
     calls = max(p.calls for p in ps)
+    called = owner or "the model"
     what = {
         "unused": f"{few(names)} took part in no backward pass: the forward does not use "
         f"{plural(names, 'it', 'them')}, or the loss does not depend on {plural(names, 'it', 'them')}",
-        "output": f"{owner} was called {calls} times, but nothing that it returned reached the loss: {few(names)} "
+        "output": f"{called} was called {calls} times, but nothing that it returned reached the loss: {few(names)} "
         f"got no gradient",
-        "uncalled": f"{owner} was never called: {few(names)} got no gradient",
+        "uncalled": f"{called} was never called: {few(names)} got no gradient",
     }[reason]
     return Finding(
         kind="none-grad",

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..findings.words import size
+from ..findings.words import few, size
 from ..records import SavedMemory
 from ..traced import Trace
 from .columns import column
 from .tables import Modules, Sites
 
-#: Modules whose checkpoint the page says what it would save.
+#: Modules, or groups that are alike, of which the page says what a checkpoint would save.
 MODULES = 5
 _HELD = {
-    "parameter": "parameters, which stay anyway",
-    "buffer": "buffers, which stay anyway",
-    "variable": "variables of the script",
-    "graph": "another graph",
-    "other": "something else",
+    "parameter": "parameters hold anyway",
+    "buffer": "buffers hold anyway",
+    "variable": "variables of the script hold too",
+    "graph": "another graph holds too",
+    "other": "something else holds too",
 }
 
 
@@ -31,7 +31,7 @@ def memory(trace: Trace, modules: Modules, sites: Sites) -> dict[str, Any] | Non
     for row in trace.facts.saved:
         if row.holder:
             held[row.holder] = held.get(row.holder, 0) + row.bytes
-    notes = [f"{size(n)} more are saved that {_HELD.get(holder, holder)} hold." for holder, n in held.items()]
+    notes = [f"Not in it: {size(n)} that {_HELD[holder]}." for holder, n in held.items()]
     return {
         "total": sum(r.bytes for r in kept),
         "notes": notes + (_notes(seen) if seen is not None else []),
@@ -54,11 +54,15 @@ def memory(trace: Trace, modules: Modules, sites: Sites) -> dict[str, Any] | Non
 def _notes(seen: SavedMemory) -> list[str]:
     notes = [f"{p.policy} keeps {size(p.nbytes)} of {p.tensors} tensors elsewhere." for p in seen.placed]
     notes += [f"Not counted: {u.count} {u.what} ({u.why})." for u in seen.unknown]
-    for module in [m for m in seen.modules if m.saves > 0][:MODULES]:
-        name = module.path or module.class_name
+    alike: dict[tuple[int, int], list[str]] = {}
+    for module in seen.modules:
+        if module.saves > 0:
+            alike.setdefault((module.inside, module.inputs), []).append(module.path or module.class_name)
+    for (inside, inputs), names in list(alike.items())[:MODULES]:
+        each = ", each," if len(names) > 1 else ""
         notes.append(
-            f"A checkpoint of {name} would keep {size(module.saves)} less: {size(module.inside)} inside it, "
-            f"{size(module.inputs)} of inputs to keep. Worked out, not tried."
+            f"A checkpoint of {few(names)}{each} would keep {size(inside - inputs)} less: "
+            f"{size(inside)} are kept inside, {size(inputs)} of inputs would have to be. Worked out, not tried."
         )
     return notes
 

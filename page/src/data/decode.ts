@@ -55,18 +55,27 @@ export async function unpack(text: string): Promise<Decoded> {
 
 /** The document from gzip of its JSON. */
 export async function unzip(packed: Uint8Array<ArrayBuffer>): Promise<Decoded> {
+  return decode((await unzipped(packed)) as Raw);
+}
+
+/** Steps of a range, as a server gives them: gzip of their JSON. */
+export async function unzipSteps(packed: Uint8Array<ArrayBuffer>): Promise<Decoded["steps"]> {
+  return walk(await unzipped(packed), "steps") as Decoded["steps"];
+}
+
+async function unzipped(packed: Uint8Array<ArrayBuffer>): Promise<object> {
   if (typeof DecompressionStream === "undefined") {
     throw new PageError("this browser cannot unpack the report: use one from 2023 or later");
   }
-  let raw: Raw | null;
+  let raw: unknown;
   try {
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-    raw = JSON.parse(await new Response(stream).text()) as Raw | null;
+    raw = JSON.parse(await new Response(stream).text());
   } catch (error) {
     throw damaged(error);
   }
   if (typeof raw !== "object" || raw === null) throw damaged("it holds no document");
-  return decode(raw);
+  return raw;
 }
 
 function damaged(why: unknown): PageError {

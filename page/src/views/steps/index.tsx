@@ -11,6 +11,7 @@ import { METRICS } from "../flow/values";
 import type { View, ViewProps } from "../view";
 import { chosen, thinning, totals } from "./curves";
 import { around, events } from "./events";
+import { useExact } from "./exact";
 import { Heatmap } from "./heatmap";
 import { OneStep } from "./one";
 import { ParametersPanel, SeriesLegend, Total } from "./panels";
@@ -60,8 +61,12 @@ function Steps({ model, at, set, link }: ViewProps) {
         .slice(0, MOST_CURVES),
     [at["parameters"], doc],
   );
-  const series = useMemo(() => chosen(doc, metric, picked), [doc, metric, picked]);
-  const starts = useMemo(() => Int32Array.from(doc.steps.series.start, (s) => index[s]!), [doc]);
+  const near = useExact(model, range, zoomed);
+  const series = useMemo(() => chosen(near.doc, metric, picked), [near, metric, picked]);
+  const starts = useMemo(
+    () => Int32Array.from(near.doc.steps.series.start, (s) => near.doc.steps.index[s]!),
+    [near],
+  );
   const pick = (p: number): void =>
     set({
       parameters: (picked.includes(p) ? picked.filter((q) => q !== p) : [...picked, p].slice(-MOST_CURVES)).join(","),
@@ -125,7 +130,7 @@ function Steps({ model, at, set, link }: ViewProps) {
       </div>
       {doc.parameters.length > 0 && measured.length > 0 && (
         <ParametersPanel
-          note={thinning(doc)}
+          note={thinning(near.doc)}
           metric={metric}
           x={starts}
           series={series}
@@ -147,7 +152,7 @@ function Steps({ model, at, set, link }: ViewProps) {
           ) : (
             <p class="quiet chart-note">Each row is a parameter, in forward order. Click a row for its curve.</p>
           )}
-          <Heatmap model={model} metric={metric} range={range} picked={picked} onPick={pick} />
+          <Heatmap model={near} metric={metric} range={range} picked={picked} onPick={pick} />
         </ParametersPanel>
       )}
     </div>
