@@ -402,6 +402,10 @@ WAYS = {
     "root dropped": "y = chain(150_000, x); g = backprobe.graph(y); del y",
     "after a backward": "y = chain(150_000, x); g = backprobe.graph(y); y.backward(); del y; g[3]",
     "read twice": "y = chain(150_000, x); backprobe.graph(y); backprobe.graph([y]); del y",
+    "a middle that outlives its root": "y = chain(150_000, x); backprobe.graph(y.sum()); z = y; del y; del z",
+    "a middle, traced": (
+        "y = chain(150_000, x)\nwith backprobe.trace():\n    y.sum().backward(retain_graph=True)\ndel y"
+    ),
     "at exit": "y = chain(150_000, x); g = backprobe.graph(y)",
     "two roots": "h = chain(100_000, x); a, b = h.sin(), h.cos(); g = backprobe.graph([a, b]); del h, a; del b",
     "root with more on top": "y = chain(150_000, x); backprobe.graph(y); z = y.sin(); del y; del z",

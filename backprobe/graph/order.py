@@ -47,6 +47,24 @@ def topological(starts: Ints, targets: Ints) -> list[int]:
     return order
 
 
+def borders(starts: Ints, targets: Ints, width: int) -> list[tuple[int, int]]:
+    """Edges that lead from one band of depth into a deeper one, when bands are `width` deep. Depth is the longest way
+    from a node that nothing leads to."""
+    depth = [0] * (len(starts) - 1)
+    found = []
+    for i in topological(starts, targets):
+        next_one = depth[i] + 1
+        for to in targets[starts[i] : starts[i + 1]]:
+            if to >= 0 and depth[to] < next_one:
+                depth[to] = next_one
+    for i, here in enumerate(depth):
+        band = here // width
+        for to in targets[starts[i] : starts[i + 1]]:
+            if to >= 0 and depth[to] // width > band:
+                found.append((i, to))
+    return found
+
+
 def sources(starts: Ints, targets: Ints) -> list[int]:
     """The nodes that nothing leads to."""
     led = bytearray(len(starts) - 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence, Set
 
-from .order import sources, topological
+from .order import borders
 
 #: Nodes whose backward only reshapes.
 VIEW_NODES = frozenset(
@@ -32,7 +32,7 @@ ACCUMULATE = "torch::autograd::AccumulateGrad"
 class Plan:
     """What follows from a graph's structure alone, shared by the steps that build the same graph."""
 
-    __slots__ = ("_order", "counts", "hooked", "leaves", "met", "names", "numbers", "starts", "targets", "to_leaf")
+    __slots__ = ("_borders", "counts", "hooked", "leaves", "met", "names", "numbers", "starts", "targets", "to_leaf")
 
     def __init__(self, names: list[str], counts: list[int], targets: list[int], numbers: list[int]) -> None:
         self.names, self.counts, self.targets, self.numbers = names, counts, targets, numbers
@@ -51,13 +51,13 @@ class Plan:
         #: Nodes that are the only ones to give a gradient to an accumulator: it may become ``.grad``, and is not held.
         self.to_leaf = frozenset(i for i in self.hooked if any(t in alone for t in targets[starts[i] : starts[i + 1]]))
 
-        self._order: tuple[list[int], list[int]] | None = None
+        self._borders: list[tuple[int, int]] | None = None
 
-    def order(self) -> tuple[list[int], list[int]]:
-        """The nodes in an order in which each comes after those that lead to it, and those that nothing leads to."""
-        if self._order is None:
-            self._order = topological(self.starts, self.targets), sources(self.starts, self.targets)
-        return self._order
+    def borders(self, width: int) -> list[tuple[int, int]]:
+        """Edges into a deeper band of depth; see ``order.borders``. The same `width` every time."""
+        if self._borders is None:
+            self._borders = borders(self.starts, self.targets, width)
+        return self._borders
 
     def edges(self, i: int) -> list[tuple[int, int] | None]:
         a, b = self.starts[i], self.starts[i + 1]

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..graph.plan import Plan
 from ..records import ACCUMULATE_SEQ
-from .deep import DEEP, protect
+from .deep import BAND, DEEP, protect
 
 
 class Plans:
@@ -86,5 +86,5 @@ def walk(roots: Iterable[Any], plans: Plans) -> Graph:
             targets.append(i)
     plan = plans.get(names, counts, targets, numbers)
     if len(nodes) > DEEP:
-        protect(nodes, *plan.order())
+        protect(nodes, plan.borders(BAND))
     return Graph(nodes, seqs, plan)

@@ -17,7 +17,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from ..errors import BackprobeError
 from ..graph.data import Columns, Facts, Place, Root, TensorMeta
 from ..graph.graph import Graph
-from ..graph.order import sources, topological
+from ..graph.order import borders
 from . import deep, private
 from .measure import dtype_name, shape_of
 from .names import Names
@@ -82,11 +82,12 @@ def _snapshot(
         index = _walk([node for _, node, _, _ in starts], columns, reader, nodes)
     except BaseException:
         if len(nodes) > deep.DEEP:  # what was looked at has to be freed with care all the same
-            deep.protect(nodes, range(len(nodes)), [0])
+            missing = len(nodes) + 1 - len(columns.starts)
+            begins = [*columns.starts, *[len(columns.targets)] * missing]
+            deep.protect(nodes, borders(begins, columns.targets, deep.BAND))
         raise
     if len(nodes) > deep.DEEP:
-        order = topological(columns.starts, columns.targets)
-        deep.protect(nodes, order, sources(columns.starts, columns.targets))
+        deep.protect(nodes, borders(columns.starts, columns.targets, deep.BAND))
     reader.resolve(index)
     notes = list(names.notes)
     calls: tuple[Any, ...] = ()
