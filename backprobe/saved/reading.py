@@ -34,7 +34,7 @@ Origin = tuple[str | None, str | None, Any]
 class _Found:
     """One storage while the graph is read."""
 
-    __slots__ = ("dtype", "first", "keep", "name", "packed", "savers", "shape", "storage", "tensors", "views")
+    __slots__ = ("contained", "dtype", "first", "hidden", "keep", "name", "packed", "savers", "shape", "storage", "tensors", "views")
 
     def __init__(
         self, storage: torch.UntypedStorage, first: int, name: str, tensor: torch.Tensor, packed: bool
@@ -45,11 +45,17 @@ class _Found:
         self.savers: set[int] = set()
         #: The tensors that explain its users (L2), by identity.
         self.keep: dict[int, torch.Tensor] = {}
+        #: Those of them that something in Python holds for the graph, by identity.
+        self.contained: set[int] = set()
+        #: Users besides them that nobody can see.
+        self.hidden = 0
 
-    def add(self, node: int, tensor: torch.Tensor) -> None:
+    def add(self, node: int, tensor: torch.Tensor, contained: bool) -> None:
         self.tensors += 1
         self.savers.add(node)
         self.keep[id(tensor)] = tensor
+        if contained:
+            self.contained.add(id(tensor))
         base = tensor._base if tensor._is_view() else None
         whole = tensor.numel() * tensor.element_size() == self.storage.nbytes()
         self.views += base is not None or not whole or not tensor.is_contiguous()
@@ -193,7 +199,7 @@ class Reader:
     def _slot(self, i: int, name: str, slot: Any, content: Any, packed: bool) -> None:
         if not packed:
             if isinstance(content, torch.Tensor):
-                self._tensor(i, name, content, False)
+                self._tensor(i, name, content, False, slot)
             return
         if isinstance(content, Cell):
             self._held(i, name, content.held)
@@ -202,14 +208,17 @@ class Reader:
         if frame is not None:
             if id(frame) not in self._frames_seen:
                 self._frames_seen.add(id(frame))
-                for value in frame.saved_args:
-                    inside = private.slot_content(value) if hasattr(value, "unpack_hook") else None
+                for one in private.checkpoint_inputs(frame):
+                    inside = private.slot_content(one)
                     if inside is not None:
-                        self._slot(i, "input of a checkpoint", value, *inside)
+                        self._slot(i, "input of a checkpoint", one, *inside)
             return
         self._content(i, name, content)
 
     def _content(self, i: int, name: str, content: Any) -> None:
+        if private.is_unseen(content):
+            self._lost("tensors packed by saved-tensor hooks", "torch before 2.13 does not show what they became")
+            return
         tensors = list(tensors_in(content))
         for tensor in tensors:
             self._tensor(i, name, tensor, True)
@@ -230,7 +239,7 @@ class Reader:
         else:
             self._content(i, name, held.content)
 
-    def _tensor(self, i: int, name: str, tensor: torch.Tensor, packed: bool) -> None:
+    def _tensor(self, i: int, name: str, tensor: torch.Tensor, packed: bool, slot: Any = None) -> None:
         parts = pieces(tensor)
         if parts is None:
             self._lost(f"{type(tensor).__name__} ({tensor.layout})", "its memory cannot be read")
@@ -245,7 +254,9 @@ class Reader:
             found = self._found.get(key)
             if found is None:
                 found = self._found[key] = _Found(storage, i, name, part, packed)
-            found.add(i, part)
+            found.add(i, part, slot is None)
+            if slot is not None:
+                found.hidden += private.hidden_users(slot)
 
 
 class Names:
@@ -255,7 +266,7 @@ class Names:
         self._holders: dict[int, tuple[str, str]] = {}
         self._keep: list[Any] = []  # as long as keys matter
         self._roots: list[tuple[str, torch.Tensor]] = []
-        self._alone: int | None = None
+        self._alone: tuple[int, int] | None = None
         if model is not None:
             self._module(model)
         for _, module in modules_in_sight(frame, frames):
@@ -331,23 +342,32 @@ class Names:
         users = private.storage_users(found.storage) - 1
         if self._alone is None:
             self._alone = _references_of_a_graph()
-        return ("other", "") if users > len(found.keep) or _references(found) > self._alone else ("", "")
+        return ("other", "") if users > len(found.keep) + found.hidden or _referred(found, self._alone) else ("", "")
 
 
-def _references(found: _Found) -> int:
-    return max(sys.getrefcount(tensor) for tensor in found.keep.values())
+def _referred(found: _Found, alone: tuple[int, int]) -> bool:
+    """Whether Python refers to one of the tensors from more places than the graph explains."""
+    keep, contained = found.keep, found.contained
+    return any(_references(found, key) > alone[key in contained] for key in keep)
 
 
-def _references_of_a_graph() -> int:
-    """References from Python to a tensor that nobody but a node holds: how they count differs between versions."""
+def _references(found: _Found, key: int) -> int:
+    return sys.getrefcount(found.keep[key])
+
+
+def _references_of_a_graph() -> tuple[int, int]:
+    """References from Python to a tensor that nobody but a node holds, and to one that a container in Python holds for
+    a node: how they count differs between versions."""
     with torch.enable_grad():
         inner = torch.ones(1, requires_grad=True).clone()
         node = (inner * inner).grad_fn
     del inner
     reader = Reader()
     reader._node(0, node)
-    (found,) = reader._found.values()
-    return _references(found)
+    box = [torch.ones(2)]
+    reader._content(0, "", box)
+    plain, held = reader._found.values()
+    return _references(plain, *plain.keep), _references(held, *held.keep)
 
 
 def _named(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
