@@ -18,6 +18,8 @@ from .names import Names
 #: The last file and line of the text of a stack trace, and the attribute that a path of Dynamo's begins with.
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)(?:\n\s*(.+))?')
 _SELF = re.compile(r"^L\[[^\]]*\]\.?")
+#: A submodule in such a path, as some versions of torch write it.
+_SUBMODULE = re.compile(r"(^|\.)_modules\['([^']*)'\]")
 
 
 class NodeReader:
@@ -206,6 +208,11 @@ def _size(number: Any) -> int:
         return -1
 
 
+def _path(path: str) -> str:
+    """A path of Dynamo's as the module is called."""
+    return _SUBMODULE.sub(r"\1\2", _SELF.sub("", path))
+
+
 def inside_of(node: Any) -> tuple[Inside, ...]:
     """The operations of a compiled region's backward, in the order they run; empty where torch no longer has them."""
     module = private.backward_module(node)
@@ -218,5 +225,5 @@ def inside_of(node: Any) -> tuple[Inside, ...]:
         frames = _FRAME.findall(op.stack_trace or "")
         site = Site(frames[-1][0], int(frames[-1][1]), frames[-1][2], frames[-1][3].strip()) if frames else None
         inputs = tuple(source.name for source in op.all_input_nodes)
-        found.append(Inside(op.name, str(op.target), inputs, _SELF.sub("", paths[-1]) if paths else None, site))
+        found.append(Inside(op.name, str(op.target), inputs, _path(paths[-1]) if paths else None, site))
     return tuple(found)

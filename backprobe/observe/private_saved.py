@@ -92,7 +92,9 @@ class _Watch:
         caller = frame.f_back
         if event != "call" or caller is None or caller.f_code is not _FETCH or caller.f_lasti != _READS:
             return
-        if frame.f_code.co_name == "__torch_dispatch__":  # of a tensor's own class: torch makes a tensor of what it kept
+        if (
+            frame.f_code.co_name == "__torch_dispatch__"
+        ):  # of a tensor's own class: torch makes a tensor of what it kept
             return
         content = _first_argument(frame)
         if frame.f_code is _UNPACK:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -34,7 +35,20 @@ Origin = tuple[str | None, str | None, Any]
 class _Found:
     """One storage while the graph is read."""
 
-    __slots__ = ("contained", "dtype", "first", "hidden", "keep", "name", "packed", "savers", "shape", "storage", "tensors", "views")
+    __slots__ = (
+        "contained",
+        "dtype",
+        "first",
+        "hidden",
+        "keep",
+        "name",
+        "packed",
+        "savers",
+        "shape",
+        "storage",
+        "tensors",
+        "views",
+    )
 
     def __init__(
         self, storage: torch.UntypedStorage, first: int, name: str, tensor: torch.Tensor, packed: bool
@@ -358,12 +372,18 @@ def _references(found: _Found, key: int) -> int:
 def _references_of_a_graph() -> tuple[int, int]:
     """References from Python to a tensor that nobody but a node holds, and to one that a container in Python holds for
     a node: how they count differs between versions."""
-    with torch.enable_grad():
-        inner = torch.ones(1, requires_grad=True).clone()
-        node = (inner * inner).grad_fn
-    del inner
+    made: list[Any] = []
+
+    def make() -> None:
+        with torch.enable_grad():
+            inner = torch.ones(1, requires_grad=True).clone()
+            made.append((inner * inner).grad_fn)
+
+    thread = threading.Thread(target=make)  # where no saved-tensor hooks are on
+    thread.start()
+    thread.join()
     reader = Reader()
-    reader._node(0, node)
+    reader._node(0, made[0])
     box = [torch.ones(2)]
     reader._content(0, "", box)
     plain, held = reader._found.values()
