@@ -30,8 +30,8 @@ next_sequence_nr = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 SHOWS_SAVED = hasattr(torch._C._autograd.SavedTensor, "unpack_hook")
 
 
-#: ``torch.autograd.backward``, also where something has taken its place.
-autograd_backward = private_backward.own
+#: ``torch.autograd.backward`` as modes see it.
+autograd_backward = private_backward.seen
 #: Have a mode that is on see calls of it by name, or no longer. Later versions of torch show them anyway.
 show_backward, unshow_backward = private_backward.show, private_backward.unshow
 

@@ -26,11 +26,15 @@ _watching: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 @functools.wraps(own)
-def _shown(*args: Any, **kwargs: Any) -> Any:
+def shown(*args: Any, **kwargs: Any) -> Any:
     for i in range(torch._C._len_torch_function_stack()):
         if torch._C._get_function_stack_at(i) in _watching:
-            return handle_torch_function(own, (), *args, **kwargs)
+            return handle_torch_function(shown, (), *args, **kwargs)
     return own(*args, **kwargs)
+
+
+#: What modes see is called.
+seen = own if SHOWS else shown
 
 
 def show(mode: Any) -> None:
@@ -38,11 +42,11 @@ def show(mode: Any) -> None:
     if not SHOWS:
         _watching.add(mode)
         if torch.autograd.backward is own:
-            torch.autograd.backward = _shown
+            torch.autograd.backward = shown
 
 
 def unshow(mode: Any) -> None:
     """It sees them no longer."""
     _watching.discard(mode)
-    if not _watching and torch.autograd.backward is _shown:
+    if not _watching and torch.autograd.backward is shown:
         torch.autograd.backward = own

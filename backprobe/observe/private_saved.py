@@ -72,7 +72,7 @@ class _Watch:
     def fetch(self, node: Any, attribute: str) -> Any:
         """The attribute. Raises ``_Called`` at somebody's hook."""
         if sys.getprofile() is None:
-            put = sys.setprofile
+            put: Any = sys.setprofile
         elif sys.gettrace() is None:
             put = sys.settrace
         else:
