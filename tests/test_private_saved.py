@@ -236,9 +236,10 @@ def test_a_mode_sees_backward_called_by_its_name_only_while_it_wants_to(monkeypa
         private_backward.show(first)
         private_backward.show(second)
         assert torch.autograd.backward is not own and torch.autograd.backward.__doc__ == own.__doc__
-        private_backward.unshow(first)
-        torch.autograd.backward(x.sum(), retain_graph=True)
+        torch.autograd.backward(x.sum())
         assert len(seen) == 2 and x.grad.tolist() == [1, 1]  # each mode of the stack, as torch does it
+        private_backward.unshow(first)
+        assert torch.autograd.backward is not own
         private_backward.unshow(second)
         assert torch.autograd.backward is own
     private_backward.show(first)  # not on this thread's stack

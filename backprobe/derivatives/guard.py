@@ -8,10 +8,7 @@ N20. ``torch.autograd.grad`` leaves ``.grad`` of leaves alone, but it does add t
 from __future__ import annotations
 
 import contextlib
-import gc
-import weakref
 from collections.abc import Iterable, Iterator
-from itertools import compress
 
 import torch
 
@@ -20,15 +17,10 @@ from ..observe import private
 
 def _retaining() -> list[torch.Tensor]:
     """Activations that keep their gradient."""
-    kinds: list[type] = [torch.Tensor]
-    for kind in kinds:  # grows as we go
-        kinds.extend(kind.__subclasses__())
-    wanted = set(kinds) - {torch.nn.Parameter}
-    objects = gc.get_objects()
     found = []
-    for tensor in compress(objects, map(wanted.__contains__, map(type, objects))):
+    for tensor in private.tensors_alive():
         with contextlib.suppress(RuntimeError):  # a wrapper of a transform that is over
-            if tensor.retains_grad and not tensor.is_leaf:
+            if not tensor.is_leaf and tensor.retains_grad:
                 found.append(tensor)
     return found
 
@@ -40,7 +32,7 @@ class Guard:
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
         self._devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
-        self._retaining = [weakref.ref(tensor) for tensor in _retaining()]
+        self._retaining = [private.tensor_ref(tensor) for tensor in _retaining()]
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:

@@ -185,7 +185,7 @@ class Eye(TorchFunctionMode):
         if self.noting and not self.optimizing:
             if len(self._data) > 4096:
                 self._data = {k: r for k, r in self._data.items() if r() is not None}
-            self._data[id(out)] = weakref.ref(out)
+            self._data[id(out)] = private.tensor_ref(out)
         if self.noting and self.careful and not self.optimizing:
             try:
                 self.cuts.note(func, out, args)

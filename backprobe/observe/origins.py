@@ -96,7 +96,7 @@ class Origins:
             if path is None:
                 path = f"({where.class_name})"
             counts[path] = counts.get(path, 0) + 1
-            spot, shapes, grad = modules.details.get(event, (None, (), True))
+            spot, shapes, grad, _ = modules.details.get(event, (None, (), True, None))
             numbers[event] = len(calls)
             depth = calls[up].depth + 1 if up >= 0 else 0
             site = self._frames.site(spot)

@@ -12,7 +12,7 @@ import torch
 import torch.utils.checkpoint
 from torch.utils._python_dispatch import _disable_current_modes
 
-from . import private_backward, private_saved
+from . import private_backward, private_refs, private_saved
 
 #: True where Dynamo is tracing, which reads it as a constant: what follows ``if compiling(): return`` is not compiled
 #: into the user's function.
@@ -24,6 +24,10 @@ set_grad_enabled = torch._C._set_grad_enabled
 #: Sequence number that the next node made on this thread will get.
 next_sequence_nr = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 
+
+#: A weak reference to a tensor, as ``weakref.ref`` makes one.
+tensor_ref = private_refs.tensor_ref
+tensors_alive = private_refs.tensors_alive
 
 #: Whether torch shows what a saved tensor holds, and which hook packed it (from 2.13 on). Else `private_saved.py` finds
 #: out.

@@ -93,8 +93,8 @@ class Retention:
 
     def _look(self, alive: int) -> Retained | None:
         reach: list[tuple[Any, set[int]]] = []
-        for thing in gc.get_objects():
-            if issubclass(type(thing), torch.Tensor) and thing.grad_fn is not None:
+        for thing in private.tensors_alive():
+            if thing.grad_fn is not None:
                 rounds = {r for r in _rounds(thing.grad_fn) if r < self._round - 1}
                 if rounds:
                     reach.append((thing, rounds))

@@ -172,7 +172,7 @@ class Values:
             came = SeenBad(0, 0, entry, norms.bad[0], self._inputs(args, kwargs, frame))
         if len(self._origins) > 1000:
             self._origins.clear()
-        self._origins[id(out)] = (weakref.ref(out), came)
+        self._origins[id(out)] = (private.tensor_ref(out), came)
 
     def _origin_of(self, tensor: Any) -> SeenBad | None:
         """The op outside the graph that made the NaN in `tensor`."""

@@ -75,7 +75,7 @@ class Forward(TorchFunctionMode):
             self._note(sys._getframe(1), func)
             for value in out if isinstance(out, (tuple, list)) else (out,):
                 if isinstance(value, torch.Tensor) and value.requires_grad:
-                    self._made.append(weakref.ref(value))
+                    self._made.append(private.tensor_ref(value))
             if len(self._made) > 20_000:
                 self._made = [r for r in self._made if r() is not None]
         return out
