@@ -28,6 +28,11 @@ class _Fixed(weakref.ref):
 
     __slots__ = ()
 
+    def __new__(cls, tensor: Any) -> _Fixed:
+        """The same one for the same tensor, as ``weakref.ref`` gives."""
+        known = next((r for r in weakref.getweakrefs(tensor) if type(r) is cls), None)
+        return known if known is not None else super().__new__(cls, tensor)
+
     def __call__(self) -> Any:
         tensor = super().__call__()
         if tensor is not None:

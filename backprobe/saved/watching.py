@@ -20,7 +20,7 @@ from .ledger import Ledger
 from .reading import Names, Origin, Reader
 
 _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
-_BACKWARD = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+_BACKWARD = (torch.Tensor.backward, private.autograd_backward, torch.autograd.grad)
 
 
 class Forward(TorchFunctionMode):
@@ -46,8 +46,10 @@ class Forward(TorchFunctionMode):
             register.register_module_forward_hook(self._leave_module, always_call=True),
         ]
         self.__enter__()
+        private.show_backward(self)
 
     def stop(self) -> None:
+        private.unshow_backward(self)
         self.__exit__(None, None, None)
         while self._handles:
             self._handles.pop().remove()
