@@ -53,7 +53,7 @@ class GradRecord:
 
     def move(self, tensor: Any) -> None:
         """Another tensor stands for the value from now on."""
-        self.tensor = weakref.ref(tensor)
+        self.tensor = private.tensor_ref(tensor)
         if self.value is not None and _alike(tensor, self.value):
             tensor.grad = self.value
 

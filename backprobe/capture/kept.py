@@ -43,7 +43,7 @@ class Kept:
         self.tensor: Any = None
         self.stored = ""
         #: The tensor that came, as long as the program keeps it and it has this value.
-        self.source: weakref.ref[Any] | None = weakref.ref(source)
+        self.source: weakref.ref[Any] | None = private.tensor_ref(source)
         self.version = version_of(source)
         self.is_view = bool(source._is_view())
         #: The memory that the kept tensor shares with the program's, 0 if none.

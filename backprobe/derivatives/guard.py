@@ -8,7 +8,6 @@ N20. ``torch.autograd.grad`` leaves ``.grad`` of leaves alone, but it does add t
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -24,7 +23,7 @@ class Guard:
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
         self._devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
-        self._retaining = [weakref.ref(tensor) for tensor in _retaining()]
+        self._retaining = [private.tensor_ref(tensor) for tensor in _retaining()]
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:

@@ -176,7 +176,8 @@ def translated(error: Exception, what: str, y: Named, x: Named) -> BackprobeErro
     if "modified by an inplace operation" in text:
         found = re.search(r"\[(\S+) \[([\d, ]*)\]\], which is output (\d+) of (\S+), is at version (\d+)", text)
         which = (
-            f"output {found[3]} of {found[4]} (shape [{found[2]}], now at version {found[5]})"
+            f"output {found[3]} of {re.sub(r'Backward[0-9]*$', '', found[4])} "
+            f"(shape [{found[2]}], now at version {found[5]})"
             if found
             else "a tensor that the backward pass needs"
         )

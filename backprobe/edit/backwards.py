@@ -21,7 +21,7 @@ from ..observe import private
 #: Entry point -> the name of its first argument.
 _ENTRY = {
     torch.Tensor.backward: "self",
-    torch.autograd.backward: "tensors",
+    private.autograd_backward: "tensors",
     torch.autograd.grad: "outputs",
 }
 #: Numbers kept: more backward calls than this are not going on at once.
@@ -48,10 +48,12 @@ class BackwardCalls(TorchFunctionMode):
     def start(self) -> None:
         self.active = True
         self.__enter__()
+        private.show_backward(self)
 
     def stop(self) -> None:
         """Take the mode off this thread's stack, wherever in it it is."""
         self.active = False
+        private.unshow_backward(self)
         private.drop_mode(self)
 
     def number(self) -> int:

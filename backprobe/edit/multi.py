@@ -44,7 +44,9 @@ class MultiHook:
     def __init__(self, names: list[str] | None, tensors: list[torch.Tensor], function: Any, mode: str) -> None:
         self._names, self._function, self._any = names, function, mode == "any"
         #: Weak reference and number of the node, to know it again (N26); -1 for a leaf.
-        self._tensors = [(weakref.ref(t), -1 if t.grad_fn is None else t.grad_fn._sequence_nr()) for t in tensors]
+        self._tensors = [
+            (private.tensor_ref(t), -1 if t.grad_fn is None else t.grad_fn._sequence_nr()) for t in tensors
+        ]
         self._rounds: weakref.WeakValueDictionary[int, _Round] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
         self._active = True

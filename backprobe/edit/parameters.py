@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from ..observe import private
 from ..observe.roots import clean_path
 from ..select import nothing_chosen
 from .backwards import BackwardCalls
@@ -79,7 +80,7 @@ class ParameterHooks:
         wanted: dict[int, tuple[Any, list[_Slot]]] = {}
         for slot in self._slots:
             parameter = slot.parameter()
-            slot.seen = weakref.ref(parameter) if parameter is not None else None
+            slot.seen = private.tensor_ref(parameter) if parameter is not None else None
             slot.trained = _trained(parameter)
             if slot.trained:
                 wanted.setdefault(id(parameter), (parameter, []))[1].append(slot)
@@ -89,7 +90,7 @@ class ParameterHooks:
                 self._drop(key)
         for key, (tensor, slots) in wanted.items():
             if key not in self._hooks:
-                self._hooks[key] = (weakref.ref(tensor), *self._hook(tensor, slots))
+                self._hooks[key] = (private.tensor_ref(tensor), *self._hook(tensor, slots))
 
     @staticmethod
     def _same(slot: _Slot) -> bool:

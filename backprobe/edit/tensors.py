@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from ..observe import private
 from .rules import Chain
 
 _SLICES = "torch::autograd::CopySlices"
@@ -95,7 +96,7 @@ class TensorHooks:
             spot = Spot()
             spot.chains.append(chain)
             self._chains.append(weakref.ref(chain))
-            self._spots[id(tensor)] = (weakref.ref(tensor), state, spot)
+            self._spots[id(tensor)] = (private.tensor_ref(tensor), state, spot)
             self._handles.append(tensor.register_hook(spot))
             if node is not None and tensor._is_view():
                 self._note_view(tensor, spot)

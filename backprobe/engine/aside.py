@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from ..observe import private
 from ..observe.retaining import retaining
 
 
@@ -42,7 +42,7 @@ class Aside:
     def __init__(self, tensors: Iterable[Any]) -> None:
         devices = {t.device for t in tensors}
         self._devices = sorted((d for d in devices if d.type == "cuda"), key=str)
-        self._retaining = [weakref.ref(tensor) for tensor in retaining()]
+        self._retaining = [private.tensor_ref(tensor) for tensor in retaining()]
         self.now = self.read()
 
     def read(self) -> Random:

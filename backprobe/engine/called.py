@@ -13,6 +13,7 @@ import torch
 
 from ..errors import BackprobeError
 from ..graph.plan import ACCUMULATE, engine_order, needed_for
+from ..observe import private
 from ..observe.arguments import as_list, describe, node_of
 from ..observe.deep import DEEP
 from ..observe.graphs import Plans, walk
@@ -22,7 +23,7 @@ from .sight import Place, Sight
 #: What a call is named -> the function, and its argument that holds what the backward starts from.
 KINDS: dict[str, tuple[Callable[..., Any], str]] = {
     "Tensor.backward": (torch.Tensor.backward, "self"),
-    "autograd.backward": (torch.autograd.backward, "tensors"),
+    "autograd.backward": (private.autograd_backward, "tensors"),
     "autograd.grad": (torch.autograd.grad, "outputs"),
 }
 _SIGNATURES = {kind: inspect.signature(function) for kind, (function, _) in KINDS.items()}

@@ -350,7 +350,13 @@ def debug(
 
     def around() -> Callable[[], None]:
         nested.__enter__()
-        return lambda: nested.__exit__(None, None, None)
+        private.show_backward(nested)
+
+        def leave() -> None:
+            private.unshow_backward(nested)
+            nested.__exit__(None, None, None)
+
+        return leave
 
     pilot.around_python = around
     engine = _Engine(

@@ -48,7 +48,7 @@ class Inner(TorchFunctionMode):
 
     def _keep(self, leaf: torch.Tensor) -> None:
         if id(leaf) not in self._kept:
-            self._kept[id(leaf)] = weakref.ref(leaf), leaf.grad
+            self._kept[id(leaf)] = private.tensor_ref(leaf), leaf.grad
             leaf.grad = None
 
     def collect(self) -> list[tuple[torch.Tensor, torch.Tensor]]:

@@ -41,7 +41,7 @@ def entry_points() -> list[EntryPoint]:
         EntryPoint(function, kind, roots, inspect.signature(function))
         for function, kind, roots in (
             (torch.Tensor.backward, "Tensor.backward", "self"),
-            (torch.autograd.backward, "autograd.backward", "tensors"),
+            (private.autograd_backward, "autograd.backward", "tensors"),
             (torch.autograd.grad, "autograd.grad", "outputs"),
         )
     ]

@@ -36,7 +36,7 @@ _Tensor = torch.Tensor
 _next = private.next_sequence_nr
 _compiling = private.compiling
 _frame = sys._getframe
-_ref = weakref.ref
+_ref = private.tensor_ref
 _wrapped, _profiled = private.is_wrapped, private.profiled
 _modes, _tracing = private.dispatch_modes, private.jit_tracing
 
@@ -199,7 +199,7 @@ class Eye(TorchFunctionMode):
         if self.noting and not self.optimizing:
             if len(self._data) > 4096:
                 self._data = {k: r for k, r in self._data.items() if r() is not None}
-            self._data[id(out)] = weakref.ref(out)
+            self._data[id(out)] = private.tensor_ref(out)
         if self.noting and self.careful and not self.optimizing:
             try:
                 self.cuts.note(func, out, args)

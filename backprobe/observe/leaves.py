@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from ..records import Parameter, Site, Unseen
+from . import private
 from .defined import Owner, defined_at, replaced_at
 from .frames import Frames, variables
 from .measure import shape_of
@@ -28,7 +29,7 @@ class Leaf:
     __slots__ = ("alive", "label", "owner", "owners", "path", "reached", "ref", "requires_grad", "root", "shape")
 
     def __init__(self, tensor: Any, root: Root | None, path: str, owner: nn.Module | None, owners: list[Owner]) -> None:
-        self.ref: weakref.ref[Any] = weakref.ref(tensor)
+        self.ref: weakref.ref[Any] = private.tensor_ref(tensor)
         self.root, self.path = root, path
         self.label = ""
         #: The same object for every reference to one module: it tells modules apart after they are gone.

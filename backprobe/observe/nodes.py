@@ -20,6 +20,8 @@ from .names import Names
 #: The last file and line of the text of a stack trace, and the attribute that a path of Dynamo's begins with.
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)(?:\n\s*(.+))?')
 _SELF = re.compile(r"^L\[[^\]]*\]\.?")
+#: A submodule in such a path, as some versions of torch write it.
+_SUBMODULE = re.compile(r"(^|\.)_modules\['([^']*)'\]")
 
 
 class NodeReader:
@@ -189,6 +191,11 @@ def _kind_of(node: Any) -> str:
     return "function" if isinstance(node, BackwardCFunction) else "op"
 
 
+def _path(path: str) -> str:
+    """A path of Dynamo's as the module is called."""
+    return _SUBMODULE.sub(r"\1\2", _SELF.sub("", path))
+
+
 def inside_of(node: Any, frames: Frames) -> tuple[Inside, ...]:
     """The operations of a compiled region's backward, in the order they run; empty where torch no longer has them."""
     module = private.backward_module(node)
@@ -201,5 +208,5 @@ def inside_of(node: Any, frames: Frames) -> tuple[Inside, ...]:
         lines = [found for found in _FRAME.findall(op.stack_trace or "") if frames.is_users_file(found[0])]
         site = Site(lines[-1][0], int(lines[-1][1]), lines[-1][2], lines[-1][3].strip()) if lines else None
         inputs = tuple(source.name for source in op.all_input_nodes)
-        found.append(Inside(op.name, str(op.target), inputs, _SELF.sub("", paths[-1]) if paths else None, site))
+        found.append(Inside(op.name, str(op.target), inputs, _path(paths[-1]) if paths else None, site))
     return tuple(found)

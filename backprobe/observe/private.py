@@ -1,6 +1,7 @@
-"""The private torch API that backprobe uses, in this one file.
+"""The private torch API that backprobe uses, in this one file and the `private_*.py` beside it.
 
-Checked on torch 2.13. Each name says what it is for, so that a change in torch shows here and nowhere else.
+Checked on torch 2.8 to 2.13 (docs/versions.md). Each name says what it is for, so that a change in torch shows here and
+nowhere else. What differs between versions is told by what torch has, not by its number.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import torch
 import torch.utils.checkpoint
 from torch.utils._python_dispatch import _disable_current_modes
 
+from . import private_backward, private_refs, private_saved
+
 #: True where Dynamo is tracing, which reads it as a constant: what follows ``if compiling(): return`` is not compiled
 #: into the user's function.
 compiling = torch.compiler.is_dynamo_compiling
@@ -22,6 +25,21 @@ set_grad_enabled = torch._C._set_grad_enabled
 
 #: Sequence number that the next node made on this thread will get.
 next_sequence_nr = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
+
+
+#: A weak reference to a tensor, as ``weakref.ref`` makes one.
+tensor_ref = private_refs.tensor_ref
+tensors_alive = private_refs.tensors_alive
+
+#: Whether torch shows what a saved tensor holds, and which hook packed it (from 2.13 on). Else `private_saved.py` finds
+#: out.
+SHOWS_SAVED = hasattr(torch._C._autograd.SavedTensor, "unpack_hook")
+
+
+#: ``torch.autograd.backward`` as modes see it.
+autograd_backward = private_backward.seen
+#: Have a mode that is on see calls of it by name, or no longer. Later versions of torch show them anyway.
+show_backward, unshow_backward = private_backward.show, private_backward.unshow
 
 
 def mode_depth() -> int:
@@ -229,6 +247,9 @@ def read_saved(node: Any, attributes: tuple[tuple[str, str, str], ...]) -> tuple
         except RuntimeError:
             freed = True
             continue
+        if not SHOWS_SAVED:
+            freed = _read_slots(private_saved.slots(node, raw_name, raw), name, found) or bool(freed)
+            continue
         if not isinstance(raw, (tuple, list)):
             freed = _read_one(node, unpack_name, name, raw, found) or bool(freed)
             continue
@@ -271,6 +292,18 @@ def _read_one(node: Any, unpack_name: str, name: str, raw: Any, found: list[Save
             return True
     if tensor is not None:  # else no gradient needs it, so it was not saved
         found.append((name, tensor, own, changed, None))
+    return False
+
+
+def _read_slots(slots: list[private_saved.Slot], name: str, found: list[SavedView]) -> bool:
+    """Read one attribute into `found`, where torch does not show what is saved; whether it has been freed."""
+    for i, slot in enumerate(slots):
+        if slot.freed:
+            return True
+        hook = slot.unpack_hook
+        tensor = slot.data if hook is None else None
+        if tensor is not None or hook is not None:
+            found.append((f"{name}[{i}]" if slot.many else name, tensor, slot.own, slot.changed, hook))
     return False
 
 
@@ -421,7 +454,8 @@ def saved_slots(node: Any) -> list[tuple[str, Any]]:
         except RuntimeError:  # freed
             continue
         many = isinstance(raw, (tuple, list))
-        for i, one in enumerate(raw if many else [raw]):
+        slots = (raw if many else [raw]) if SHOWS_SAVED else private_saved.slots(node, attribute, raw)
+        for i, one in enumerate(slots):
             if one is not None:
                 found.append((attribute[len("_raw_saved_") :] + (f"[{i}]" if many else ""), one))
     return found
@@ -439,6 +473,26 @@ def slot_content(slot: Any) -> tuple[Any, bool] | None:
         return slot.data, packed
     except (RuntimeError, AttributeError):
         return None
+
+
+def hidden_users(slot: Any) -> int:
+    """Users of a slot's memory besides the tensor that `slot_content` gives: what torch keeps, where it makes a new
+    tensor of it for each who asks."""
+    return 0 if SHOWS_SAVED else int(slot.hidden_users)
+
+
+def is_unseen(content: Any) -> bool:
+    """Whether `content` stands for something packed that this torch does not show."""
+    return isinstance(content, private_saved.Unseen)
+
+
+def checkpoint_inputs(frame: Any) -> list[Any]:
+    """The slots of the tensors that went into a region of a checkpoint that is not reentrant, from its frame object."""
+    if SHOWS_SAVED:
+        return [value for value in getattr(frame, "saved_args", ()) if hasattr(value, "unpack_hook")]
+    saver = getattr(getattr(frame, "input_saver", None), "grad_fn", None)  # a node that torch makes to keep them
+    # The first is a dummy of torch's that makes the node.
+    return [slot for _, slot in saved_slots(saver)][1:] if saver is not None else []
 
 
 def lists_its_tensors(node: Any) -> bool:

@@ -209,7 +209,7 @@ class Regions:
         """Of the region that made node `seq`: its line, its first node, and the tensors that went in."""
         for holder, region in self._regions.items():
             if not region.reentrant and region.first <= seq < region.last:
-                saved = [getattr(one, "data", None) for one in getattr(holder, "saved_args", ())]
+                saved = [(private.slot_content(one) or (None,))[0] for one in private.checkpoint_inputs(holder)]
                 return region.spot, region.first, [t for t in saved if isinstance(t, torch.Tensor)]
         return None
 

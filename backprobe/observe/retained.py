@@ -93,9 +93,13 @@ class Retention:
 
     def _look(self, alive: int) -> Retained | None:
         reach: list[tuple[Any, set[int]]] = []
-        for thing in gc.get_objects():
-            if issubclass(type(thing), torch.Tensor) and thing.grad_fn is not None:
-                rounds = {r for r in _rounds(thing.grad_fn) if r < self._round - 1}
+        for thing in private.tensors_alive():
+            try:
+                node = thing.grad_fn
+            except RuntimeError:  # a shell without a tensor, which older torch leaves for the collector
+                continue
+            if node is not None:
+                rounds = {r for r in _rounds(node) if r < self._round - 1}
                 if rounds:
                     reach.append((thing, rounds))
         if not reach:
@@ -106,7 +110,7 @@ class Retention:
             site, module, op = self._made(sum_)
             return Retained(name, f"a tensor that {op or 'an operation'} adds to", site, module, alive)
         tensors = [t for t, _ in reach]
-        del reach, thing, rounds, sum_
+        del reach, thing, node, rounds, sum_
         container, kept = _common_holder(tensors, ENOUGH - self.only_forward)
         if container is None:
             return None

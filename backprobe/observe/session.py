@@ -123,6 +123,7 @@ class Session:
         warnings.filterwarnings("ignore", message=r"Using `torch.compile\(module\)` when there are global hooks")
         self._filter = warnings.filters[0]
         self.eye.__enter__()
+        private.show_backward(self.eye)
         self._entered = self.special.on = True
         self._asked.start()
 
@@ -132,6 +133,7 @@ class Session:
             return
         self._entered = self.special.on = False
         self._asked.pause()
+        private.unshow_backward(self.eye)
         self.eye.__exit__(None, None, None)
         if self._filter in warnings.filters:
             warnings.filters.remove(self._filter)  # type: ignore[attr-defined]
@@ -143,6 +145,7 @@ class Session:
         """In a forked child: take off what the parent had put on, without finishing anything."""
         self.special.pid = os.getpid()
         self._calls.leave()
+        private.unshow_backward(self.eye)
         private.drop_mode(self.eye)
         self._asked.pause()
         self._entered = self.special.on = False

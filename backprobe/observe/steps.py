@@ -138,7 +138,7 @@ class StepWatch:
             known = self._known(optimizer, None)
             known.groups = len(optimizer.param_groups)
             for p in parameters:
-                self.held[id(p)] = known.refs[id(p)] = weakref.ref(p)
+                self.held[id(p)] = known.refs[id(p)] = private.tensor_ref(p)
         if self.sampled:
             named = [(self._name_of(p), p) for p in parameters if isinstance(p, torch.Tensor)]
             if private.in_mode():  # of the user's, which does not see what we compute (N23)
@@ -216,7 +216,7 @@ class StepWatch:
         known = self.optimizers.get(id(optimizer))
         if len(self.optimizers) < 1000 and (known is None or known.ref() is not optimizer):
             known = self._known(optimizer, spot)
-            known.present = {id(p): weakref.ref(p) for m in modules() for p in m.parameters()}
+            known.present = {id(p): private.tensor_ref(p) for m in modules() for p in m.parameters()}
 
     def _known(self, optimizer: Any, spot: Spot | None) -> SeenOptimizer:
         known = self.optimizers.get(id(optimizer))

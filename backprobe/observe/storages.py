@@ -46,7 +46,10 @@ class StandIn(ABC):
 class Found:
     """One storage, and who saved it."""
 
-    __slots__ = ("dtype", "first", "keep", "name", "own", "packed", "savers", "shape", "storage", "tensors", "views")
+    __slots__ = (
+        *("contained", "dtype", "first", "hidden", "keep", "name", "own", "packed"),
+        *("savers", "shape", "storage", "tensors", "views"),
+    )
 
     def __init__(
         self, storage: torch.UntypedStorage, first: int, name: str, tensor: torch.Tensor, packed: bool
@@ -59,24 +62,34 @@ class Found:
         self.own: set[tuple[int, int]] = set()
         #: The tensors that explain its users (L2), by identity.
         self.keep: dict[int, torch.Tensor] = {}
+        #: Those of them that something in Python holds for the graph, by identity.
+        self.contained: set[int] = set()
+        #: Users besides them that nobody can see.
+        self.hidden = 0
 
-    def add(self, node: int, name: str, tensor: torch.Tensor) -> None:
+    def add(self, node: int, name: str, tensor: torch.Tensor, contained: bool) -> None:
         self.tensors += 1
         result = RESULTS.fullmatch(name)
         if result is not None:
             self.own.add((node, int(result[1] or 0)))
         self.savers.add(node)
         self.keep[id(tensor)] = tensor
+        if contained:
+            self.contained.add(id(tensor))
         base = tensor._base if tensor._is_view() else None
         whole = tensor.numel() * tensor.element_size() == self.storage.nbytes()
         self.views += base is not None or not whole or not tensor.is_contiguous()
         if base is not None:
             self.keep[id(base)] = base
 
-    @property
-    def references(self) -> int:
-        """References from Python to one of its tensors, at most."""
-        return max(sys.getrefcount(tensor) for tensor in self.keep.values())
+    def references(self, key: int) -> int:
+        """References from Python to one of the tensors of ``keep``."""
+        return sys.getrefcount(self.keep[key])
+
+    def referred(self, alone: tuple[int, int]) -> bool:
+        """Whether Python refers to one of the tensors from more places than the graph explains: `alone` are the
+        references to a tensor that only a node holds, and to one that a container in Python holds for a node."""
+        return any(self.references(key) > alone[key in self.contained] for key in self.keep)
 
 
 def pieces(tensor: torch.Tensor) -> list[torch.Tensor] | None:
@@ -170,19 +183,19 @@ class Storages:
     def _slot(self, i: int, name: str, slot: Any, content: Any, packed: bool) -> None:
         if not packed:
             if isinstance(content, torch.Tensor):
-                self._tensor(i, name, content, False)
+                self._tensor(i, name, content, False, slot)
             return
         frame = checkpoint_frame(slot.unpack_hook)
         if frame is None:
-            self._content(i, name, content)
+            self.content(i, name, content)
         elif id(frame) not in self._frames_seen:
             self._frames_seen.add(id(frame))
-            for value in frame.saved_args:
-                inside = private.slot_content(value) if hasattr(value, "unpack_hook") else None
+            for one in private.checkpoint_inputs(frame):
+                inside = private.slot_content(one)
                 if inside is not None:
-                    self._slot(i, "input of a checkpoint", value, *inside)
+                    self._slot(i, "input of a checkpoint", one, *inside)
 
-    def _content(self, i: int, name: str, content: Any) -> None:
+    def content(self, i: int, name: str, content: Any) -> None:
         """What a hook, ours or another's, made of a tensor."""
         if isinstance(content, Elsewhere):
             copies = self.placed.setdefault(content.policy, {})
@@ -190,7 +203,10 @@ class Storages:
             return
         if isinstance(content, StandIn):
             for one in content.contents():
-                self._content(i, name, one)
+                self.content(i, name, one)
+            return
+        if private.is_unseen(content):
+            self._lost("tensors packed by saved-tensor hooks", "torch before 2.13 does not show what they became")
             return
         tensors = list(tensors_in(content))
         for tensor in tensors:
@@ -198,7 +214,7 @@ class Storages:
         if not tensors:
             self._lost("tensors packed by saved-tensor hooks", f"what they became is a {type(content).__name__}")
 
-    def _tensor(self, i: int, name: str, tensor: torch.Tensor, packed: bool) -> None:
+    def _tensor(self, i: int, name: str, tensor: torch.Tensor, packed: bool, slot: Any = None) -> None:
         parts = pieces(tensor)
         if parts is None:
             self._lost(f"{type(tensor).__name__} ({tensor.layout})", "its memory cannot be read")
@@ -213,4 +229,6 @@ class Storages:
             found = self.found.get(key)
             if found is None:
                 found = self.found[key] = Found(storage, i, name, part, packed)
-            found.add(i, name, part)
+            found.add(i, name, part, slot is None)
+            if slot is not None:
+                found.hidden += private.hidden_users(slot)

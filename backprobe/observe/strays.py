@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 
 from ..records import Site, Stray
+from . import private
 from .defined import assigned
 from .frames import Frames, Spot
 from .modules import ModuleWatch
@@ -86,7 +87,7 @@ class Strays:
     def _add(self, stray: SeenStray, name: str, tensor: Any) -> None:
         if len(stray.names) < 100 and not any(r() is tensor for r in stray.leaves):
             stray.names.append(name)
-            stray.leaves.append(weakref.ref(tensor))
+            stray.leaves.append(private.tensor_ref(tensor))
 
     def _place(self, root: Root, thing: Any) -> tuple[str, type, str, str, str] | None:
         """(path of the owner, its class, attribute, what kind of holder, index in it) of `thing`."""

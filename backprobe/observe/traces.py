@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from . import private
+
 _MAKERS = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy})
 _LIMIT = 20_000
 
@@ -66,4 +68,4 @@ class Traces:
             self._of = {k: v for k, v in self._of.items() if v[0]() is not None}
             if len(self._of) > _LIMIT:
                 self._of.clear()
-        self._of[id(tensor)] = (weakref.ref(tensor), cuts)
+        self._of[id(tensor)] = (private.tensor_ref(tensor), cuts)

@@ -74,7 +74,7 @@ class Values:
         """Look at one result, at once where it is on the CPU."""
         if self._passes(entry) or not is_float(t) or private.hands_off(t):
             return
-        self._waiting.append((weakref.ref(t), before, after, entry))
+        self._waiting.append((private.tensor_ref(t), before, after, entry))
         was = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
@@ -192,7 +192,7 @@ class Values:
             came = SeenBad(0, 0, entry, norms.bad[0], self._inputs(args, kwargs, frame))
         if len(self._origins) > 1000:
             self._origins.clear()
-        self._origins[id(out)] = (weakref.ref(out), came)
+        self._origins[id(out)] = (private.tensor_ref(out), came)
 
     def _origin_of(self, tensor: Any) -> SeenBad | None:
         """The op outside the graph that made the NaN in `tensor`."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 import threading
-import weakref
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -96,7 +95,7 @@ class Version:
             self.saved = tensor._version
         self.token = token
         #: Only for the error's text: its node is named as it is then (V3).
-        self.tensor = weakref.ref(tensor)
+        self.tensor = private.tensor_ref(tensor)
         self.view = tensor._is_view()
         self.shape, self.leaf, self.type = tuple(tensor.shape), tensor.is_leaf, tensor.type()
 

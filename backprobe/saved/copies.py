@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..observe import private
 from ..observe.storages import Elsewhere, StandIn
@@ -39,7 +38,7 @@ class Shared:
         #: Bytes that were copied, and words for the ledger.
         self.nbytes, self.policy = flat.numel() * flat.element_size(), policy
         #: Says whether the storage still exists; its key cannot be used again before that.
-        self.source = StorageWeakRef(source)
+        self.source = weakref.ref(source)
         self.print = print_
         #: To the storage: torch makes new tensors of what an unpack hook gives, on the same memory.
         self._restored: weakref.ref[torch.UntypedStorage] | None = None
@@ -126,7 +125,7 @@ class CopyingLayer(Layer):
             key = (private.storage_key(storage), tensor._version, start, end, tensor.dtype)
             print_ = fingerprint(flat) if flat.is_cpu else None
             shared = self._known.get(key)
-            if shared is None or shared.source.expired() or shared.print != print_:
+            if shared is None or shared.source() is None or shared.print != print_:
                 held = self.store(flat)
                 if held is None:
                     return self.hand_on(tensor)

@@ -25,7 +25,7 @@ from ..records import ModuleCall
 from .ledger import Ledger
 
 _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
-_BACKWARD = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
+_BACKWARD = (torch.Tensor.backward, private.autograd_backward, torch.autograd.grad)
 
 
 class Forward(TorchFunctionMode):
@@ -54,8 +54,10 @@ class Forward(TorchFunctionMode):
             register.register_module_forward_hook(self._leave_module, always_call=True),
         ]
         self.__enter__()
+        private.show_backward(self)
 
     def stop(self) -> None:
+        private.unshow_backward(self)
         self.__exit__(None, None, None)
         while self._handles:
             self._handles.pop().remove()
@@ -90,7 +92,7 @@ class Forward(TorchFunctionMode):
             self._note(sys._getframe(1), func)
             for value in out if isinstance(out, (tuple, list)) else (out,):
                 if isinstance(value, torch.Tensor) and value.requires_grad:
-                    self._made.append(weakref.ref(value))
+                    self._made.append(private.tensor_ref(value))
             if len(self._made) > 20_000:
                 self._made = [r for r in self._made if r() is not None]
         return out

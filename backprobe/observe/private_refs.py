@@ -1,0 +1,57 @@
+"""Tensors that are found by a weak reference, or among all objects.
+
+A tensor that only C++ holds keeps its Python object. On older torch who finds that object so does not hold the tensor:
+it may be freed while it is used, unless ``_fix_weakref`` is called first.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from itertools import compress
+from typing import Any
+
+import torch
+
+
+def _holds() -> bool:
+    """Whether C++ that holds a tensor counts as a reference to its Python object: then a weak reference is enough."""
+    tensor = torch.empty(2, device="cpu")
+    before = sys.getrefcount(tensor)
+    view = tensor[:1]  # has the tensor for its base
+    return view is not None and sys.getrefcount(tensor) > before
+
+
+class _Fixed(weakref.ref):
+    """A weak reference to a tensor."""
+
+    __slots__ = ()
+
+    def __new__(cls, tensor: Any) -> _Fixed:
+        """The same one for the same tensor, as ``weakref.ref`` gives."""
+        known = next((r for r in weakref.getweakrefs(tensor) if type(r) is cls), None)
+        return known if known is not None else super().__new__(cls, tensor)
+
+    def __call__(self) -> Any:
+        tensor = super().__call__()
+        if tensor is not None:
+            tensor._fix_weakref()
+        return tensor
+
+
+_REFERS = _holds()
+tensor_ref: type[weakref.ref[Any]] = weakref.ref if _REFERS else _Fixed
+
+
+def tensors_alive() -> list[torch.Tensor]:
+    """All tensors that have a Python object."""
+    kinds: list[type] = [torch.Tensor]
+    for kind in kinds:  # grows as we go
+        kinds.extend(kind.__subclasses__())
+    objects = gc.get_objects()
+    found = list(compress(objects, map(set(kinds).__contains__, map(type, objects))))
+    if not _REFERS:
+        for tensor in found:
+            tensor._fix_weakref()  # type: ignore[attr-defined]
+    return found
