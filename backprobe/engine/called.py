@@ -13,9 +13,9 @@ import torch
 
 from ..errors import BackprobeError
 from ..graph.plan import ACCUMULATE, engine_order, needed_for
+from ..observe import private
 from ..observe.arguments import as_list, describe, node_of
 from ..observe.deep import DEEP
-from ..observe import private
 from ..observe.graphs import Plans, walk
 from ..records import ACCUMULATE_SEQ
 from .sight import Place, Sight
