@@ -283,7 +283,8 @@ def test_a_sentence_encoder(encoder) -> None:
     acts.output.last_hidden_state[:, 0].square().sum().backward()
     assert acts["embeddings.word_embeddings"].shape == (*batch["input_ids"].shape, 384)
     for n in range(6):
-        for name in (f"encoder.layer.{n}", f"encoder.layer.{n}.output"):
+        block = f"encoder.layer.{n}"
+        for name in (block if block in acts else f"{block}/0", f"{block}.output"):  # a tuple in transformers 4
             assert torch.equal(acts[name], reference.hidden_states[n + 1])
             torch.testing.assert_close(acts[name].grad, reference.hidden_states[n + 1].grad)
         assert torch.equal(acts[f"encoder.layer.{n}.attention.self/1"], reference.attentions[n])
@@ -339,5 +340,7 @@ def test_models_made_from_a_config(kind: str) -> None:
     assert all(grad.isfinite().all() for grad in acts.grads.values())
     tied = "not called; encoder.embed_tokens, which has the same parameters, may have been"
     fused = {name: "not called" for name in acts.unseen if name.endswith("dropout")}  # inside the attention kernel
-    assert acts.unseen == fused | ({"shared": tied} if kind == "t5" else {})
+    # transformers 4 has one embedding in three places, transformers 5 three with one weight
+    apart = kind == "t5" and model.shared is not model.encoder.embed_tokens
+    assert acts.unseen == fused | ({"shared": tied} if apart else {})
     assert io.StringIO(repr(acts)).readline().endswith("captured tensors\n")

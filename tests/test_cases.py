@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 HERE = Path(__file__).parent
 CASES = {path.stem: path for path in sorted((HERE.parent / "examples").glob("*/*.py"))}
@@ -62,10 +63,22 @@ def runs(tmp_path_factory):
     return of
 
 
+def autocast_keeps_casts_without_gradient() -> bool:
+    """Whether a weight that autocast has cast under ``no_grad`` has no gradient later in its block: a fault of torch's
+    that newer versions do not have."""
+    layer, x = torch.nn.Linear(2, 2), torch.ones(1, 2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.no_grad():
+            layer(x)
+        return not layer(x).requires_grad
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_first_finding_is_the_mistake(name: str, runs) -> None:
     text = CASES[name].read_text()
     expect = expectation(text)
+    if name == "checkpoint_autocast_weight_cache" and autocast_keeps_casts_without_gradient():
+        pytest.skip("this torch's autocast loses the gradient of the weights, so the script is not healthy on it")
     findings, report = runs(name)
     assert "internal error" not in report
     if expect["kind"] is None:

@@ -175,9 +175,9 @@ def translated(error: Exception, what: str, y: Named, x: Named) -> BackprobeErro
         )
     if "modified by an inplace operation" in text:
         found = re.search(r"\[(\S+) \[([\d, ]*)\]\], which is output (\d+) of (\S+), is at version (\d+)", text)
+        op = re.sub(r"Backward\d*$", "", found[4]) if found else ""  # newer torch leaves it out itself
         which = (
-            f"output {found[3]} of {re.sub(r'Backward[0-9]*$', '', found[4])} "
-            f"(shape [{found[2]}], now at version {found[5]})"
+            f"output {found[3]} of {op} (shape [{found[2]}], now at version {found[5]})"
             if found
             else "a tensor that the backward pass needs"
         )

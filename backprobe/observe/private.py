@@ -6,6 +6,7 @@ nowhere else. What differs between versions is told by what torch has, not by it
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -338,9 +339,15 @@ def pop_function_mode() -> Any:
 
 
 def skip_sequence_numbers(count: int) -> None:
-    """Move this thread's sequence counter on by `count`: about 0.15 microseconds each."""
-    make = torch._C._FunctionBase
-    for _ in range(count):
+    """Move this thread's sequence counter on by `count`: about 0.2 microseconds each."""
+    if count <= 0:
+        return
+    before = next_sequence_nr()
+    make: Any = torch._C._FunctionBase
+    make()
+    if next_sequence_nr() == before:  # older torch numbers it only when it is applied
+        make = functools.partial(torch._C._functions.DelayedError, "", 1)
+    for _ in range(before + count - next_sequence_nr()):
         make()
 
 
