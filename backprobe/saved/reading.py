@@ -231,7 +231,7 @@ class Reader:
 
     def _content(self, i: int, name: str, content: Any) -> None:
         if private.is_unseen(content):
-            self._lost("tensors packed by saved-tensor hooks", "torch before 2.13 does not show what they became")
+            self._lost("tensors packed by saved-tensor hooks", "this version of torch does not show what they became")
             return
         tensors = list(tensors_in(content))
         for tensor in tensors:
