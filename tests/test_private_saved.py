@@ -1,4 +1,4 @@
-"""Reading saved tensors where torch does not show them (before 2.13), held against torch's own view where it does."""
+"""Reading saved tensors where torch does not show them (2.8), held against torch's own view where it does."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ next_sequence_nr = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
 tensor_ref = private_refs.tensor_ref
 tensors_alive = private_refs.tensors_alive
 
-#: Whether torch shows what a saved tensor holds, and which hook packed it (from 2.13 on). Else `private_saved.py` finds
-#: out.
+#: Whether torch shows what a saved tensor holds, and which hook packed it (2.8 does not, 2.10 does). Else
+#: `private_saved.py` finds out.
 SHOWS_SAVED = hasattr(torch._C._autograd.SavedTensor, "unpack_hook")
 
 
@@ -495,8 +495,9 @@ def is_unseen(content: Any) -> bool:
 
 def checkpoint_inputs(frame: Any) -> list[Any]:
     """The slots of the tensors that went into a region of a checkpoint that is not reentrant, from its frame object."""
-    if SHOWS_SAVED:
-        return [value for value in getattr(frame, "saved_args", ()) if hasattr(value, "unpack_hook")]
+    given = getattr(frame, "saved_args", None)
+    if given is not None:
+        return [value for value in given if hasattr(value, "unpack_hook")]
     saver = getattr(getattr(frame, "input_saver", None), "grad_fn", None)  # a node that torch makes to keep them
     # The first is a dummy of torch's that makes the node.
     return [slot for _, slot in saved_slots(saver)][1:] if saver is not None else []

@@ -1,4 +1,4 @@
-"""What nodes have saved, on torch before 2.13: there a saved tensor can be read only by unpacking it.
+"""What nodes have saved, on older torch (2.8): there a saved tensor can be read only by unpacking it.
 
 O1. No unpack hook of anybody's runs. Python tells a profile function of each call before the called function's first
     line. Ours raises there, if the call comes from the instruction that reads the node, and has seen then what the
@@ -243,7 +243,7 @@ def _no_modes() -> Iterator[None]:
 
 
 class Slot:
-    """One saved tensor, with what torch from 2.13 on shows of it."""
+    """One saved tensor, with what newer torch shows of it."""
 
     def __init__(self, attribute: _Attribute, i: int) -> None:
         self._attribute, self._i = attribute, i

@@ -206,7 +206,7 @@ class Storages:
                 self.content(i, name, one)
             return
         if private.is_unseen(content):
-            self._lost("tensors packed by saved-tensor hooks", "torch before 2.13 does not show what they became")
+            self._lost("tensors packed by saved-tensor hooks", "this version of torch does not show what they became")
             return
         tensors = list(tensors_in(content))
         for tensor in tensors:
