@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
-from .graph.plan import ACCUMULATE, VIEW_NODES, Plan
+from .graphs.plan import ACCUMULATE, VIEW_NODES, Plan
 from .records import BadValues, GradStat, Node, NodeRun
 
 #: Slot of a gradient that is the very tensor that came in: minus one, minus the number of the input.

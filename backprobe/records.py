@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 #: Sequence number that torch gives every ``AccumulateGrad`` node: 2**64 - 1.
 ACCUMULATE_SEQ = 2**64 - 1
@@ -605,6 +606,14 @@ class SavedMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class GradientCycle:
+    """A ``backward(create_graph=True)`` at ``site`` that left gradients with a graph, of ``parameters``."""
+
+    site: Site | None
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SilentWrite:
     """A saved tensor that was changed where its version does not show it. ``saver`` is the op that had saved it, at
     ``saved``; ``op`` the write, at ``site``."""
@@ -653,38 +662,6 @@ class TensorSeen:
     nan: int
     inf: int
     picture: tuple[tuple[float, ...], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known of a run as a whole, apart from its steps."""
-
-    parameters: tuple[Parameter, ...] = ()
-    cuts: tuple[Cut, ...] = ()
-    unseen: tuple[Unseen, ...] = ()
-    strays: tuple[Stray, ...] = ()
-    optimizers: tuple[OptimizerSeen, ...] = ()
-    no_gradients: tuple[NoGradient, ...] = ()
-    hooks: tuple[HookSeen, ...] = ()
-    recomputed: tuple[Recomputed, ...] = ()
-    retained: Retained | None = None
-    functions: tuple[FunctionChecked, ...] = ()
-    divergences: tuple[Divergence, ...] = ()
-    saved: tuple[SavedBytes, ...] = ()
-    silent: tuple[SilentWrite, ...] = ()
-    #: Backward calls that left gradients with a graph: where, and of which parameters.
-    cycles: tuple[tuple[Site | None, tuple[str, ...]], ...] = ()
-    regions: tuple[RegionDiffers, ...] = ()
-    stale: tuple[StaleRead, ...] = ()
-    #: Other processes of the run, and this one where it is one of several.
-    ranks: tuple[RankSeen, ...] = ()
-    #: What was asked for besides; regions whose gradients a checkpoint changes.
-    asked: tuple[str, ...] = ()
-    gradients: tuple[RegionGradient, ...] = ()
-    #: Tensors that were looked at, by step.
-    tensors: tuple[TensorSeen, ...] = ()
-    #: What one backward call's graph keeps, where it was asked for; ``saved`` is the same, summed up.
-    memory: SavedMemory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -759,3 +736,36 @@ class RankSeen:
     findings: tuple[Finding, ...] = ()
     steps: int = 0
     backwards: int = 0
+
+
+_Seen = TypeVar("_Seen")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a run as a whole, apart from its steps.
+
+    :ivar asked: topics that were asked for (``--ask``).
+    :ivar seen: what those who look for one thing have recorded, of any kind of record; ask for one kind with ``of``.
+    """
+
+    parameters: tuple[Parameter, ...] = ()
+    unseen: tuple[Unseen, ...] = ()
+    asked: tuple[str, ...] = ()
+    seen: tuple[Any, ...] = ()
+
+    def of(self, kind: type[_Seen]) -> tuple[_Seen, ...]:
+        """The records of one kind, in the order in which they were made."""
+        return self._by_kind.get(kind, ())
+
+    def one(self, kind: type[_Seen]) -> _Seen | None:
+        """The record of a kind of which there is one at most."""
+        found = self.of(kind)
+        return found[0] if found else None
+
+    @cached_property
+    def _by_kind(self) -> dict[type, tuple[Any, ...]]:
+        found: dict[type, list[Any]] = {}
+        for record in self.seen:
+            found.setdefault(type(record), []).append(record)
+        return {kind: tuple(records) for kind, records in found.items()}

@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from backprobe.observe.collect import Collector
-from backprobe.observe.keep import Keep
 from backprobe.observe.session import Session
+from backprobe.observe.sinks.collect import Collector
+from backprobe.observe.sinks.keep import Keep
 from backprobe.store.writer import Writer
 
 

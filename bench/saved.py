@@ -20,7 +20,7 @@ from capture import MODELS
 from torch import nn
 
 from backprobe import policies, saved
-from backprobe.saved.trial import checkpointed
+from backprobe.saved_tensors.trial import checkpointed
 
 Make = Callable[[], contextlib.AbstractContextManager[Any]]
 

@@ -817,15 +817,16 @@ def test_results_of_ops_by_line() -> None:
         bp.capture(model, x, lines=["here"])
 
 
-@pytest.mark.parametrize("first", ["import backprobe.capture.api", "backprobe.capture", "import backprobe.capture"])
+@pytest.mark.parametrize("first", ["import backprobe.activations.api", "backprobe.capture", "import backprobe.engine"])
 def test_the_function_is_there_whichever_way_it_is_imported(first: str) -> None:
     code = (
         f"import inspect, backprobe, torch\n{first}\n"
         "acts = backprobe.capture(torch.nn.Linear(2, 2), torch.ones(2), detach=True)\n"
-        "from backprobe.capture import Activations\n"
-        "import backprobe.capture.table as table\n"
+        "from backprobe.activations import Activations\n"
+        "import backprobe.activations.table as table\n"
         "assert isinstance(acts, Activations) and isinstance(acts.table()[0], table.Row)\n"
         "assert list(inspect.signature(backprobe.capture).parameters)[:2] == ['model', 'inputs']\n"
+        "assert inspect.isfunction(backprobe.capture) and inspect.isfunction(backprobe.graph)\n"
         "assert 'Keep the tensors that modules return' in backprobe.capture.__doc__\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 import backprobe as bp
-from backprobe.capture import files, plots
+from backprobe.activations import files, plots
 
 # -- files --
 

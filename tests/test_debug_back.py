@@ -11,7 +11,7 @@ from watching import same
 import backprobe
 from backprobe import BackprobeError
 from backprobe.engine.apart import bitwise
-from backprobe.observe import private
+from backprobe.torchside import private
 
 
 def native(model, x, **kwargs):

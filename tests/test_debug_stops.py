@@ -18,7 +18,7 @@ from watching import same
 import backprobe
 from backprobe import BackprobeError
 from backprobe.engine.breaks import breakpoint_from, parsed
-from backprobe.observe import private
+from backprobe.torchside import private
 
 
 def train(model: nn.Module, steps: int = 3) -> list:

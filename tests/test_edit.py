@@ -605,7 +605,7 @@ def test_the_examples_in_docstrings(name):
     import doctest
     import importlib
 
-    done = doctest.testmod(importlib.import_module(f"backprobe.edit.{name}"))
+    done = doctest.testmod(importlib.import_module(f"backprobe.editing.{name}"))
     assert done.attempted > 2
     assert done.failed == 0
 
@@ -640,7 +640,7 @@ def test_public_names_work_in_any_order_of_import(tmp_path):
     import subprocess
     import sys
 
-    for first in ("bp.edits.zero; assert bp.edit.__name__ == 'edit'", "__import__('backprobe.edit.log')"):
+    for first in ("bp.edits.zero; assert bp.edit.__name__ == 'edit'", "__import__('backprobe.editing.log')"):
         script = (
             f"import backprobe as bp, torch\n{first}\nm = torch.nn.Linear(2, 1)\n"
             "with bp.edit(m, 'bias', bp.edits.zero): m(torch.ones(1, 2)).sum().backward()\n"

@@ -183,7 +183,7 @@ class Nested(nn.Module):
 
 
 def leaves(value):
-    from backprobe.edit.nested import tensors_in
+    from backprobe.editing.nested import tensors_in
 
     return dict(tensors_in(value))
 

@@ -14,9 +14,9 @@ from torch import nn
 
 import backprobe
 from backprobe import BackprobeError
-from backprobe.graph.collapse import Diagram
-from backprobe.graph.layout import layout
-from backprobe.graph.svg import _size
+from backprobe.graphs.collapse import Diagram
+from backprobe.graphs.layout import layout
+from backprobe.graphs.svg import _size
 
 
 class Block(nn.Module):

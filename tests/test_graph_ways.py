@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backprobe import BackprobeError
-from backprobe.graph import order, ways
-from backprobe.graph.compare import align
-from backprobe.graph.data import Columns, Facts, NodeKind, Place, Root
-from backprobe.graph.graph import Graph
+from backprobe.graphs import order, ways
+from backprobe.graphs.compare import align
+from backprobe.graphs.data import Columns, GraphFacts, GraphRoot, NodeKind, NodePlace
+from backprobe.graphs.graph import Graph
 
 
 def flat(edges: list[list[int]]) -> tuple[array, array]:
@@ -27,7 +27,7 @@ def flat(edges: list[list[int]]) -> tuple[array, array]:
 
 def graph_of(edges: list[list[int]], roots: list[int]) -> Graph:
     """A graph by hand: no torch is needed for one."""
-    columns = Columns(kinds=[NodeKind("MulBackward0", "op", ())], places=[Place()])
+    columns = Columns(kinds=[NodeKind("MulBackward0", "op", ())], places=[NodePlace()])
     for i, row in enumerate(edges):
         columns.kind.append(0)
         columns.place.append(0)
@@ -37,7 +37,7 @@ def graph_of(edges: list[list[int]], roots: list[int]) -> Graph:
         columns.targets.extend(row)
         columns.numbers.extend([0] * len(row))
         columns.starts.append(len(columns.targets))
-    return Graph(columns, Facts(tuple(Root(f"root{k}", i, 0, None) for k, i in enumerate(roots))))
+    return Graph(columns, GraphFacts(tuple(GraphRoot(f"root{k}", i, 0, None) for k, i in enumerate(roots))))
 
 
 @st.composite

@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from watching import watched
 
 import backprobe as bp
-from backprobe.observe.memory import Reading
+from backprobe.kept.reading import Reading
 from backprobe.observe.session import Settings
-from backprobe.records import Facts, SavedEntry, SavedMemory, SavedModule, SavedMoment, SavedUnknown, Site
-from backprobe.store.codec import dumps, from_plain
+from backprobe.records import Facts, SavedBytes, SavedEntry, SavedMemory, SavedModule, SavedMoment, SavedUnknown, Site
+from backprobe.store.codec import facts_from, facts_plain
 from backprobe.traced import Trace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
@@ -138,7 +138,7 @@ def test_sizes_worked_out_by_hand(tmp_path):
 
 
 def test_nothing_is_read_where_nobody_asked(tmp_path, monkeypatch):
-    monkeypatch.setattr("backprobe.observe.memory.read", lambda *a: pytest.fail("read"))
+    monkeypatch.setattr("backprobe.kept.reading.read", lambda *a: pytest.fail("read"))
     _, found, _ = run(tmp_path, "nn.Linear(2, 1)(torch.ones(1, 2)).exp().sum().backward()")
     assert found == []
 
@@ -185,17 +185,14 @@ def test_facts_come_back_from_the_store(tmp_path):
         "net(torch.ones(3, 4)).exp().sum().backward()\n",
         tmp_path,
     )
-    again = from_plain(Facts, json.loads(dumps(facts)))
-    assert again.memory == facts.memory and again.saved == facts.saved
-    memory = again.memory
+    again = facts_from(json.loads(json.dumps(facts_plain(facts))))
+    assert again.one(SavedMemory) == facts.one(SavedMemory) and again.of(SavedBytes) == facts.of(SavedBytes)
+    memory = again.one(SavedMemory)
     assert isinstance(memory, SavedMemory) and memory.entries and isinstance(memory.entries[0].shape, tuple)
-    own = sum(r.bytes for r in again.saved if not r.holder)
+    own = sum(r.bytes for r in again.of(SavedBytes) if not r.holder)
     assert memory.curve[0].nbytes == own > 0 and memory.curve[-1].nbytes == 0
     orders = [m.order for m in memory.curve]
     assert orders == sorted(set(orders))
-    # A run from before these fields existed.
-    old = json.loads(dumps(facts))[:-1]
-    assert from_plain(Facts, old).memory is None
 
 
 def entry(i, nbytes, holder=""):
@@ -231,7 +228,7 @@ def memory_of(*modules, unknown=(), start=1000):
 
 def finding_of(memory, entries=None):
     rows = Reading(entries or [entry(1, 1000)], [], [], [], 1).rows()
-    (finding,) = Trace([], Facts(saved=rows, memory=memory)).findings
+    (finding,) = Trace([], Facts(seen=(*rows, memory))).findings
     return finding
 
 

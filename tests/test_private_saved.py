@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from backprobe.observe import private, private_backward, private_saved
+from backprobe.torchside import private, private_backward, private_saved
 
 
 class Product(torch.autograd.Function):

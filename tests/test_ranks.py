@@ -16,7 +16,7 @@ WAIT, OTHER, END = Site("train.py", 10, "work"), Site("train.py", 20, "work"), S
 
 
 def kinds(*ranks: RankSeen) -> list[Finding]:
-    return list(Trace([], Facts(ranks=ranks)).findings)
+    return list(Trace([], Facts(seen=ranks)).findings)
 
 
 def test_a_rank_that_waits_for_one_that_is_elsewhere() -> None:

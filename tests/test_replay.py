@@ -21,7 +21,7 @@ import backprobe
 from backprobe import BackprobeError
 from backprobe.engine.apart import bitwise
 from backprobe.engine.machine import Ready
-from backprobe.observe import private
+from backprobe.torchside import private
 
 
 def net() -> tuple[nn.Sequential, torch.Tensor]:

@@ -24,7 +24,7 @@ from torch import nn
 
 import backprobe
 from backprobe.errors import BackprobeError
-from backprobe.records import Facts, ParameterStat, Step
+from backprobe.records import Facts, ParameterStat, SavedMemory, Step
 from backprobe.report import columns, steps
 from backprobe.report.document import FORMAT, document, packed
 from backprobe.report.serve import Server, Source
@@ -285,11 +285,11 @@ def test_memory_is_what_the_run_says(tmp_path):
     trace = open_run(tmp_path / "run")
     memory = document(trace)["memory"]
     # The square keeps what tanh gave, tanh its own result: one storage of 2 x 64 floats.
-    assert memory["total"] == sum(e.nbytes for e in trace.facts.memory.entries if not e.holder) >= 2 * 64 * 4
+    assert memory["total"] == sum(e.nbytes for e in trace.facts.one(SavedMemory).entries if not e.holder) >= 2 * 64 * 4
     assert sum(row["bytes"] for row in memory["rows"]) == memory["total"]
     curve = numbers(memory["curve"])
     assert curve[0] == memory["total"] and curve[-1] == 0 and curve == sorted(curve, reverse=True)
-    seen = trace.facts.memory
+    seen = trace.facts.one(SavedMemory)
     assert {m.order: m.nbytes for m in seen.curve} == {m.order: curve[m.order + 1] for m in seen.curve}
 
 

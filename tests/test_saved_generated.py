@@ -15,7 +15,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from watching import same
 
 from backprobe import policies
-from backprobe.saved.copies import OnCpu
+from backprobe.saved_tensors.copies import OnCpu
 
 torch.set_num_threads(1)
 

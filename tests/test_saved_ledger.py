@@ -18,10 +18,10 @@ from torch.utils.checkpoint import checkpoint
 
 import backprobe as bp
 from backprobe import BackprobeError, policies
-from backprobe.observe.memory import Reading
+from backprobe.kept.reading import Reading
 from backprobe.records import SavedEntry, SavedMoment, SavedPlaced, SavedUnknown
-from backprobe.saved.ledger import Ledger
-from backprobe.saved.trial import Allocations
+from backprobe.saved_tensors.ledger import Ledger
+from backprobe.saved_tensors.trial import Allocations
 
 torch.set_num_threads(1)
 
@@ -502,7 +502,7 @@ def test_allocations_against_the_profiler():
 def test_the_example_in_the_docstring():
     import doctest
 
-    from backprobe.saved import watching
+    from backprobe.saved_tensors import watching
 
     assert doctest.testmod(watching) == (0, 5)
 

@@ -19,9 +19,9 @@ from torch.utils.checkpoint import checkpoint
 
 import backprobe as bp
 from backprobe import BackprobeError, policies
-from backprobe.saved import codec
-from backprobe.saved.cells import Kept
-from backprobe.saved.disk import PREFIX, sweep
+from backprobe.saved_tensors import codec
+from backprobe.saved_tensors.cells import Kept
+from backprobe.saved_tensors.disk import PREFIX, sweep
 
 torch.set_num_threads(1)
 #: What transformers calls it lately.
@@ -163,7 +163,7 @@ def test_a_write_that_moves_no_version_between_two_saves(name):
 
 
 def test_fingerprints_tell_moved_values_apart():
-    from backprobe.saved.copies import fingerprint
+    from backprobe.saved_tensors.copies import fingerprint
 
     for size in (1, 7, 1000, 9000, 100_000):
         a = torch.randn(size, generator=torch.Generator().manual_seed(size))

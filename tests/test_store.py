@@ -163,8 +163,8 @@ def test_disk_use_is_bounded_and_findings_stay(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(20)))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    from backprobe.observe.keep import Keep
     from backprobe.observe.session import Session, Settings
+    from backprobe.observe.sinks.keep import Keep
 
     class Sink:
         def __init__(self, keep):

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import backprobe
-from backprobe.observe import tensors as looking
-from backprobe.observe.tensors import bounds, due, picture, seen
+from backprobe.observe.trackers import tensors as looking
+from backprobe.observe.trackers.tensors import bounds, due, picture, seen
+from backprobe.records import TensorSeen
 from backprobe.store.reader import open_run
 
 
@@ -77,7 +78,7 @@ def train(tensors, steps=6):
 
 def test_what_was_chosen_is_looked_at(tmp_path):
     trace, kept = train("2*")
-    found = {(t.name, t.kind, t.step): t for t in trace.facts.tensors}
+    found = {(t.name, t.kind, t.step): t for t in trace.facts.of(TensorSeen)}
     names = {
         ("2", "output"),
         ("2.weight", "weight"),
@@ -94,12 +95,12 @@ def test_what_was_chosen_is_looked_at(tmp_path):
             assert got.std == pytest.approx(float(tensor.std(correction=0)), rel=1e-5)
             assert got.high == float(tensor.max())
     trace.save(tmp_path / "run")
-    assert open_run(tmp_path / "run").facts.tensors == trace.facts.tensors
+    assert open_run(tmp_path / "run").facts.of(TensorSeen) == trace.facts.of(TensorSeen)
 
 
 def test_training_is_the_same():
     plain, looked = train(()), train(["*"])
-    assert plain[0].facts.tensors == () and looked[0].facts.tensors
+    assert plain[0].facts.of(TensorSeen) == () and looked[0].facts.of(TensorSeen)
     for a, b in zip(plain[1], looked[1], strict=True):
         assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
@@ -107,7 +108,7 @@ def test_training_is_the_same():
 def test_a_run_holds_so_many(monkeypatch):
     monkeypatch.setattr(looking, "MOST", 7)
     trace, _ = train("*")
-    assert len(trace.facts.tensors) == 7
+    assert len(trace.facts.of(TensorSeen)) == 7
     (unseen,) = [u for u in trace.unseen if u.what == "tensors"]
     assert unseen.count > 0 and "choose fewer with --tensors" in unseen.note
 
@@ -129,7 +130,7 @@ def test_the_command(tmp_path):
     )
     command = [sys.executable, "-m", "backprobe", "run", "--quiet", "--out", "r", "--tensors", "weight", "train.py"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
-    found = open_run(tmp_path / "r").facts.tensors
+    found = open_run(tmp_path / "r").facts.of(TensorSeen)
     assert [(t.name, t.kind, t.step) for t in found] == [
         ("weight", kind, s) for s in range(3) for kind in ("weight", "gradient")
     ]

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from watching import alone_and_watched, same
 
 import backprobe
-from backprobe.observe import tracing
+from backprobe.observe import live as tracing
 
 
 class Square(torch.autograd.Function):

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from backprobe.observe.collect import Collector
 from backprobe.observe.session import Session, Settings
+from backprobe.observe.sinks.collect import Collector
 
 
 def watched(settings: Settings | None = None) -> tuple[Session, Collector]:

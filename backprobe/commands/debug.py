@@ -50,9 +50,9 @@ class Debug:
 
     def run(self, options: argparse.Namespace) -> int:
         from ..engine.breaks import breakpoint_from
-        from ..observe.collect import Collector
         from ..observe.launch import launch
         from ..observe.session import Settings
+        from ..observe.sinks.collect import Collector
 
         if not options.module and not os.path.isfile(options.script):
             raise BackprobeError(f"no such script: {options.script}")

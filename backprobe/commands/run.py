@@ -16,9 +16,9 @@ from ..records import Finding, Step
 from .files import RUNS, new_run, write_findings
 
 if TYPE_CHECKING:
-    from ..observe.keep import Keep
-    from ..observe.raw import Recorded
+    from ..observe.backward.recorded import Recorded
     from ..observe.session import Session
+    from ..observe.sinks.keep import Keep
 
 _TOPICS = ("functions", "divergence", "checkpoints", "memory")
 _LEVEL = {"error": 0, "warning": 1, "info": 2}
@@ -145,7 +145,7 @@ class _Watcher:
     """Collects what the session sees, keeps it, shows progress, and says what was found."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from ..observe.collect import Collector
+        from ..observe.sinks.collect import Collector
 
         self.options = options
         self.collector = Collector()
@@ -158,7 +158,7 @@ class _Watcher:
         self._lines = 0
 
     def begin(self, session: Session) -> None:
-        from ..observe.keep import Keep
+        from ..observe.sinks.keep import Keep
         from ..store.writer import Writer
 
         self._session = session

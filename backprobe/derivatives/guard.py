@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from ..observe import private
-from ..observe.retaining import retaining as _retaining
+from ..torchside import private
+from ..torchside.retain_grad import retaining as _retaining
 
 
 class Guard:

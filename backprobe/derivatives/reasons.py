@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
-from ..observe.deep import DEEP
+from ..torchside.deep import DEEP
 from .structure import Named
 
 #: How many tensors or graph ends a message names.

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ..observe import private
-from ..observe.retaining import retaining
+from ..torchside import private
+from ..torchside.retain_grad import retaining
 
 
 class Random:

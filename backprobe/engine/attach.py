@@ -15,10 +15,10 @@ from typing import Any
 from torch import nn
 
 from ..errors import BackprobeError
-from ..observe import private
-from ..observe.collect import Collector
 from ..observe.session import Session
+from ..observe.sinks.collect import Collector
 from ..select import Selection
+from ..torchside import private
 from .breaks import Breakpoint, Condition, breakpoint_from
 from .control import Pilot
 from .going import ABORT, CONTINUE, FINISH, Going, going_on

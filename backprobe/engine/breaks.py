@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import BackprobeError
-from ..observe.measure import shape_of
 from ..select import Selection, described, nothing_chosen, selector
+from ..torchside.measure import shape_of
 from . import values
 from .called import CallGraph, NodeInfo
 from .sight import UNKNOWN

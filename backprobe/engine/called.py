@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
-from ..graph.plan import ACCUMULATE, engine_order, needed_for
-from ..observe import private
-from ..observe.arguments import as_list, describe, node_of
-from ..observe.deep import DEEP
-from ..observe.graphs import Plans, walk
+from ..graphs.plan import ACCUMULATE, engine_order, needed_for
 from ..records import ACCUMULATE_SEQ
-from .sight import Place, Sight
+from ..torchside import private
+from ..torchside.deep import DEEP
+from ..torchside.entry_points import as_list, describe, node_of
+from ..torchside.walk import Plans, walk
+from .sight import Sight, Sighting
 
 #: What a call is named -> the function, and its argument that holds what the backward starts from.
 KINDS: dict[str, tuple[Callable[..., Any], str]] = {
@@ -41,7 +41,7 @@ class NodeInfo:
     index: int
     name: str
     seq: int | None
-    place: Place
+    place: Sighting
 
     @property
     def module(self) -> str | None:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
-from ..observe import private
+from ..torchside import private
 from .breaks import Breakpoint
 from .called import CallGraph
 from .going import CONTINUE, Going

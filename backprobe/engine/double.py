@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from ..errors import BackprobeError
-from ..observe import private
+from ..torchside import private
 
 _WIDE = {
     torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64,

@@ -21,8 +21,8 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from ..errors import BackprobeError
-from ..observe import private
-from ..observe.eye import Eye
+from ..observe.forward.eye import Eye
+from ..torchside import private
 from .called import KINDS, call_form
 from .control import BackwardAborted, Pilot
 from .going import ABORT, CONTINUE, FINISH, Going

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..observe import private
+from ..torchside import private
 from .called import CallGraph
 
 

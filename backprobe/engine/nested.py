@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..observe import private
-from ..observe.arguments import as_list, node_of
-from ..observe.graphs import Plans, walk
 from ..records import ACCUMULATE_SEQ
+from ..torchside import private
+from ..torchside.entry_points import as_list, node_of
+from ..torchside.walk import Plans, walk
 from .single import is_python
 
 

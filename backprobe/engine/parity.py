@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
-from ..observe import private
+from ..torchside import private
 from .apart import apart, bitwise, together
 from .called import CallGraph, NodeInfo
 from .nested import nothing_accumulated

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import BackprobeError
-from ..observe import private
+from ..torchside import private
 from .aside import Random
 from .called import CallGraph
 

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.text import Text
 
 from ..errors import BackprobeError
-from ..observe import private
-from ..observe.frames import Frames, variables
+from ..source.frames import Frames, variables
+from ..torchside import private
 from . import show
 from .breaks import breakpoint_from
 from .control import Pilot

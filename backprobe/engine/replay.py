@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ..errors import BackprobeError
-from ..observe import private
+from ..torchside import private
 from .aside import Aside
 from .control import Control, Pilot
 from .going import CONTINUE, FINISH, Going

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
-from ..observe import private
+from ..torchside import private
 from .machine import summed
 from .runner import Ran
 from .single import hooks_of

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import torch
 
 from ..errors import BackprobeError
-from ..observe import private
 from ..records import ACCUMULATE_SEQ
+from ..torchside import private
 from .breaks import Breakpoint, breakpoint_from
 from .called import CallGraph, NodeInfo
 

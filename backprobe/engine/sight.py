@@ -14,14 +14,14 @@ from typing import Any
 from torch import nn
 
 from ..errors import BackprobeError
-from ..observe import private
-from ..observe.eye import Eye
-from ..observe.frames import Frames
-from ..observe.leaves import Leaves
-from ..observe.modules import ModuleWatch
-from ..observe.oplog import op_name, spot_of
-from ..observe.roots import Where
+from ..observe.forward.eye import Eye
+from ..observe.forward.leaves import Leaves
+from ..observe.forward.modules import ModuleWatch
+from ..observe.forward.oplog import op_name, spot_of
 from ..records import ACCUMULATE_SEQ, Site
+from ..source.frames import Frames
+from ..source.roots import Where
+from ..torchside import private
 
 #: What to say where nothing is known.
 UNKNOWN = (
@@ -31,7 +31,7 @@ UNKNOWN = (
 
 
 @dataclass(frozen=True)
-class Place:
+class Sighting:
     """Where a node comes from. ``module`` is ``None`` where it is not known, ``""`` outside every inner module."""
 
     module: str | None = None
@@ -69,27 +69,27 @@ class Sight:
     def known(self) -> bool:
         return self.eye is not None and bool(self.eye.log.ends)
 
-    def places(self, nodes: Sequence[Any], seqs: Sequence[int]) -> list[Place]:
+    def places(self, nodes: Sequence[Any], seqs: Sequence[int]) -> list[Sighting]:
         with private.unseen():
             return [self._place(node, seq) for node, seq in zip(nodes, seqs, strict=True)]
 
-    def _place(self, node: Any, seq: int) -> Place:
+    def _place(self, node: Any, seq: int) -> Sighting:
         if seq == ACCUMULATE_SEQ:
             variable = getattr(node, "variable", None)
             if variable is None:
-                return Place()
+                return Sighting()
             leaf = self.leaves.get(variable)
             name = self.leaves.name(leaf)
             if leaf.root is None:
-                return Place(None if not self.known else "", parameter=name)
+                return Sighting(None if not self.known else "", parameter=name)
             owner = leaf.owner() if leaf.owner is not None else None
             module = self.modules.full_name(leaf.root, leaf.path.rpartition(".")[0])
-            return Place(module, type(owner).__name__ if owner is not None else "", parameter=name)
+            return Sighting(module, type(owner).__name__ if owner is not None else "", parameter=name)
         entry = self._entry(seq)
         if entry is None:
-            return Place()
+            return Sighting()
         where: Where | None = entry[3]
-        return Place(
+        return Sighting(
             self.modules.name_of(where),
             where.class_name if where else "",
             where.call if where else 1,

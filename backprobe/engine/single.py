@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch.autograd.graph import GradientEdge
 
-from ..observe import private
 from ..records import ACCUMULATE_SEQ
+from ..torchside import private
 from .called import NodeInfo
 from .rerun import called
 

@@ -9,9 +9,9 @@ import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from ..errors import BackprobeError
-from ..observe import private
-from ..observe.arguments import as_list
 from ..records import ACCUMULATE_SEQ
+from ..torchside import private
+from ..torchside.entry_points import as_list
 from .called import CallGraph
 from .rerun import fitted_to
 from .sight import Sight

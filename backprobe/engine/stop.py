@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from ..errors import BackprobeError
-from ..observe import private
-from ..observe.measure import dtype_name, shape_of
+from ..torchside import private
+from ..torchside.measure import dtype_name, shape_of
 from . import show
 from .called import NodeInfo
 from .rerun import Rerun, rerun

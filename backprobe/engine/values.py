@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ..observe import private
-from ..observe.measure import dtype_name, shape_of
+from ..torchside import private
+from ..torchside.measure import dtype_name, shape_of
 
 
 @contextmanager

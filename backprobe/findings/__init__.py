@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..records import Finding
+from ..records import Finding, RegionDiffers, StaleRead
 from .asked import divergences, wrong_functions
 from .backward_error import backward_errors
 from .checkpoints import checkpoint_mismatches, checkpoint_side_effects, gradient_differs
@@ -65,8 +65,8 @@ _ORDER = (
 def explain(trace: Trace) -> list[Finding]:
     """Every finding of a run, the most important first, one for each cause."""
     found: list[Finding] = nonfinites(trace)
-    differing = {index for seen in trace.facts.regions for index in seen.backwards}
-    stale = {seen.stale for seen in trace.facts.stale}
+    differing = {index for seen in trace.facts.of(RegionDiffers) for index in seen.backwards}
+    stale = {seen.stale for seen in trace.facts.of(StaleRead)}
     for call in trace.backwards:
         known = [*inplace(call), *second_backward(call), *wrong_shape(call)]
         early = call.raised is not None and call.raised.backward in stale

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..records import Finding, FindingSite, FunctionChecked
+from ..records import Divergence, Finding, FindingSite, FunctionChecked
 from .words import few, number
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def wrong_functions(trace: Trace) -> list[Finding]:
     """``--ask functions``."""
-    return [_function(seen) for seen in trace.facts.functions]
+    return [_function(seen) for seen in trace.facts.of(FunctionChecked)]
 
 
 def _function(seen: FunctionChecked) -> Finding:
@@ -45,7 +45,7 @@ def _function(seen: FunctionChecked) -> Finding:
 def divergences(trace: Trace) -> list[Finding]:
     """``--ask divergence``."""
     found = []
-    for seen in trace.facts.divergences:
+    for seen in trace.facts.of(Divergence):
         what = f" ({few(seen.attributes)})" if seen.attributes else ""
         found.append(
             Finding(

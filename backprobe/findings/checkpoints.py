@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..records import Finding, FindingSite, RegionDiffers
+from ..records import Finding, FindingSite, Recomputed, RegionDiffers, RegionGradient
 from .words import few
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _ADVICE = {
 
 def checkpoint_mismatches(trace: Trace) -> list[Finding]:
     found = []
-    for seen in trace.facts.regions:
+    for seen in trace.facts.of(RegionDiffers):
         if seen.how in ("values", "arguments") and not seen.raised and _changes_itself(seen, trace):
             continue
         sites = [("cause", seen.cause), ("region", seen.region), ("failed", seen.failed)]
@@ -86,8 +86,8 @@ def gradient_differs(trace: Trace) -> list[Finding]:
                 sites=tuple(order),
             )
         )
-    known = {seen.region for seen in trace.facts.regions}
-    for seen in trace.facts.gradients:
+    known = {seen.region for seen in trace.facts.of(RegionDiffers)}
+    for seen in trace.facts.of(RegionGradient):
         if seen.region in known:
             continue
         lost = " (one of them is missing)" if seen.missing else ""
@@ -115,7 +115,7 @@ def _changes_itself(seen: RegionDiffers, trace: Trace) -> bool:
     module = seen.module or ""
     return any(
         r.region == seen.region and any(module == m or module.startswith(f"{m}.") for m in r.modules)
-        for r in trace.facts.recomputed
+        for r in trace.facts.of(Recomputed)
     )
 
 
@@ -151,7 +151,9 @@ def _title(seen: RegionDiffers) -> str:
 
 
 def checkpoint_side_effects(trace: Trace) -> list[Finding]:
-    differing = {seen.region for seen in trace.facts.regions if seen.raised or not _changes_itself(seen, trace)}
+    differing = {
+        seen.region for seen in trace.facts.of(RegionDiffers) if seen.raised or not _changes_itself(seen, trace)
+    }
     return [
         Finding(
             kind="checkpoint-side-effect",
@@ -167,6 +169,6 @@ def checkpoint_side_effects(trace: Trace) -> list[Finding]:
             else "Leave what changes its own state out of the checkpointed region, or let it change in one of the two "
             "runs only.",
         )
-        for seen in trace.facts.recomputed
+        for seen in trace.facts.of(Recomputed)
         if seen.region is None or seen.region not in differing
     ]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ..graph.plan import VIEW_NODES
+from ..graphs.plan import VIEW_NODES
 from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
 from .words import few, number
 

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def hooks(trace: Trace) -> list[Finding]:
-    return [_finding(seen) for seen in trace.facts.hooks]
+    return [_finding(seen) for seen in trace.facts.of(HookSeen)]
 
 
 def hook_order(trace: Trace) -> list[Finding]:
     found = []
     together: dict[object, list[StaleRead]] = {}
-    for seen in trace.facts.stale:  # one hook may read it on several lines
+    for seen in trace.facts.of(StaleRead):  # one hook may read it on several lines
         together.setdefault(seen.hook or seen.stale, []).append(seen)
     for seen, *more in together.values():
         what = "None" if seen.empty else "the gradient of an earlier backward"

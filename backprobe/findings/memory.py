@@ -31,13 +31,13 @@ _KEYS: dict[str, Callable[[SavedBytes], str]] = {
 
 def saved_memory(trace: Trace) -> list[Finding]:
     """``--ask memory``."""
-    rows = [r for r in trace.facts.saved if r.bytes]
+    rows = [r for r in trace.facts.of(SavedBytes) if r.bytes]
     if not rows:
         return []
     own = [r for r in rows if not r.holder]
     total, held = sum(r.bytes for r in own), _by(lambda r: r.holder, (r for r in rows if r.holder))
     shown = own or rows
-    memory = trace.facts.memory
+    memory = trace.facts.one(SavedMemory)
     return [
         Finding(
             kind="saved-memory",

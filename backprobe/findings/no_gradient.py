@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..records import Finding, FindingSite
+from ..records import Finding, FindingSite, NoGradient
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def grad_mode_disabled(trace: Trace) -> list[Finding]:
     found = []
-    for seen in trace.facts.no_gradients:
+    for seen in trace.facts.of(NoGradient):
         if seen.kind not in ("grad-mode", "inference"):
             continue
         inference = seen.kind == "inference"
@@ -39,7 +39,7 @@ def grad_mode_disabled(trace: Trace) -> list[Finding]:
 
 def nonleaf_grads(trace: Trace) -> list[Finding]:
     found = []
-    for seen in trace.facts.no_gradients:
+    for seen in trace.facts.of(NoGradient):
         if seen.kind != "nonleaf":
             continue
         name = seen.tensor or "a tensor"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..records import Cut, Finding, FindingSite, Parameter, Site
+from ..records import Cut, Finding, FindingSite, NoGradient, Parameter, Site
 from .growth import common_module
 from .words import few, plural
 
@@ -26,7 +26,7 @@ def none_grads(trace: Trace) -> list[Finding]:
     used_roots = {p.root for p in trace.parameters if p.reached}
     lost = [p for p in trace.parameters if p.requires_grad and not p.reached and p.trained is not False]
     found = []
-    for cut in trace.facts.cuts:
+    for cut in trace.facts.of(Cut):
         held = [
             p for p in lost if cut.op == "checkpoint" and p.name in cut.parameters and _expected(p, used_roots, cut)
         ]
@@ -36,7 +36,7 @@ def none_grads(trace: Trace) -> list[Finding]:
     quiet = [p for p in lost if p.quiet_calls and not p.calls]
     lost = [p for p in lost if p not in quiet]
     found += _turned_off(quiet, used_roots)
-    for cut in trace.facts.cuts:
+    for cut in trace.facts.of(Cut):
         cutoff = [p for p in lost if p.name in cut.parameters and p.calls]
         if not cutoff or not any(_expected(p, used_roots, cut) for p in cutoff):
             continue
@@ -63,10 +63,10 @@ def none_grads(trace: Trace) -> list[Finding]:
 def _no_graph(trace: Trace) -> list[Finding]:
     """No backward call ran, because the loss had no graph: the likeliest cut is what lost it."""
     call = next((c for c in trace.backwards if c.raised and "does not require grad" in c.raised.text), None)
-    if call is None or any(seen.kind == "grad-mode" for seen in trace.facts.no_gradients):
+    if call is None or any(seen.kind == "grad-mode" for seen in trace.facts.of(NoGradient)):
         return []
-    cut = next((c for c in trace.facts.cuts if c.parameters and c.op != "checkpoint"), None)
-    checkpoint = next((c for c in trace.facts.cuts if c.op == "checkpoint"), None)
+    cut = next((c for c in trace.facts.of(Cut) if c.parameters and c.op != "checkpoint"), None)
+    checkpoint = next((c for c in trace.facts.of(Cut) if c.op == "checkpoint"), None)
     if checkpoint is not None:
         mine = [p for p in trace.parameters if p.name in checkpoint.parameters]
         return [replace(_checkpoint(checkpoint, mine), severity="error", step=call.step)] if mine else []

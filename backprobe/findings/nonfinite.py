@@ -6,7 +6,7 @@ import dataclasses
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from ..graph.plan import VIEW_NODES, VIEW_OPS
+from ..graphs.plan import VIEW_NODES, VIEW_OPS
 from ..records import BackwardCall, BadNode, BadOp, Finding, FindingSite, NodeRun, Root
 
 if TYPE_CHECKING:

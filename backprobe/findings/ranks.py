@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def of_children(trace: Trace) -> list[Finding]:
     """What was found in other processes; the same in several is said once."""
     found: dict[object, list[Finding]] = {}
-    for seen in trace.facts.ranks:
+    for seen in trace.facts.of(RankSeen):
         for finding in seen.findings:
             sites = tuple((s.role, s.site) for s in finding.sites)
             one = dataclasses.replace(finding, rank=seen.rank)
@@ -31,7 +31,7 @@ def of_children(trace: Trace) -> list[Finding]:
 
 def desync(trace: Trace) -> list[Finding]:
     """A collective operation that failed, or never ended, because not every rank called it."""
-    ranks = trace.facts.ranks
+    ranks = trace.facts.of(RankSeen)
     stuck = [(wait, seen) for seen in ranks for wait in seen.waits if wait.ended != "returned"]
     if not stuck:
         return []

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..records import Finding, FindingSite
+from ..records import Finding, FindingSite, Retained
 
 if TYPE_CHECKING:
     from ..traced import Trace
 
 
 def retained(trace: Trace) -> list[Finding]:
-    seen = trace.facts.retained
+    seen = trace.facts.one(Retained)
     if seen is None:
         return []
     name = seen.holder or seen.how

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..records import Finding, FindingSite
+from ..records import Finding, FindingSite, GradientCycle, SilentWrite
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def silent_mutations(trace: Trace) -> list[Finding]:
     found = []
-    for seen in trace.facts.silent:
+    for seen in trace.facts.of(SilentWrite):
         pairs = (("mutated", seen.site), ("saved", seen.saved), ("failed", seen.backward))
         found.append(
             Finding(
@@ -48,12 +48,12 @@ def cycles(trace: Trace) -> list[Finding]:
             title="backward(create_graph=True) left gradients that have a graph of their own: parameter and gradient "
             "keep each other alive",
             confidence="certain",
-            sites=(FindingSite("held", site),),
-            evidence={"parameters": list(names)[:20]},
-            parameters=names,
+            sites=(FindingSite("held", seen.site),),
+            evidence={"parameters": list(seen.parameters)[:20]},
+            parameters=seen.parameters,
             advice="Use torch.autograd.grad(loss, parameters, create_graph=True), which fills no .grad; or set .grad "
             "to None when the step is over (zero_grad(set_to_none=True)).",
         )
-        for site, names in trace.facts.cycles
-        if site is not None
+        for seen in trace.facts.of(GradientCycle)
+        if seen.site is not None
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..records import Finding, FindingSite, OptimizerSeen, Parameter
+from ..records import Finding, FindingSite, OptimizerSeen, Parameter, Stray
 from .words import few
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def unregistered(trace: Trace) -> list[Finding]:
     found = []
-    for stray in trace.facts.strays:
+    for stray in trace.facts.of(Stray):
         if stray.attribute:
             where, what = f"self.{stray.attribute}", f"in {stray.how}"
         elif stray.how == "made in the forward":
@@ -48,10 +48,10 @@ def not_in_optimizer(trace: Trace) -> list[Finding]:
     """
     idle = [p for p in trace.parameters if p.reached and p.requires_grad and p.trained is False]
     late = [p for p in idle if p.replaced or p.added]
-    blamed = next((o for o in trace.facts.optimizers if o.orphans), None)
+    blamed = next((o for o in trace.facts.of(OptimizerSeen) if o.orphans), None)
     if blamed is None:
         late = [p for p in late if p.added]
-        blamed = next((o for o in reversed(trace.facts.optimizers) if o.site is not None), None)
+        blamed = next((o for o in reversed(trace.facts.of(OptimizerSeen)) if o.site is not None), None)
     if blamed is None:
         return []
     if not late:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..graph.plan import VIEW_NODES
+from ..graphs.plan import VIEW_NODES
 from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
 from .words import few
 

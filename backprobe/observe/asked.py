@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..records import Divergence, FunctionChecked, RegionGradient, Unseen
-from .checkpointed import Checkpointed
-from .detail import Settings
-from .divergence import Diverging
-from .functions import Functions
-from .naming import Naming
-from .regions import Regions
-from .tensors import Tensors
+from .forward.naming import Naming
+from .forward.regions import Regions
+from .schedule.detail import Settings
+from .trackers.checkpointed import Checkpointed
+from .trackers.divergence import Diverging
+from .trackers.functions import Functions
+from .trackers.tensors import Tensors
 
 
 class Asked:

@@ -16,7 +16,7 @@ from types import ModuleType, TracebackType
 import torch.overrides
 
 from ..errors import BackprobeError
-from .children import Children
+from .processes.children import Children
 from .session import Session, Settings, Sink
 
 _DISPATCH = torch.overrides.handle_torch_function.__code__

@@ -9,33 +9,33 @@ import warnings
 from typing import Any, Protocol
 
 from ..records import Facts, Step, Unseen
-from . import private
+from ..source.frames import Frames
+from ..torchside import private
 from .asked import Asked
-from .calls import BackwardCalls, Running
-from .cost import Cost
-from .created import CreatedGraphs
-from .detail import Attention, Settings
-from .eye import Eye
-from .frames import Frames
-from .hooked import Hooked
-from .leaves import Leaves
-from .memory import Memory
-from .modules import ModuleWatch
-from .naming import Naming
-from .no_gradient import NoGradients
-from .nodelog import NodeLog
-from .origins import Origins
-from .outcome import Outcome
-from .ranks import Ranks
-from .raw import Recorded
-from .recompute import Recompute
-from .regions import Regions
-from .retained import Retention
-from .silent import SilentWrites
-from .special import Special
-from .steps import StepWatch
-from .strays import Strays
-from .writes import WriteLog
+from .backward.calls import BackwardCalls, Running
+from .backward.outcome import Outcome
+from .backward.recorded import Recorded
+from .backward.special import Special
+from .forward.eye import Eye
+from .forward.leaves import Leaves
+from .forward.modules import ModuleWatch
+from .forward.naming import Naming
+from .forward.origins import Origins
+from .forward.regions import Regions
+from .forward.writes import WriteLog
+from .schedule.cost import Cost
+from .schedule.detail import Attention, Settings
+from .schedule.steps import StepWatch
+from .trackers.created import CreatedGraphs
+from .trackers.hooked import Hooked
+from .trackers.memory import Memory
+from .trackers.no_gradient import NoGradients
+from .trackers.nodelog import NodeLog
+from .trackers.ranks import Ranks
+from .trackers.recompute import Recompute
+from .trackers.retained import RetainedGraphs
+from .trackers.silent import SilentWrites
+from .trackers.strays import Strays
 
 __all__ = ["Session", "Settings", "Sink"]
 
@@ -76,7 +76,7 @@ class Session:
         # Who looks for one thing each.
         self._hooked = Hooked(self.modules, self.frames)
         self._recompute = Recompute(self.modules, self.frames)
-        self._retention = Retention(self.modules, self.frames, self.eye.log)
+        self._retention = RetainedGraphs(self.modules, self.frames, self.eye.log)
         self._strays = Strays(self.modules, self.frames)
         self._created = CreatedGraphs(self.names)
         self._silent = SilentWrites(self.eye, self.names)
@@ -239,29 +239,29 @@ class Session:
 
     def facts(self) -> Facts:
         """What is known of the run as a whole, so far."""
-        return Facts(
-            self.leaves.parameters(self._steps.listed, self._steps.present),
-            self.eye.cuts.records(self.names, self._regions.lost),
-            self.unseen(),
-            self._strays.records(self._steps.listed),
-            self._steps.records(self.names),
-            self._no_gradients.records(),
-            self._hooked.records(),
-            self._recompute.records(),
-            self._retention.found,
-            self._asked.functions,
-            self._asked.divergences,
-            self._memory.rows,
-            tuple(self._silent.found),
-            self._created.records(),
-            self._regions.records(),
-            self._calls.stale.records(),
-            self.ranks.records(),
-            tuple(sorted(self.settings.ask)),
-            self._asked.gradients,
-            tuple(self._asked.tensors.records) if self._asked.tensors is not None else (),
-            self._memory.record,
+        seen = (
+            *self._regions.cuts(self.names),
+            *self.eye.cuts.records(self.names),
+            *self._strays.records(self._steps.listed),
+            *self._steps.records(self.names),
+            *self._no_gradients.records(),
+            *self._hooked.records(),
+            *self._recompute.records(),
+            *([self._retention.found] if self._retention.found is not None else ()),
+            *self._asked.functions,
+            *self._asked.divergences,
+            *self._memory.rows,
+            *self._silent.found,
+            *self._created.records(),
+            *self._regions.records(),
+            *self._calls.stale.records(),
+            *self.ranks.records(),
+            *self._asked.gradients,
+            *(self._asked.tensors.records if self._asked.tensors is not None else ()),
+            *([self._memory.record] if self._memory.record is not None else ()),
         )
+        parameters = self.leaves.parameters(self._steps.listed, self._steps.present)
+        return Facts(parameters, self.unseen(), tuple(sorted(self.settings.ask)), seen)
 
     def unseen(self) -> tuple[Unseen, ...]:
         """What was not observed, counted."""

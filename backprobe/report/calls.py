@@ -16,7 +16,7 @@ from .tables import Modules, Parameters, Sites
 NODES, CALLS = 300_000, 24
 
 
-class Layouts:
+class LayoutTable:
     """Graphs, each once."""
 
     def __init__(self, modules: Modules, parameters: Parameters, sites: Sites) -> None:
@@ -85,7 +85,7 @@ def select(steps: Sequence[TracedStep], positions: Sequence[int]) -> list[Backwa
     return [found[i] for i in sorted(found)]
 
 
-def document(call: BackwardCall, layouts: Layouts, sites: Sites) -> dict[str, Any]:
+def document(call: BackwardCall, layouts: LayoutTable, sites: Sites) -> dict[str, Any]:
     """One call as the page reads it."""
     runs = call.nodes
     words: dict[str, int] = {}

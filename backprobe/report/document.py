@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ..records import Finding, ModuleCall
+from ..records import Finding, ModuleCall, SavedBytes
 from ..traced import Trace, TracedStep
 from ..view.parts import figures
 from . import calls as backwards
@@ -43,14 +43,14 @@ def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
             *(r.module for c in selected for r in c.nodes if r.module is not None),
             *(owner(p.name) for p in trace.parameters),
             *(f.module for f in findings if f.module is not None),
-            *(row.module for row in trace.facts.saved if row.module is not None),
+            *(row.module for row in trace.facts.of(SavedBytes) if row.module is not None),
         ],
     )
     rows = trace.step_rows()
     first = next(rows, None)
     parameters = Parameters(trace.parameters, first.names if first else (), modules)
     numbers = read_steps(trace, parameters, len(steps), rows if first is None else chain([first], rows))
-    layouts = backwards.Layouts(modules, parameters, sites)
+    layouts = backwards.LayoutTable(modules, parameters, sites)
     calls = [backwards.document(call, layouts, sites) for call in selected]
     first_call: dict[int, int] = {}
     for number, call in enumerate(selected):

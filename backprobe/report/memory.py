@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..findings.words import few, size
-from ..records import SavedMemory
+from ..records import SavedBytes, SavedMemory
 from ..traced import Trace
 from .columns import column
 from .tables import Modules, Sites
@@ -23,12 +23,12 @@ _HELD = {
 
 def memory(trace: Trace, modules: Modules, sites: Sites) -> dict[str, Any] | None:
     """Bytes kept for backward in one step that nothing else holds, where the run was asked for them."""
-    kept = [r for r in trace.facts.saved if not r.holder]
-    seen = trace.facts.memory
+    kept = [r for r in trace.facts.of(SavedBytes) if not r.holder]
+    seen = trace.facts.one(SavedMemory)
     if not kept:
         return None
     held: dict[str, int] = {}
-    for row in trace.facts.saved:
+    for row in trace.facts.of(SavedBytes):
         if row.holder:
             held[row.holder] = held.get(row.holder, 0) + row.bytes
     notes = [f"Not in it: {size(n)} that {_HELD[holder]}." for holder, n in held.items()]

@@ -12,7 +12,7 @@ from .tables import Modules
 
 
 def tensors(trace: Trace, modules: Modules) -> list[dict[str, Any]]:
-    return [_row(t, modules) for t in trace.facts.tensors]
+    return [_row(t, modules) for t in trace.facts.of(TensorSeen)]
 
 
 def _row(seen: TensorSeen, modules: Modules) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
+from .. import records
 from ..packed import Layout, Measured, Signature
-from ..records import Node, Site
+from ..records import Facts, Node, Parameter, Site, Unseen
 
 T = TypeVar("T")
 
@@ -58,6 +59,23 @@ def _build(kind: Any, value: Any) -> Any:
         make: Any = kind
         return make(**{name: _build(hint, v) for (name, hint), v in zip(fields, value, strict=False)})
     return value
+
+
+def facts_plain(facts: Facts) -> dict[str, Any]:
+    """The facts of a run, with what was seen by the name of its kind."""
+    seen: dict[str, list[Any]] = {}
+    for record in facts.seen:
+        seen.setdefault(type(record).__name__, []).append(to_plain(record))
+    plain = {name: to_plain(getattr(facts, name)) for name in ("parameters", "unseen", "asked")}
+    return {**plain, "seen": seen}
+
+
+def facts_from(plain: Mapping[str, Any]) -> Facts:
+    """The facts that ``facts_plain`` made `plain` of."""
+    parameters = tuple(from_plain(Parameter, p) for p in plain["parameters"])
+    unseen = tuple(from_plain(Unseen, u) for u in plain["unseen"])
+    seen = [from_plain(getattr(records, kind), r) for kind, rows in plain["seen"].items() for r in rows]
+    return Facts(parameters, unseen, tuple(plain["asked"]), tuple(seen))
 
 
 def dumps(value: Any) -> str:

@@ -17,7 +17,6 @@ from ..records import (
     BadNode,
     BadOp,
     BadValues,
-    Facts,
     Finding,
     ModuleCall,
     Mutation,
@@ -30,7 +29,7 @@ from ..records import (
 )
 from ..traced import StepRow, Trace, TracedStep
 from . import FILE, FORMAT
-from .codec import from_plain, layout_from, signature_from, unsqueeze
+from .codec import facts_from, from_plain, layout_from, signature_from, unsqueeze
 
 
 def open_run(folder: str | Path) -> Trace:
@@ -52,7 +51,7 @@ def open_run(folder: str | Path) -> Trace:
         steps = StoredSteps(db)
         return Trace(
             steps,
-            from_plain(Facts, info.pop("facts", None)),
+            facts_from(info.pop("facts")) if "facts" in info else None,
             info,
             [_finding(f) for f in info.pop("findings")] if "findings" in info else None,
         )

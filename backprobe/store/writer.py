@@ -19,7 +19,7 @@ from ..errors import BackprobeError
 from ..packed import Layout, Packed, PackedNodes, Signature, pack
 from ..records import BackwardCall, Facts, Finding, ModuleCall, Step
 from . import FILE, FORMAT
-from .codec import dumps, layout_bytes, signature_bytes, squeeze, to_plain
+from .codec import dumps, facts_plain, layout_bytes, signature_bytes, squeeze, to_plain
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -192,7 +192,7 @@ class Writer:
 
     def close(self, facts: Facts, findings: Sequence[Finding]) -> None:
         """Write what is known at the end, and the findings."""
-        self.put({"facts": to_plain(facts), "findings": to_plain(findings), "ended": time.time()})
+        self.put({"facts": facts_plain(facts), "findings": to_plain(findings), "ended": time.time()})
         self.put({"thinned": self.thinned})
         self._db.execute("commit")
         self._db.execute("pragma wal_checkpoint(truncate)")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..findings.words import few, number
-from ..records import Finding, Site
+from ..records import Finding, RankSeen, Site
 from ..traced import Trace
 from .flow import Bars, flow
 
@@ -29,7 +29,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Place:
+class FindingPlace:
     """A source line and the part that it plays. ``context`` are lines around it with their numbers, or nothing."""
 
     role: str
@@ -49,7 +49,7 @@ class Problem:
     confidence: str
     title: str
     facts: Sequence[tuple[str, str]]
-    places: Sequence[Place]
+    places: Sequence[FindingPlace]
     advice: str
 
 
@@ -74,7 +74,7 @@ def report(trace: Trace, folder: Path | None = None, details: bool = False, whol
     for i, finding in enumerate(findings, 1):
         parts.append(problem(i, finding, sources))
     if not findings:
-        seen = trace.info.get("backwards", 1) or trace.facts.ranks
+        seen = trace.info.get("backwards", 1) or trace.facts.of(RankSeen)
         parts.append(Line("Nothing wrong found.", "good") if seen else Line("No backward call was seen."))
     parts += [Line(text) for text in figures(trace)]
     if details:
@@ -93,7 +93,7 @@ def headline(trace: Trace) -> str:
     steps, calls = int(info.get("steps", len(trace.steps))), int(info.get("backwards", 0))
     calls = calls or sum(len(s.backwards) for s in trace.steps)
     text = f"backprobe: {count(steps, 'step')}, {count(calls, 'backward call')}"
-    others = [r for r in trace.facts.ranks if r.backwards or r.steps]
+    others = [r for r in trace.facts.of(RankSeen) if r.backwards or r.steps]
     if others:
         most = max(r.backwards for r in others)
         each = count(most, "backward call")
@@ -134,15 +134,15 @@ def problem(i: int, finding: Finding, sources: Mapping[str, str] | None = None) 
     )
 
 
-def place(role: str, site: Site, sources: Mapping[str, str] | None = None, around: int = 0) -> Place:
+def place(role: str, site: Site, sources: Mapping[str, str] | None = None, around: int = 0) -> FindingPlace:
     """`site` with as many lines `around` it, where its file still says there what it said in the run."""
     where = f"{short(site.file)}:{site.line} in {site.function}"
     if not around:
-        return Place(role, where, site.text, site.line)
+        return FindingPlace(role, where, site.text, site.line)
     kept = (sources or {}).get(site.file)
     lines = kept.splitlines() if kept is not None else [t.rstrip("\n") for t in linecache.getlines(site.file)]
     if not 0 < site.line <= len(lines) or lines[site.line - 1].strip() != site.text.strip():
-        return Place(role, where, site.text, site.line)
+        return FindingPlace(role, where, site.text, site.line)
     first, last = max(site.line - around, 1), min(site.line + around, len(lines))
     context = [(n, lines[n - 1].expandtabs(4).rstrip()) for n in range(first, last + 1)]
     while context[0][0] < site.line and not context[0][1]:
@@ -150,7 +150,7 @@ def place(role: str, site: Site, sources: Mapping[str, str] | None = None, aroun
     while context[-1][0] > site.line and not context[-1][1]:
         del context[-1]
     spare = min((len(t) - len(t.lstrip()) for _, t in context if t), default=0)
-    return Place(role, where, site.text, site.line, [(n, t[spare:]) for n, t in context])
+    return FindingPlace(role, where, site.text, site.line, [(n, t[spare:]) for n, t in context])
 
 
 def short(path: str) -> str:

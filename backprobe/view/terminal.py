@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from .flow import Bars
-from .parts import TIED, Line, Part, Place, Problem, Table
+from .parts import TIED, FindingPlace, Line, Part, Problem, Table
 
 _TONES = {"plain": "", "quiet": "dim", "good": "green", "head": "bold"}
 _SEVERITY = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
@@ -63,7 +63,7 @@ def _problem(out: Console, part: Problem) -> None:
     out.print()
 
 
-def _context(place: Place) -> RichTable:
+def _context(place: FindingPlace) -> RichTable:
     """Lines with their numbers; the one that is meant has a sign before it."""
     lines = RichTable.grid(padding=(0, 1, 0, 0))
     for _ in range(2):

@@ -1,0 +1,142 @@
+"""Backward calls as they begin and end: one ``TorchFunctionMode`` that sees them, and their numbers.
+
+N18. The engine's number of the running backward (its graph task) tells calls apart, also nested ones and those of two
+     threads. A hook on the root's node learns it. A call that the mode does not see (from another thread, or from
+     inside the engine) gets its number when its first gradient is edited.
+N19. The mode is off inside its own handler. A node that runs Python (a custom function, a reentrant checkpoint) may
+     call backward again, so the mode is pushed before such a node and popped after it, where nodes are hooked.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from ..torchside import private
+
+#: Entry point -> the name of its first argument.
+_ENTRY = {
+    torch.Tensor.backward: "self",
+    private.autograd_backward: "tensors",
+    torch.autograd.grad: "outputs",
+}
+#: Numbers kept: more backward calls than this are not going on at once.
+_KEPT = 256
+
+
+class CallCounter(TorchFunctionMode):
+    """Counts backward calls, and tells those who wait for one.
+
+    :param begun: called with the roots of a call (tensors, gradient edges); gives a function that is called when it is
+        over.
+    """
+
+    def __init__(self, begun: Callable[[list[Any]], Callable[[], None] | None]) -> None:
+        super().__init__()
+        self._begun = begun
+        self.count = 0
+        self.active = False
+        self._lock = threading.Lock()
+        self._numbers: dict[int, int] = {}
+        #: Calls that begin at leaves, where there is no node to hook, and have edited nothing yet; innermost last.
+        self._fresh: list[int] = []
+
+    def start(self) -> None:
+        self.active = True
+        self.__enter__()
+        private.show_backward(self)
+
+    def stop(self) -> None:
+        """Take the mode off this thread's stack, wherever in it it is."""
+        self.active = False
+        private.unshow_backward(self)
+        private.drop_mode(self)
+
+    def number(self) -> int:
+        """The number of the running backward call, from 1 (N18); 0 where a node is called by hand."""
+        task = private.graph_task()
+        if task < 0:
+            return 0
+        with self._lock:
+            known = self._numbers.get(task)
+            if known is None:
+                if self._fresh:
+                    known = self._fresh.pop()
+                else:
+                    self.count += 1
+                    known = self.count
+                self._note(task, known)
+            return known
+
+    def _note(self, task: int, number: int) -> None:
+        self._numbers[task] = number
+        if len(self._numbers) > _KEPT:
+            del self._numbers[next(iter(self._numbers))]
+
+    def _learn(self, nodes: list[Any]) -> Callable[[], None]:
+        """Count a call that begins at `nodes`, and note the engine's number of it when it runs (N18)."""
+        with self._lock:
+            self.count += 1
+            number = self.count
+            if not nodes:
+                self._fresh.append(number)
+        known = False
+
+        def note_task(grads: Any) -> None:
+            nonlocal known
+            with self._lock:
+                if not known:
+                    known = True
+                    self._note(private.graph_task(), number)
+
+        handles = [node.register_prehook(note_task) for node in nodes]
+
+        def forget() -> None:
+            while handles:
+                handles.pop().remove()
+            with self._lock:
+                if number in self._fresh:
+                    self._fresh.remove(number)
+
+        return forget
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if private.compiling() or not self.active or func not in _ENTRY:
+            return func(*args, **kwargs)
+        roots = args[0] if args else kwargs.get(_ENTRY[func])
+        depth = private.mode_depth()
+        listed = _listed(roots)
+        forget = self._learn([node for node in map(node_of, listed) if node is not None])
+        ended = None
+        try:
+            ended = self._begun(listed)
+            return func(*args, **kwargs)
+        finally:
+            forget()
+            while private.mode_depth() > depth and private.top_mode() is self:  # a node that raised was not left
+                self.__exit__(None, None, None)
+            if ended is not None:
+                ended()
+
+    def enter(self, *_: Any) -> None:
+        """A node that runs Python is about to run (N19)."""
+        self.__enter__()
+
+    def leave(self, *_: Any) -> None:
+        if private.top_mode() is self:
+            self.__exit__(None, None, None)
+
+
+def _listed(roots: Any) -> list[Any]:
+    kinds = (torch.Tensor, torch.autograd.graph.GradientEdge)
+    return [r for r in ([roots] if isinstance(roots, kinds) else roots or ()) if isinstance(r, kinds)]
+
+
+def node_of(root: Any) -> Any:
+    """The node that a backward call begins at; ``None`` for a leaf, at which there is nothing to walk."""
+    return root.node if isinstance(root, torch.autograd.graph.GradientEdge) else root.grad_fn

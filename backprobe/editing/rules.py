@@ -1,0 +1,189 @@
+"""Rules (what to edit, and how) and chains (the rules of one place, in order, applied to a gradient)."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..errors import BackprobeError, add_note
+from ..select import Selection, described, selector
+from . import actions
+from .actions import Action
+from .backwards import CallCounter
+from .log import EditPlace, Log
+
+#: A function from a gradient to a gradient, or to ``None``: leave it as it is.
+Function = Callable[[torch.Tensor], "torch.Tensor | None"]
+
+
+class Rule:
+    """One line of what the user wrote: a selection and an action."""
+
+    def __init__(self, number: int, select: Selection, action: Function) -> None:
+        if not callable(action):
+            raise BackprobeError(
+                f"the action for {described(select)} is a {type(action).__name__}; give a function from a gradient "
+                "to a gradient, such as backprobe.edits.zero or backprobe.edits.clamp(min=0)"
+            )
+        for maker, call in _MAKERS:
+            if action is maker:
+                raise BackprobeError(
+                    f"the action for {described(select)} is {maker.__name__} itself; call it to make the action, as in "
+                    f"backprobe.edits.{call}"
+                )
+        self.number, self.select, self.action = number, select, action
+        self.text = name_of(action)
+        self._fits = selector(select)
+        self._functions: dict[str, Function] = {}
+
+    def fits(self, name: str, thing: Any) -> bool:
+        return bool(self._fits(name, thing))
+
+    def function(self, place: EditPlace) -> Function:
+        """The action as it is used at `place`: the same one each time, as it may have a state (a generator)."""
+        if not isinstance(self.action, Action):
+            return self.action
+        key = place.name + place.path
+        found = self._functions.get(key)
+        if found is None:
+            found = self._functions[key] = self.action.at(key)
+        return found
+
+
+#: The functions that make actions, taken for actions by mistake, and how they are called.
+_MAKERS: tuple[tuple[Any, str], ...] = (
+    (actions.clamp, "clamp(min=0)"),
+    (actions.clip_norm, "clip_norm(1.0)"),
+    (actions.clip_value, "clip_value(1.0)"),
+    (actions.drop_nonfinite, "drop_nonfinite()"),
+    (actions.noise, "noise(0.01)"),
+    (actions.replace, "replace(0.0)"),
+    (actions.reverse, "reverse()"),
+    (actions.scale, "scale(0.5)"),
+)
+
+
+def rules_of(select: Any, action: Any) -> list[Rule]:
+    """The rules in what was given: a selection and an action, a mapping from selections to actions, or pairs; an action
+    may be a list of actions. In order of listing.
+
+    Raises:
+        BackprobeError: if it is none of these.
+    """
+    pairs: Iterable[tuple[Any, Any]]
+    if isinstance(select, Mapping):
+        if action is not None:
+            raise BackprobeError("give the actions in the mapping from names to actions, or as an argument, not both")
+        pairs = select.items()
+    elif action is not None:
+        pairs = [(select, action)]
+    elif isinstance(select, Sequence) and all(isinstance(p, tuple) and len(p) == 2 for p in select):
+        pairs = select
+    else:
+        raise BackprobeError(
+            f"no action for {described(select)}: write edit(model, '*.bias', edits.zero), or a mapping from names to "
+            "actions: edit(model, {'*.bias': edits.zero})"
+        )
+    rules: list[Rule] = []
+    for chosen, given in pairs:
+        for one in given if isinstance(given, (list, tuple)) else [given]:
+            rules.append(Rule(len(rules), chosen, one))
+    if not rules:
+        raise BackprobeError("no edit is given: the mapping from names to actions is empty")
+    return rules
+
+
+def name_of(action: Any) -> str:
+    """What a function is called in logs and errors; a lambda by its place."""
+    if isinstance(action, Action):
+        return repr(action)
+    name = getattr(action, "__name__", None) or type(action).__name__
+    code = getattr(action, "__code__", None)
+    if name == "<lambda>" and code is not None:
+        return f"lambda at {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+    return str(name)
+
+
+class Chain:
+    """The rules of one place, applied one after the other, with each result checked and noted."""
+
+    def __init__(self, place: EditPlace, rules: Sequence[Rule], log: Log, calls: CallCounter) -> None:
+        self.place, self.rules = place, list(rules)
+        self._log, self._calls = log, calls
+        #: A hook that is left on a copy of a module, or called after the edits were removed, does nothing.
+        self.active = True
+
+    def without(self, other: Chain) -> bool:
+        """Leave out the rules that `other` has; whether there were any."""
+        there = {rule.number for rule in other.rules}
+        before = len(self.rules)
+        self.rules = [rule for rule in self.rules if rule.number not in there]
+        return len(self.rules) < before
+
+    def also(self, place: EditPlace) -> None:
+        """The same gradient has the name of `place` too."""
+        if place.name != self.place.name and place.name not in self.place.also:
+            self.place = dataclasses.replace(self.place, also=(*self.place.also, place.name))
+
+    def __call__(self, grad: Any) -> Any:
+        """The edited gradient; ``None`` where there is none, or it stays as it is."""
+        if grad is None or not self.active:
+            return None
+        backward = self._calls.number()
+        result = grad
+        for rule in self.rules:
+            result = self._apply(rule, result, backward)
+        return None if result is grad else result
+
+    def _apply(self, rule: Rule, grad: Any, backward: int) -> Any:
+        version = grad._version
+        try:
+            result = rule.function(self.place)(grad)
+        except Exception as error:
+            add_note(error, f"backprobe: in the edit {rule.text} on {self.place}, in backward call {backward}")
+            raise
+        if grad._version != version:
+            raise self._refused(
+                rule,
+                backward,
+                "wrote into the gradient that it was given. Others may hold the same memory, so their gradients are "
+                "wrong now too. Return a new tensor: grad.clamp(min=0), not grad.clamp_(min=0)",
+            )
+        if result is None:
+            result = grad
+        elif not isinstance(result, torch.Tensor):
+            raise self._refused(
+                rule,
+                backward,
+                f"gave a {type(result).__name__}, not a tensor. Return a tensor like the gradient, or None",
+            )
+        else:
+            wrong = [
+                f"{what} {_value(new)} where the gradient has {_value(old)}"
+                for what, old, new in (
+                    ("shape", grad.shape, result.shape),
+                    ("dtype", grad.dtype, result.dtype),
+                    ("device", grad.device, result.device),
+                    ("layout", grad.layout, result.layout),
+                )
+                if old != new
+            ]
+            if wrong:
+                raise self._refused(
+                    rule,
+                    backward,
+                    f"gave {', '.join(wrong)}. Return a tensor of the gradient's shape, dtype, device and layout",
+                )
+        self._log.add(rule.number, rule.text, self.place, backward, grad, result)
+        return result
+
+    def _refused(self, rule: Rule, backward: int, what: str) -> BackprobeError:
+        return BackprobeError(f"the edit {rule.text} on {self.place}, in backward call {backward}, {what}")
+
+
+def _value(value: Any) -> str:
+    return str(tuple(value)) if isinstance(value, torch.Size) else str(value)

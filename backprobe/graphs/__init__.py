@@ -1,0 +1,1 @@
+"""The autograd graph as plain data: read it, ask it, draw it. Nothing in here imports torch."""

@@ -1,0 +1,396 @@
+"""``Graph``: an autograd graph as plain data, and what can be asked of it. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any, overload
+
+from ..errors import BackprobeError
+from ..records import ModuleCall
+from . import order, places, ways
+from .data import Columns, GraphFacts, GraphRoot, Inside, Leaf, Node, Saved
+from .places import Place
+
+if TYPE_CHECKING:
+    from .collapse import Diagram
+    from .compare import GraphDiff
+
+_FREED = (None, False, True)
+
+
+class Graph(Sequence[Node]):
+    """The nodes of an autograd graph, roots first. ``backprobe.graph(loss)`` makes one.
+
+    Edges go the way of the gradient: from a loss to the parameters. Wherever a `Place` is asked for, give a node or its
+    number, the name of a root, of a parameter, of a module, of a tensor named with ``tensors=``, a line
+    (``"train.py:12"``), a node's type, a glob or compiled pattern over parameters and modules, or a list of these.
+
+    :ivar notes: what the reader should know about what is missing.
+    """
+
+    def __init__(self, columns: Columns, facts: GraphFacts) -> None:
+        self.columns = columns
+        self.facts = facts
+
+    # What is there
+
+    def __len__(self) -> int:
+        return len(self.columns.seqs)
+
+    @overload
+    def __getitem__(self, at: int) -> Node: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Node]: ...
+    def __getitem__(self, at: int | slice) -> Node | list[Node]:
+        if isinstance(at, slice):
+            return [self._node(i) for i in range(*at.indices(len(self)))]
+        if not -len(self) <= at < len(self):
+            raise IndexError(f"there is no node {at}: the graph has {len(self)} nodes")
+        return self._node(at % len(self))
+
+    def __iter__(self) -> Iterator[Node]:
+        return (self._node(i) for i in range(len(self)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"columns": self.columns, "facts": self.facts}
+
+    @property
+    def roots(self) -> tuple[GraphRoot, ...]:
+        """The tensors that the graph was asked for."""
+        return self.facts.roots
+
+    @property
+    def calls(self) -> tuple[ModuleCall, ...]:
+        """The module calls that made nodes, and those around them, in the order they began."""
+        return self.facts.calls
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader should know about what is missing."""
+        return self.facts.notes
+
+    @property
+    def tensors(self) -> dict[str, tuple[int, int]]:
+        """Names given with ``tensors=``: node, and number of its forward output."""
+        return dict(self.facts.tensors)
+
+    @property
+    def leaves(self) -> dict[int, Leaf]:
+        """Accumulators by node: the parameters and other leaves that the roots reach."""
+        return dict(self.facts.leaves)
+
+    @cached_property
+    def parameters(self) -> dict[str, int]:
+        """Names of the leaves, aliases of tied ones too: node."""
+        found = {}
+        for i, leaf in self.facts.leaves.items():
+            for name in (leaf.name, *leaf.aliases):
+                if name is not None:
+                    found[name] = i
+        return found
+
+    @property
+    def edges(self) -> int:
+        """The number of edges."""
+        return sum(1 for to in self.columns.targets if to >= 0)
+
+    def type(self, i: int) -> str:
+        """Name of node `i`, such as ``MulBackward0``."""
+        return self.columns.kinds[self.columns.kind[i]].name
+
+    def call_of(self, i: int) -> int:
+        """Index in ``calls`` of the innermost module call that made node `i`; -1 for none."""
+        return self.columns.places[self.columns.place[i]].call
+
+    def inside(self, i: int) -> tuple[Inside, ...]:
+        """The operations of a compiled region's backward; empty for other nodes, or where torch no longer has them."""
+        return self.facts.inside.get(i, ())
+
+    def saved(self, i: int) -> tuple[Saved, ...]:
+        """What node `i` keeps for its backward."""
+        c = self.columns
+        found = []
+        for row in range(c.saved_starts[i], c.saved_starts[i + 1]):
+            k = c.saved_kinds[c.saved_kind[row]]
+            storage, made = c.storage[row], c.made[row]
+            found.append(
+                Saved(
+                    *(k.name, k.meta, k.bytes, storage if storage >= 0 else None, k.storage_bytes, k.view, k.role),
+                    *(k.owner, made if made >= 0 else None, k.changed, k.hook),
+                )
+            )
+        return tuple(found)
+
+    def saved_bytes(self, nodes: Iterable[int] | None = None) -> int:
+        """Bytes of the storages that `nodes` (all) keep, each once, those of parameters and buffers left out."""
+        c = self.columns
+        seen: set[int] = set()
+        total = 0
+        for i in range(len(self)) if nodes is None else nodes:
+            for row in range(c.saved_starts[i], c.saved_starts[i + 1]):
+                storage, kind = c.storage[row], c.saved_kinds[c.saved_kind[row]]
+                if storage >= 0 and storage not in seen and kind.role not in ("parameter", "buffer"):
+                    seen.add(storage)
+                    total += kind.storage_bytes
+        return total
+
+    def _node(self, i: int) -> Node:
+        c = self.columns
+        kind, place = c.kinds[c.kind[i]], c.places[c.place[i]]
+        call = self.calls[place.call] if place.call >= 0 else None
+        leaf = self.facts.leaves.get(i)
+        pairs = zip(*(part[c.starts[i] : c.starts[i + 1]] for part in (c.targets, c.numbers)), strict=True)
+        return Node(
+            index=i,
+            name=kind.name,
+            seq=c.seqs[i],
+            kind=kind.kind,
+            module=call.path if call else None,
+            call=call.call if call else 1,
+            site=place.site,
+            op=place.op,
+            seen=place.seen,
+            parameter=leaf.name if leaf else None,
+            inputs=kind.inputs,
+            saved=self.saved(i),
+            freed=_FREED[c.freed[i]],
+            edges=tuple((to, number) if to >= 0 else None for to, number in pairs),
+        )
+
+    # Asking
+
+    def at(self, place: Place) -> list[int]:
+        """The numbers of the nodes that `place` means.
+
+        :raises BackprobeError: nothing fits; names that look alike are given.
+        """
+        return places.resolve(self, place)
+
+    def find(
+        self,
+        *,
+        module: str | None = None,
+        line: str | int | None = None,
+        type: str | None = None,
+        kind: str | None = None,
+        where: Callable[[Node], bool] | None = None,
+    ) -> list[Node]:
+        """The nodes that fit all of what is given; none is no error.
+
+        :param module: a path; what is inside it counts too. ``"block:2"`` is its second call.
+        :param line: ``"train.py:12"``, or the number of the line alone.
+        :param type: a node's name, with or without the number at its end (``"MulBackward0"``, ``"MulBackward"``).
+        :param kind: ``op``, ``accumulate``, ``function``, ``compiled`` or ``checkpoint``.
+        """
+        found: set[int] | None = None
+        if module is not None:
+            found = set(places.in_module(self, module))
+        if line is not None:
+            fits = set(places.at_line(self, line))
+            found = fits if found is None else found & fits
+        rows = range(len(self)) if found is None else sorted(found)
+        kinds = {
+            row
+            for row, k in enumerate(self.columns.kinds)
+            if (type is None or k.name == type or k.name.rstrip("0123456789") == type)
+            and (kind is None or k.kind == kind)
+        }
+        nodes = (self._node(i) for i in rows if self.columns.kind[i] in kinds)
+        return [node for node in nodes if where is None or where(node)]
+
+    def path(self, a: Place, b: Place) -> list[Node]:
+        """A shortest way of the gradient from `a` to `b`; empty where there is none."""
+        c = self.columns
+        return [self._node(i) for i in ways.shortest(c.starts, c.targets, self.at(a), self.at(b))]
+
+    def paths(self, a: Place, b: Place, limit: int | None = 1000) -> list[list[Node]]:
+        """Ways of the gradient from `a` to `b`, the first `limit`: there may be more than there are atoms."""
+        c = self.columns
+        found = islice(ways.paths(c.starts, c.targets, self.at(a), self.at(b)), limit)
+        return [[self._node(i) for i in way] for way in found]
+
+    def count_paths(self, a: Place, b: Place) -> int:
+        """How many ways the gradient has from `a` to `b`, exactly."""
+        return ways.count(self.columns.starts, self.columns.targets, self.at(a), self.at(b))
+
+    def between(self, a: Place, b: Place) -> Graph:
+        """The subgraph of all ways from `a` to `b`."""
+        mask = ways.between(self.columns.starts, self.columns.targets, self.at(a), self.at(b))
+        return self.subgraph(i for i in range(len(self)) if mask[i])
+
+    def reached(self, root: Place | None = None) -> list[str]:
+        """Names of the parameters that a gradient from `root` (any root) can come to. ``leaf 17`` has no name."""
+        begin = [r.node for r in self.roots] if root is None else self.at(root)
+        seen = order.reach(self.columns.starts, self.columns.targets, begin)
+        return [leaf.name or f"leaf {i}" for i, leaf in sorted(self.facts.leaves.items()) if seen[i]]
+
+    def reached_by(self, place: Place) -> list[str]:
+        """Names of the roots from which a gradient comes to `place`."""
+        seen = order.reach(*self._back, self.at(place))
+        return [root.name for root in self.roots if seen[root.node]]
+
+    @cached_property
+    def _back(self) -> tuple[Any, Any]:
+        return order.reverse(self.columns.starts, self.columns.targets)
+
+    def dominators(self) -> list[int]:
+        """For each node the nearest other node that every gradient to it passes through; -1 where there is none."""
+        tree = ways.Dominators(self.columns.starts, self.columns.targets, [r.node for r in self.roots])
+        return [parent if 0 <= parent < len(self) else -1 for parent in tree.parent[:-1]]
+
+    def bottlenecks(self, a: Place | None = None, b: Place | None = None) -> list[Node]:
+        """The nodes that every gradient from `a` (all roots) to `b` (all leaves) passes through, in its order.
+
+        The nodes of `a` and `b` themselves are left out."""
+        c = self.columns
+        begin = [r.node for r in self.roots] if a is None else self.at(a)
+        ends = list(self.facts.leaves) if b is None else self.at(b)
+        mask = ways.between(c.starts, c.targets, begin, ends)
+        tree = ways.Dominators(c.starts, c.targets, [i for i in begin if mask[i]], mask)
+        given = {*begin, *ends}
+        return [self._node(i) for i in tree.above(i for i in ends if mask[i]) if i not in given]
+
+    def cut(self, a: Place, b: Place) -> list[Node]:
+        """The fewest nodes, outside `a` and `b`, that every gradient from `a` to `b` passes through; empty where no
+        gradient goes. Takes one walk of what lies between for each of them.
+
+        :raises BackprobeError: an edge leads from `a` into `b`, so that no nodes lie between.
+        """
+        found = ways.smallest_cut(self.columns.starts, self.columns.targets, self.at(a), self.at(b))
+        if found is None:
+            raise BackprobeError(f"nothing can be cut between {a!r} and {b!r}: they share a node or an edge joins them")
+        return [self._node(i) for i in found]
+
+    @cached_property
+    def order(self) -> list[int]:
+        """Every node after all nodes that its gradients come from."""
+        return order.topological(self.columns.starts, self.columns.targets)
+
+    @property
+    def depth(self) -> int:
+        """The number of nodes of the longest chain."""
+        c = self.columns
+        return int(max(order.longest(c.starts, c.targets, self.order), default=0))
+
+    def longest_chain(self, weight: Callable[[Node], float] | None = None) -> list[Node]:
+        """The longest chain of nodes from a root on; with `weight`, the one of the highest sum (not negative each)."""
+        c = self.columns
+        weights = None if weight is None else [weight(self._node(i)) for i in range(len(self))]
+        best = order.longest(c.starts, c.targets, self.order, weights)
+        chain = []
+        at = max((r.node for r in self.roots), key=best.__getitem__, default=-1)
+        while at >= 0:
+            chain.append(self._node(at))
+            at = max(ways.following(c.starts, c.targets, at), key=best.__getitem__, default=-1)
+        return chain
+
+    def subgraph(self, nodes: Iterable[int]) -> Graph:
+        """These nodes and the edges among them. Where no root is among them, the nodes that nothing leads to are."""
+        from .cutting import subgraph
+
+        return subgraph(self, nodes)
+
+    def module(self, path: str) -> Graph:
+        """The subgraph of a module: what its calls made, and its parameters. ``"block:2"`` is its second call.
+
+        :raises BackprobeError: no call of such a module made nodes.
+        """
+        found = places.in_module(self, path)
+        if not found:
+            from ..select import nothing_chosen
+
+            raise nothing_chosen(sorted({c.path for c in self.calls}), path, "module that made nodes")
+        return self.subgraph(found)
+
+    def compare(self, other: Graph) -> GraphDiff:
+        """What `other` has that this graph has not, and the other way round: nodes, edges, shapes, saved tensors."""
+        from .compare import compare
+
+        return compare(self, other)
+
+    # Showing
+
+    def collapse(self, depth: int | None = None, **options: Any) -> Diagram:
+        """A drawing's worth of boxes: module calls folded to `depth`, repeated blocks folded. See ``Diagram``.
+
+        :param depth: levels of modules that are opened; by default as many as leave at most 60 boxes.
+        :param open: modules to open besides, by name, glob or pattern.
+        :param fold: fold repeated blocks (``x12``). :param parameters: draw a box for each parameter.
+        """
+        from .collapse import collapse
+
+        return collapse(self, depth, **options)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        name = f" of {self.facts.model}" if self.facts.model else ""
+        return f"<Graph{name}: {len(self)} nodes, {self.edges} edges, {len(self.facts.leaves)} leaves>"
+
+    def text(self, depth: int | None = None, **options: Any) -> str:
+        """A tree of modules as text. Options are those of ``collapse``."""
+        from .text import text
+
+        return text(self.collapse(depth, **options))
+
+    def svg(self, depth: int | None = None, **options: Any) -> str:
+        """A drawing. Options are those of ``collapse``."""
+        from .svg import svg
+
+        return svg(self.collapse(depth, **options))
+
+    def dot(self, depth: int | None = None, **options: Any) -> str:
+        """Graphviz's language. Options are those of ``collapse``."""
+        from .export import dot
+
+        return dot(self.collapse(depth, **options))
+
+    def mermaid(self, depth: int | None = None, **options: Any) -> str:
+        """Mermaid's language, for Markdown. Options are those of ``collapse``."""
+        from .export import mermaid
+
+        return mermaid(self.collapse(depth, **options))
+
+    def to_json(self) -> str:
+        """The whole graph as JSON: nodes with all that is known of them, calls, roots, notes."""
+        from .export import to_json
+
+        return to_json(self)
+
+    def to_model_explorer(self) -> str:
+        """JSON that Model Explorer opens: all nodes, in the namespaces of their module calls."""
+        from .export import model_explorer
+
+        return model_explorer(self)
+
+    def to_chrome_trace(self) -> str:
+        """JSON that Perfetto and chrome://tracing open: nodes in their module calls, in the forward's order."""
+        from .export import chrome_trace
+
+        return chrome_trace(self)
+
+    def to_networkx(self) -> Any:
+        """A ``networkx.MultiDiGraph``; edges go the way of the gradient.
+
+        :raises BackprobeError: networkx is not installed.
+        """
+        from .tables import networkx_graph
+
+        return networkx_graph(self)
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame`` with a row for each node.
+
+        :raises BackprobeError: pandas is not installed.
+        """
+        from .tables import data_frame
+
+        return data_frame(self)
+
+    def _repr_html_(self) -> str:
+        from .svg import html
+
+        return html(self)

@@ -1,0 +1,1 @@
+"""What a graph keeps for its backward, and who else holds it."""

@@ -1,0 +1,219 @@
+"""Backward calls: hooks the graph of each while it runs, and takes everything off when it is over."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ...source.frames import Spot
+from ...torchside import private
+from ...torchside.entry_points import EntryPoint, as_list, needed_nodes, node_of, root_record
+from ...torchside.walk import LiveGraph, Plans, walk
+from ..forward.eye import Eye
+from ..forward.naming import Naming
+from ..schedule.cost import Cost
+from ..schedule.detail import Attention
+from ..schedule.steps import StepWatch
+from ..trackers.stale import StaleReads
+from .layouts import Layouts, LiveLayout
+from .node_hooks import Hooks
+from .watch import Look, PythonNodes, Watch
+
+_clock = time.perf_counter
+
+
+@dataclass
+class Running:
+    """A backward call that is going on.
+
+    :ivar starts: the nodes of the roots, ``None`` for a root without one.
+    :ivar inside: the call that this one is nested in.
+    :ivar modes: what ``Eye.unwind`` goes back to.
+    """
+
+    kind: str
+    arguments: dict[str, Any]
+    roots: Sequence[Any]
+    starts: list[Any]
+    graph: LiveGraph
+    live: LiveLayout
+    index: int
+    step: int
+    inside: int | None
+    spot: Spot | None
+    modes: tuple[int, int]
+    watch: Watch = field(init=False)
+    began: float = 0.0
+    ended: float = 0.0
+    error: BaseException | None = None
+
+    @property
+    def creates_graph(self) -> bool:
+        return bool(self.arguments.get("create_graph"))
+
+    def free(self) -> None:
+        """Let go of all: a traceback may hold us for long, and the error holds its traceback."""
+        self.error = None
+        self.roots, self.starts, self.arguments = (), [], {}
+        self.watch.release()
+        del self.graph, self.watch
+
+
+class BackwardCalls:
+    """Watches backward calls, nested ones too. What they mean is for those that it calls."""
+
+    def __init__(self, eye: Eye, names: Naming, steps: StepWatch, attention: Attention, cost: Cost) -> None:
+        self._eye, self._names, self._steps = eye, names, steps
+        self._attention, self._cost = attention, cost
+        self._plans, self._hooks = Plans(), Hooks()
+        self.layouts = Layouts(eye.log, names)
+        self.stale = StaleReads(names.frames)
+        #: Calls so far, and the numbers of those that are going on, innermost last.
+        self.count = 0
+        self.inside: list[int] = []
+        #: Sequence numbers of nodes whose tensors got a hook of the user's.
+        self._hooked: set[int] = set()
+        #: Called when a call begins; when its graph is known, with the frame that called; when it is over.
+        self.on_call: Callable[[], None] | None = None
+        self.on_graph: Callable[[Running, Any], None] | None = None
+        self.on_over: Callable[[Running], None] | None = None
+        self.on_error: Any = None
+
+    def hook_registered(self, node: Any) -> None:
+        """The user's code put a hook on the tensor that `node` made."""
+        self._hooked.add(node._sequence_nr())
+        if len(self._hooked) > 100_000:
+            self._hooked.clear()
+
+    def leave(self) -> None:
+        """In a forked child: forget the calls of the parent that are going on."""
+        self.inside.clear()
+
+    def run(self, entry: EntryPoint, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call `func`, watched. What fails in watching goes to ``on_error``, and the call to whoever made it."""
+        running = None
+        try:
+            with private.unprofiled():
+                running = self._begin(entry, args, kwargs)
+        except Exception as error:
+            self.on_error(error)
+        if running is None:
+            return func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except BaseException as error:
+            running.error = error
+            raise
+        finally:
+            running.ended = _clock()
+            try:
+                with private.unprofiled():
+                    self._end(running)
+            except Exception as error:
+                self.on_error(error)
+        return result
+
+    def _begin(self, entry: EntryPoint, args: Any, kwargs: Any) -> Running | None:
+        """Walk the graph and hook it. ``None``: there is nothing to watch."""
+        begin = _clock()
+        if self.on_call is not None:
+            self.on_call()
+        arguments = entry.bind(args, kwargs)
+        if arguments is None:
+            return None
+        nested = bool(self.inside)
+        if self._steps.stepped and not nested:
+            self._steps.finish()
+        roots = as_list(arguments.pop(entry.roots))
+        if not self._eye.noting:
+            self._count_only(roots, nested)
+            return None
+        starts = [node_of(root) for root in roots]
+        graph = walk(starts, self._plans)
+        if not nested and entry.kind != "autograd.grad" and not self._steps.accumulates([v for _, v in graph.leaves]):
+            self._steps.finish()
+        self._eye.flush(graph)
+        frame = sys._getframe(4)
+        running = Running(
+            entry.kind,
+            arguments,
+            roots,
+            starts,
+            graph,
+            self.layouts.get(graph, needed_nodes(entry.kind, arguments, graph)),
+            self.count,
+            self._steps.index,
+            self.inside[-1] if nested else None,
+            self._names.frames.spot(frame),
+            self._eye.modes(),
+        )
+        if self.on_graph is not None:
+            self.on_graph(running, frame)
+        try:
+            self._attach(running, nested)
+        except BaseException:
+            self.stale.end()  # no hook of ours stays on a leaf
+            raise
+        self.count += 1
+        self.inside.append(running.index)
+        self._names.modules.in_backward = True
+        running.began = _clock()
+        self._took(running.began - begin)
+        return running
+
+    def _count_only(self, roots: Sequence[Any], nested: bool) -> None:
+        """Where nodes are not recorded: the call and its loss."""
+        if not nested:
+            self._steps.backwards.append(self.count)
+            for root in roots:
+                if isinstance(root, torch.Tensor) and root.numel() == 1 and root.is_cpu:
+                    self._steps.loss = root_record(root, None).value
+        self.count += 1
+
+    def _attach(self, running: Running, nested: bool) -> None:
+        eye, graph, leaves = self._eye, running.graph, running.graph.leaves
+        number = {n: i for i, n in enumerate(graph.nodes[: len(running.starts)])}
+        before = {number[n] for n in running.starts if n is not None}
+        before.update(i for i, v in leaves if v._backward_hooks or getattr(v, "_post_accumulate_grad_hooks", None))
+        if self._hooked:
+            before.update(i for i, seq in enumerate(graph.seqs) if seq in self._hooked)
+        here = eye.is_here()
+        entered: set[int] = set()
+        if eye.careful and not nested:
+            on = {id(v) for v in self.stale.begin([v for _, v in leaves], eye.push if here else None)}
+            entered = {i for i, v in leaves if id(v) in on}
+        python = None
+        if here:
+            within = eye.regions.within(graph.seqs) if eye.regions.known else ()
+            python = PythonNodes(eye.push, eye.pop, within, entered)
+        look = Look(eye.careful, self._attention.used_to_it, running.creates_graph)
+        running.watch = Watch(graph.nodes, graph.plan, before, self._hooks, look, running.live.program, python)
+        running.watch.on_error = self.on_error
+        running.watch.start()
+
+    def _end(self, running: Running) -> None:
+        """Unhook the graph, and hand on what was seen."""
+        watch = running.watch
+        self._eye.unwind(running.modes)
+        watch.stop()  # before anything that can fail: no hook of ours stays on the graph
+        self.inside.pop()
+        self.layouts.unshaped += watch.unshaped
+        if not self.inside:
+            self.stale.end()
+        self._names.modules.in_backward = bool(self.inside)
+        if self.on_over is not None:
+            self.on_over(running)
+        self._took(watch.watching + (_clock() - running.ended))
+        if running.creates_graph and self._eye.is_here():
+            self._eye.made_by(running.spot, running.kind)
+        self._eye.last = private.next_sequence_nr()
+        running.free()
+
+    def _took(self, seconds: float) -> None:
+        self._cost.watching += seconds
+        self._steps.watching += seconds

@@ -1,0 +1,148 @@
+"""Backward calls that raise: the node, and what elsewhere in the code made it raise."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...graphs.plan import running_node
+from ...records import Raised, Reuse, Site
+from ...source.defined import returns_at
+from ...source.frames import Frames, Spot, variables
+from ...torchside import private
+from ..forward.naming import Naming
+from ..forward.regions import Regions
+from ..forward.writes import mutation, names_of_storage, variable_of
+from .calls import Running
+from .layouts import LiveLayout
+from .recorded import Cause
+
+
+@dataclass(frozen=True)
+class _Past:
+    """A call that is over, the lowest number of its graph, and the counter of nodes when it was over."""
+
+    index: int
+    step: int
+    spot: Spot | None
+    live: LiveLayout
+    base: int
+    counter: int
+
+
+class Failures:
+    """Says what an error of a backward call is about."""
+
+    def __init__(self, names: Naming, regions: Regions) -> None:
+        self._names, self._frames, self._regions = names, names.frames, regions
+        self._past: deque[_Past] = deque(maxlen=1024)
+
+    def remember(self, running: Running) -> None:
+        """The call is over: another may go through its graph again."""
+        seen = (running.live, running.graph.span[0], private.next_sequence_nr())
+        self._past.append(_Past(running.index, running.step, running.spot, *seen))
+
+    def raised(self, running: Running) -> Raised | None:
+        """What the call raised, and at which node."""
+        error, live, nodes = running.error, running.live, running.graph.nodes
+        if error is None:
+            return None
+        node, certain = running_node(live.plan, running.graph.seqs, running.watch.order, live.needed)
+        inner = self._frames.site_of_traceback(error.__traceback__)
+        if inner is None or inner == self._frames.site(running.spot):
+            inner = _backward_of(nodes, node, str(error))
+        elif node is not None and not hasattr(nodes[node], "_forward_cls"):
+            # The user's code raised, and this node runs none: a hook did, perhaps on a leaf.
+            certain = False
+            hooked = [i for i in live.plan.leaves if nodes[i].variable._backward_hooks]
+            node = hooked[0] if len(hooked) == 1 else node
+        return Raised(type(error).__name__, str(error), node, certain, inner)
+
+    def cause(self, node: int, text: str, running: Running) -> Cause:
+        """What the two errors that other lines cause are about. `text` was raised at `node`."""
+        if "modified by an inplace operation" in text:
+            return self._mutated(node, text, running)
+        if "backward through the graph a second time" in text:
+            return Cause(reuse=self._reuse(node, running))
+        return Cause()
+
+    def _mutated(self, node: int, text: str, running: Running) -> Cause:
+        seq, region, writes = running.graph.seqs[node], None, self._regions.writes
+        mutated = mutation(text, private.saved_tensors(running.graph.nodes[node]), seq, writes)
+        inputs = self._regions.inputs_of(seq)
+        if inputs is not None and mutated is not None and mutated.write is None:
+            # The recomputation has not begun: what was changed is what the checkpoint keeps to begin with.
+            spot, first, tensors = inputs
+            mutated = mutation(text, [("input of the checkpoint", t) for t in tensors], first, writes)
+            region = self._frames.site(spot)
+        if mutated is None:
+            return Cause(region=region)
+        named = names_of_storage(mutated.storage, self._names.modules) or variable_of(
+            mutated.storage, sys._getframe(1), self._frames
+        )
+        return Cause(mutated, named, region)
+
+    def _reuse(self, node: int, running: Running) -> Reuse | None:
+        """The earlier call that ran `node`, and where the new graph enters the old one on the way to it."""
+        seqs = running.graph.seqs
+        seq = seqs[node]
+        for past in reversed(self._past):
+            shift = past.live.base - past.base
+            if seq >= past.counter or seq + shift not in past.live.seq_set:
+                continue
+            first = _entry(node, running, past.counter)
+            site = self._frames.site(past.spot)
+            if first is None:
+                return Reuse(past.index, site, past.step, None, node)
+            return Reuse(past.index, site, past.step, *first)
+        return None
+
+
+def _entry(node: int, running: Running, counter: int) -> tuple[int, int] | None:
+    """The oldest node made from `counter` on, and the older node on the way to `node` that it hands to."""
+    seqs, plan = running.graph.seqs, running.live.plan
+    into: dict[int, list[int]] = {}
+    for i in range(len(seqs)):
+        for edge in plan.edges(i):
+            if edge is not None:
+                into.setdefault(edge[0], []).append(i)
+    entries: list[tuple[int, int, int]] = []
+    stack, seen = [node], {node}
+    while stack:
+        old = stack.pop()
+        for producer in into.get(old, ()):
+            if producer in seen:
+                continue
+            if seqs[producer] >= counter:
+                entries.append((seqs[producer], producer, old))
+            else:
+                seen.add(producer)
+                stack.append(producer)
+    return min(entries)[1:] if entries else None
+
+
+def _backward_of(nodes: list[Any], node: int | None, text: str) -> Site | None:
+    """Where the backward of the custom function that the error is about returns."""
+    for one in [nodes[node]] if node is not None else []:
+        found = returns_at(getattr(one, "_forward_cls", None))
+        if found is not None:
+            return found
+    named = next((n for n in nodes if hasattr(n, "_forward_cls") and n.name() in text), None)
+    return returns_at(named._forward_cls) if named is not None else None
+
+
+def loss_scale(frames: Frames) -> float | None:
+    """The scale of a ``GradScaler`` that the user's code holds where it runs now."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frames.is_user(frame.f_code):
+            local = variables(frame)
+            for value in (*local.values(), *getattr(local.get("self"), "__dict__", {}).values()):
+                if isinstance(value, torch.amp.GradScaler) and value.is_enabled():
+                    return float(value.get_scale())
+        frame = frame.f_back
+    return None

@@ -1,0 +1,94 @@
+"""What a backward call that is over means: what was seen, for its step, its parameters, and the next call."""
+
+from __future__ import annotations
+
+from ...packed import Signature
+from ...torchside.entry_points import describe, root_record
+from ..forward.eye import Eye
+from ..forward.naming import Naming
+from ..schedule.detail import Attention
+from ..schedule.steps import StepWatch
+from ..trackers.no_gradient import NoGradients
+from .calls import Running
+from .failures import Failures, loss_scale
+from .program import Program, signature_of
+from .reached import Reached
+from .recorded import Cause, Recorded
+
+
+class Outcome:
+    """Makes a ``Recorded`` of each call, and passes on what it means."""
+
+    def __init__(
+        self, eye: Eye, names: Naming, steps: StepWatch, attention: Attention, no_gradients: NoGradients
+    ) -> None:
+        self._eye, self._names, self._steps = eye, names, steps
+        self._attention, self._no_gradients = attention, no_gradients
+        self._failures = Failures(names, eye.regions)
+        self._reached = Reached(names.leaves)
+
+    def of(self, running: Running) -> Recorded:
+        """`running` is over."""
+        self._eye.regions.compare(running.error, running.step, running.index, running.spot)
+        if self._eye.careful:
+            self._names.modules.hooked.bypassed()
+        recorded = self._recorded(running)
+        if recorded.trouble and (scale := loss_scale(self._names.frames)) is not None:
+            recorded.arguments["loss_scale"] = f"{scale:g}"
+        if running.inside is None:
+            self._steps.backwards.append(recorded.index)
+            for root in recorded.roots:
+                if root.value is not None and recorded.kind != "autograd.grad":
+                    self._steps.loss = root.value
+        self._attention.after(recorded)
+        self._reached.account(recorded)
+        return recorded
+
+    def _recorded(self, running: Running) -> Recorded:
+        watch, graph = running.watch, running.graph
+        raised, cause = self._failures.raised(running), Cause()
+        signature = self._signature(running)
+        if raised is not None and raised.node is None:
+            self._no_gradients.no_graph(raised.text, running.roots, running.spot)
+        if raised is not None and raised.node is not None:
+            cause = self._failures.cause(raised.node, raised.text, running)
+        else:
+            self._failures.remember(running)
+        number = {n: i for i, n in enumerate(graph.nodes[: len(running.starts)])}
+        roots = tuple(
+            root_record(r, None if n is None else number.get(n))
+            for r, n in zip(running.roots, running.starts, strict=True)
+        )
+        return Recorded(
+            index=running.index,
+            step=running.step,
+            kind=running.kind,
+            arguments={name: describe(value) for name, value in running.arguments.items()},
+            roots=roots,
+            site=self._names.frames.site(running.spot),
+            seconds=running.ended - running.began - watch.watching,
+            raised=raised,
+            live=running.live,
+            signature=signature,
+            norms=watch.norms.values,
+            times=watch.seconds,
+            unmeasured=frozenset(watch.norms.unmeasured),
+            bad=watch.norms.bad,
+            bad_nodes=tuple(watch.bad_nodes),
+            bad_seen=self._eye.values.take_bad(),
+            base=graph.span[0],
+            inside=running.inside,
+            cause=cause,
+            names=self._names,
+        )
+
+    def _signature(self, running: Running) -> Signature:
+        """The rows of what was measured: those of the last call, or new ones, which the next call will go by."""
+        rows, live = running.watch.raw(), running.live
+        if rows is None:
+            assert live.signature is not None
+            return live.signature
+        signature = signature_of(rows)
+        if not self._eye.careful:
+            live.signature, live.program = signature, Program(*rows, live.plan)
+        return signature

@@ -1,0 +1,51 @@
+"""Which parameters a backward call gave a gradient."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ...packed import Signature, unpack
+from ..forward.leaves import Leaf, Leaves
+from .recorded import Recorded
+
+
+class Reached:
+    """Counts, for each leaf, the calls that reached it, and notes whether a gradient was not zero."""
+
+    def __init__(self, leaves: Leaves) -> None:
+        self._leaves = leaves
+        #: By layout: for a signature, each leaf that got a gradient with the slot of its norm.
+        self._slots: dict[int, tuple[Signature, list[tuple[Leaf, int | None]]]] = {}
+
+    def account(self, recorded: Recorded) -> None:
+        norms, live = recorded.norms, recorded.live
+        if recorded.raised is None and live.settled:  # every leaf has had a gradient: nothing to look up
+            for leaf in live.named.values():
+                leaf.reached += 1
+        else:
+            reached = self._slots_of(recorded)
+            for leaf, slot in reached:
+                leaf.reached += 1
+                leaf.alive = leaf.alive or slot is None or norms[slot] != 0.0
+            live.settled = len(reached) == len(live.named) and all(leaf.alive for leaf, _ in reached)
+        if recorded.step < 3 or not recorded.index % 64:
+            self._leaves.refresh()
+
+    def _slots_of(self, recorded: Recorded) -> list[tuple[Leaf, int | None]]:
+        """Worked out once for a signature, by unpacking a call whose norms are the numbers of their slots."""
+        live = recorded.live
+        known = self._slots.get(live.index)
+        if known is not None and known[0] is recorded.signature:
+            return known[1]
+        numbers = [float(i) for i in range(len(recorded.norms))]
+        runs = unpack(dataclasses.replace(recorded.packed(), norms=numbers, bad={}))
+        found: list[tuple[Leaf, int | None]] = []
+        for i, leaf in live.named.items():
+            came = runs[i].grad_outputs
+            if came and came[0] is not None:
+                norm = came[0].norm
+                found.append((leaf, None if norm is None else int(norm)))
+        if len(self._slots) > 64:
+            self._slots.clear()
+        self._slots[live.index] = (recorded.signature, found)
+        return found

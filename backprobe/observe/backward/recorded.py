@@ -1,0 +1,153 @@
+"""What the session hands on: a backward call as it was seen, turned into records when somebody reads them.
+
+Names of modules are worked out then, not before (N9): a script that trains one module until step 100 and two from
+there gets the same names throughout.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from ...packed import Packed, PackedNodes, Signature
+from ...records import BackwardCall, BadNode, BadOp, Mutation, Raised, Reuse, Root, Site
+from ..forward.naming import Naming
+from ..forward.oplog import op_name, spot_of
+from ..forward.values import SeenBad
+from ..forward.writes import SeenMutation
+from .layouts import LiveLayout
+
+
+@dataclasses.dataclass(frozen=True)
+class Cause:
+    """What made a backward call raise, where it is elsewhere.
+
+    :ivar mutated: the saved tensor that was written in place.
+    :ivar named: what that tensor is called: (root, name) of a parameter or buffer, or a variable.
+    :ivar region: the line of the checkpoint that kept what was changed.
+    :ivar reuse: the earlier call that freed a part of the graph.
+    """
+
+    mutated: SeenMutation | None = None
+    named: Any = None
+    region: Site | None = None
+    reuse: Reuse | None = None
+
+    def mutation(self, names: Naming) -> Mutation | None:
+        seen = self.mutated
+        if seen is None:
+            return None
+        named = self.named
+        if isinstance(named, tuple):
+            tensor = names.modules.full_name(*named)
+        elif named:
+            tensor = named
+        elif seen.producer and seen.producer not in ("AsStrided", "CopySlices"):
+            tensor = f"output of {seen.producer}"
+        else:
+            tensor = "a tensor"
+        write = seen.write
+        return Mutation(
+            tensor,
+            seen.shape,
+            seen.saved_version,
+            seen.found_version,
+            write.op if write else "",
+            names.frames.site(write.spot) if write else None,
+            names.modules.name_of(write.where) if write else None,
+            self.region,
+        )
+
+
+@dataclasses.dataclass
+class Recorded:
+    """One backward call. ``record()`` gives it as a ``BackwardCall``."""
+
+    index: int
+    step: int
+    kind: str
+    arguments: dict[str, str]
+    roots: tuple[Root, ...]
+    site: Site | None
+    seconds: float
+    raised: Raised | None
+    live: LiveLayout
+    signature: Signature
+    norms: Sequence[float]
+    times: Sequence[float]
+    unmeasured: frozenset[int]
+    bad: dict[int, Any]
+    bad_nodes: tuple[BadNode, ...]
+    bad_seen: tuple[SeenBad, ...]
+    base: int
+    inside: int | None
+    cause: Cause
+    names: Naming
+
+    def _bad_op(self, seen: SeenBad) -> BadOp:
+        where = seen.entry[3]
+        return BadOp(
+            seen.first - self.base,
+            seen.last - self.base,
+            op_name(seen.entry[2]),
+            self.names.frames.site(spot_of(seen.entry)),
+            self.names.modules.name_of(where),
+            where.call if where else 1,
+            seen.output,
+            seen.inputs,
+            self._bad_op(seen.origin) if seen.origin is not None else None,
+        )
+
+    def packed(self) -> Packed:
+        return Packed(
+            self.live.layout(self.names),
+            self.signature,
+            self.norms,
+            self.times,
+            self.unmeasured,
+            self.bad,
+            self.raised is not None,
+        )
+
+    @cached_property
+    def trouble(self) -> bool:
+        """Whether anything in it asks for a closer look."""
+        return bool(self.bad or self.raised or any(r.bad for r in self.roots))
+
+    def record(self) -> BackwardCall:
+        nodes = PackedNodes(self.packed())
+        bad_nodes = self.bad_nodes
+        if self.bad and not bad_nodes:
+            bad_nodes = culprits(nodes)
+        ops = tuple(self._bad_op(s) for s in self.bad_seen)
+        return BackwardCall(
+            self.index,
+            self.step,
+            self.kind,
+            self.arguments,
+            self.roots,
+            self.site,
+            self.seconds,
+            self.raised,
+            nodes,
+            bad_nodes,
+            ops,
+            self.inside,
+            self.cause.mutation(self.names),
+            self.cause.reuse,
+        )
+
+
+def culprits(nodes: Sequence[Any]) -> tuple[BadNode, ...]:
+    """Nodes that got finite gradients only and gave one that is not, in the order they ran."""
+    found = []
+    for run in sorted((r for r in nodes if r.order is not None), key=lambda r: r.order):
+        if any(g is not None and g.bad for g in run.grad_outputs):
+            continue
+        for k, g in enumerate(run.grad_inputs):
+            if g is not None and g.bad:
+                found.append(BadNode(run.node.index, k, g.bad, False, ()))
+                break
+    return tuple(found)

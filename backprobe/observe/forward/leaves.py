@@ -1,0 +1,230 @@
+"""The parameters of a script and other leaves: what they are called, and what became of them.
+
+N14. A script's model may be gone when the script has ended, and another object may have its number (``id``). So what is
+     known of a parameter is noted while it lives, and a number counts only while the weak reference beside it holds.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...records import Parameter, Site, Unseen
+from ...source.defined import Owner, defined_at, replaced_at
+from ...source.frames import Frames, variables
+from ...source.roots import RootModule, clean_path, modules_in_sight
+from ...torchside import private
+from ...torchside.measure import shape_of
+from .modules import ModuleWatch
+
+
+class Leaf:
+    """One parameter of a module, or another leaf tensor under the name that the user's code gives it."""
+
+    __slots__ = ("alive", "label", "owner", "owners", "path", "reached", "ref", "requires_grad", "root", "shape")
+
+    def __init__(
+        self, tensor: Any, root: RootModule | None, path: str, owner: nn.Module | None, owners: list[Owner]
+    ) -> None:
+        self.ref: weakref.ref[Any] = private.tensor_ref(tensor)
+        self.root, self.path = root, path
+        self.label = ""
+        #: The same object for every reference to one module: it tells modules apart after they are gone.
+        self.owner = weakref.ref(owner) if owner is not None else None
+        self.owners = owners
+        self.shape = shape_of(tensor)
+        self.requires_grad = bool(tensor.requires_grad)
+        self.reached = 0
+        self.alive = False
+
+
+class Leaves:
+    """All leaves that were met."""
+
+    def __init__(self, modules: ModuleWatch, frames: Frames) -> None:
+        self._modules, self._frames = modules, frames
+        self._by_id: dict[int, Leaf] = {}
+        self._all: list[Leaf] = []
+        #: Called with a leaf that belongs to no outermost module.
+        self.on_stray: Any = None
+        #: Leaves that belong to no module, by what the user's code calls them.
+        self._plain: dict[str, Leaf] = {}
+
+    def get(self, tensor: Any) -> Leaf:
+        """The leaf record of `tensor`, made on the way where it is new."""
+        known = self._by_id.get(id(tensor))
+        if known is not None and known.ref() is tensor:
+            return known
+        frame: Any = sys._getframe(1)
+        if tensor.__class__ is not torch.Tensor:
+            self.scan()
+            known = self._by_id.get(id(tensor))
+            if known is not None and known.ref() is tensor:
+                return known
+            for name, module in modules_in_sight(frame, self._frames):  # one never called through its hooks
+                if any(p is tensor for p in module.parameters()):
+                    self._modules.add_root(module, name)
+                    self.scan()
+                    return self._by_id[id(tensor)]
+        if self.on_stray is not None:
+            self.on_stray(tensor)
+        label = _label_of(tensor, frame, self._frames)
+        plain = self._plain.get(label)
+        if plain is None or tensor.__class__ is not torch.Tensor:
+            plain = self._add(Leaf(tensor, None, "", None, []), tensor)
+            plain.label = label
+            self._plain[label] = plain
+        return plain
+
+    def of_id(self, number: int) -> Leaf | None:
+        return self._by_id.get(number)
+
+    def names_of(self, numbers: Iterable[int]) -> list[str]:
+        """Names of the leaves with these ids, of those that are known."""
+        return [self.name(leaf) for n in numbers if (leaf := self.of_id(n)) is not None]
+
+    def reached(self) -> list[Leaf]:
+        """Those that a backward call gave a gradient to."""
+        return [leaf for leaf in self._all if leaf.reached]
+
+    def _add(self, leaf: Leaf, tensor: Any) -> Leaf:
+        self._by_id[id(tensor)] = leaf
+        if len(self._all) < 200_000:
+            self._all.append(leaf)
+        return leaf
+
+    def scan(self) -> None:
+        """Note the parameters of every outermost module that lives."""
+        for root in self._modules.roots:
+            module = root.ref()
+            if module is None:
+                continue
+            for path, owner in module.named_modules():
+                for name, p in owner._parameters.items():
+                    if p is None:
+                        continue
+                    known = self._by_id.get(id(p))
+                    if known is not None and known.ref() is p:
+                        if known.root is None or known.root not in self._modules.roots:
+                            known.root, known.path = root, clean_path(module, f"{path}.{name}".strip("."))
+                        continue
+                    full = f"{path}.{name}" if path else name
+                    self._add(Leaf(p, root, clean_path(module, full), owner, owners_of(module, path)), p)
+
+    def unseen(self) -> list[Unseen]:
+        owners = {id(leaf.owner): leaf.owner for leaf in self.reached()}
+        around = sum(self._modules.counts(owner) == (0, 0) for owner in owners.values() if owner is not None)
+        if not around:
+            return []
+        text = "got gradients, but were not called as modules: their own calls are not seen"
+        return [Unseen("modules", around, text)]
+
+    def orphans(self, refs: dict[int, weakref.ref[Any]]) -> int:
+        """How many of `refs` never got a gradient, and have given their name to another parameter."""
+        by_ref = {id(leaf.ref): leaf for leaf in self._all}
+        last = {(id(leaf.root), leaf.path): leaf for leaf in self._all if leaf.root is not None}
+        count = 0
+        for ref in refs.values():
+            leaf = by_ref.get(id(ref))
+            if leaf is None:  # never part of a module that was called
+                count += ref() is None or not any(ref() is t.ref() for t in self._all)
+            elif leaf.root is None:
+                count += not leaf.reached
+            elif last[(id(leaf.root), leaf.path)] is not leaf:
+                count += 1
+        return count
+
+    def refresh(self) -> None:
+        """Look again at what may have changed."""
+        for leaf in self._all:
+            tensor = leaf.ref()
+            if tensor is not None:
+                leaf.requires_grad = bool(tensor.requires_grad)
+
+    def _replaced_at(self, leaf: Leaf) -> Site | None:
+        """The user's line that put this parameter, or a module around it, in another's place."""
+        sites = (replaced_at(self._frames, attribute) for attribute in reversed(leaf.path.split(".")))
+        return next((site for site in sites if site is not None), None)
+
+    def name(self, leaf: Leaf) -> str:
+        if leaf.root is not None:
+            return self._modules.full_name(leaf.root, leaf.path)
+        return leaf.label or "tensor"
+
+    def parameters(self, held: dict[int, Any] | None, present: list[dict[int, Any]]) -> tuple[Parameter, ...]:
+        """What became of every parameter of a module.
+
+        :param held: weak references to those that an optimizer holds.
+        :param present: for each optimizer, references to those that the modules in sight had when it was made.
+        """
+        self.refresh()
+        trained = None if held is None else {id(ref) for ref in held.values()}
+        found = []
+        first: dict[tuple[int, str], Leaf] = {}
+        last: dict[tuple[int, str], Leaf] = {}
+        for leaf in self._all:
+            if leaf.root is not None:
+                first.setdefault((id(leaf.root), leaf.path), leaf)
+                last[(id(leaf.root), leaf.path)] = leaf
+        later = self._came_later(present)
+        for leaf in self._all:
+            if leaf.root is None:
+                continue
+            held_too = trained is None or id(leaf.ref) in trained
+            place = None if held_too or not leaf.reached else self._replaced_at(leaf)
+            replaced = first[(id(leaf.root), leaf.path)] is not leaf or place is not None
+            if leaf is not last[(id(leaf.root), leaf.path)]:
+                continue  # another parameter has this name now
+            calls, quiet = self._modules.counts(leaf.owner)
+            name = leaf.path.rpartition(".")[2]
+            found.append(
+                Parameter(
+                    self.name(leaf),
+                    leaf.shape,
+                    leaf.requires_grad,
+                    leaf.reached,
+                    leaf.alive,
+                    None if trained is None else held_too,
+                    calls,
+                    quiet,
+                    leaf.root.label or leaf.root.class_name,
+                    place if place is not None or leaf.reached else defined_at(leaf.owners, name),
+                    replaced,
+                    self._modules.turned_off(leaf.owner),
+                    not held_too and id(leaf) in later,
+                )
+            )
+        return tuple(found)
+
+    def _came_later(self, present: list[dict[int, Any]]) -> set[int]:
+        """Ids of the leaves that came to their model after the optimizer of that model was made."""
+        known = {id(ref) for refs in present for ref in refs.values()}
+        roots = {id(one.root) for one in self._all if id(one.ref) in known}
+        return {id(one) for one in self._all if id(one.root) in roots and id(one.ref) not in known}
+
+
+def owners_of(root: nn.Module, path: str) -> list[Owner]:
+    """The classes on the way to a module, outermost first, each with its name in the one before."""
+    owners: list[Owner] = [(type(root), "")]
+    module: Any = root
+    for part in path.split(".") if path else ():
+        module = module._modules.get(part)
+        if module is None:
+            break
+        owners.append((type(module), part))
+    return owners
+
+
+def _label_of(tensor: Any, frame: Any, frames: Frames) -> str:
+    while frame is not None:
+        if frames.is_user(frame.f_code):
+            for name, value in variables(frame).items():
+                if value is tensor:
+                    return str(name)
+        frame = frame.f_back
+    return ""

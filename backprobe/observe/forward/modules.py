@@ -1,0 +1,369 @@
+"""Module calls: global forward hooks that note which call is running, and the names of modules and parameters.
+
+N9. A ``Where`` is one per module and call number, made once and met again every step: the op log compares steps by
+    identity, and a name is worked out when somebody reads it, because what a path is called depends on how many
+    outermost modules the script turns out to have.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...records import ModuleCall, Site, Unseen
+from ...source.frames import Frames
+from ...source.roots import RootModule, Where, modules_in_sight
+from ...torchside import private
+from ...torchside.measure import joint_norm, shape_of
+
+_compiling = private.compiling
+_ident = threading.get_ident
+_grad_on = torch.is_grad_enabled
+
+
+class _Seen:
+    """What is known of one module."""
+
+    __slots__ = ("calls", "count", "off", "quiet", "quiet_now", "ref", "root", "step", "wheres")
+
+    def __init__(self, module: nn.Module, root: RootModule) -> None:
+        self.ref = weakref.ref(module)
+        self.root = root
+        self.wheres: list[Where] = []
+        self.step, self.count = -1, 0
+        #: Calls with gradient mode on, and off.
+        self.calls, self.quiet, self.quiet_now = 0, 0, 0
+        #: Where gradient mode had been turned off at the last call without it.
+        self.off: Site | None = None
+
+
+class ModuleWatch:
+    """Keeps the stack of running module calls on the session's thread, and the trail of a step's calls."""
+
+    def __init__(self, frames: Frames, limit: int = 100_000) -> None:
+        self._frames = frames
+        self._limit = limit
+        self._handles: list[Any] = []
+        self._seen: dict[int, _Seen] = {}
+        #: The same by weak reference: a module is told apart by it after it is gone.
+        self._counts: dict[int, _Seen] = {}
+        self.thread = _ident()
+        self._most = 0
+        self.stack: list[Where] = []
+        self.roots: list[RootModule] = []
+        #: The step's calls in order: a ``Where`` on entering, ``None`` on leaving.
+        self.trail: list[Where | None] = []
+        #: Sequence number that the next node would have got at each of these moments: a graph's nodes find their calls.
+        self.moments: list[int] = []
+        #: Lines and shapes by position in the trail, in careful steps.
+        self.details: dict[int, list[Any]] = {}
+        self.open: list[int] = []
+        self.step = 0
+        self.careful = True
+        self.keep_trail = True
+        #: Called when an outermost module is about to run.
+        self.on_outermost: Any = None
+        #: Called when there is a new outermost module: it may be gone before its backward.
+        self.on_root: Any = None
+        self.on_error: Any = None
+        #: Who looks at modules with backward hooks, and at those with buffers.
+        self.hooked: Any = None
+        self.recompute: Any = None
+        self.diverging: Any = None
+        #: Who looks at chosen outputs.
+        self.looking: Any = None
+        #: Who marks graphs, and whether the outermost call that is running has none yet.
+        self.retention: Any = None
+        self.unmarked = False
+        self.hooked_at: list[tuple[nn.Module, int]] = []
+        #: Whether a backward call is going on: what is called now is recomputed.
+        self.in_backward = False
+        #: Called with a module, the call it was called in and the place, where no outermost module holds it.
+        self.on_stray: Any = None
+        #: Whether the last outermost call gave a tensor without a graph.
+        self.lost_grad = False
+        #: The user's line that turned gradient mode off last.
+        self.grad_off: Site | None = None
+        self.other_threads = 0
+        self.dropped = 0
+
+    def start(self) -> None:
+        self.thread = _ident()
+        self._handles = [
+            nn.modules.module.register_module_forward_pre_hook(self._enter),
+            nn.modules.module.register_module_forward_hook(self._leave, always_call=True),
+        ]
+
+    def stop(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+        self.stack.clear()
+        self.hooked_at.clear()
+
+    def new_step(self, step: int) -> None:
+        self.step = step
+        self.trail, self.moments = [], []
+        self.details = {}
+        self.open = []
+
+    def _enter(self, module: nn.Module, args: Any) -> None:
+        if _compiling():
+            return
+        try:
+            self._entered(module)
+        except Exception as error:
+            self.on_error(error)
+
+    def _entered(self, module: nn.Module) -> None:
+        if _ident() != self.thread:
+            self.other_threads += 1
+            return
+        stack = self.stack
+        if not stack and self.on_outermost is not None:
+            self.on_outermost()
+            self.unmarked = self.retention is not None
+        seen = self._seen.get(id(module))
+        if seen is None or seen.ref() is not module:
+            seen = self._meet(module)
+        if seen.step != self.step:
+            seen.step, seen.count, seen.quiet_now = self.step, 0, 0
+        n = seen.count
+        seen.count = n + 1
+        if _grad_on():
+            seen.calls += 1
+        else:
+            seen.quiet += 1
+            seen.quiet_now += 1
+            seen.off = self.grad_off
+        wheres = seen.wheres
+        where = wheres[n] if n < len(wheres) else self._where(module, seen, n)
+        stack.append(where)
+        if module._buffers and self.recompute is not None:
+            if self.in_backward:
+                self.recompute.enter(module)
+            elif self.careful and module.training:
+                self.recompute.forward(module)
+        if self.hooked is not None and (module._backward_hooks or module._backward_pre_hooks):
+            self.hooked_at.append((module, private.next_sequence_nr()))
+        if self.keep_trail:
+            trail = self.trail
+            if self.careful:
+                self.open.append(len(trail))
+                self.details[len(trail)] = [self._frames.spot(sys._getframe(2)), (), _grad_on(), None]
+            if len(trail) < self._limit:
+                trail.append(where)
+                self.moments.append(private.next_sequence_nr())
+            else:
+                self.dropped += 1
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        if _compiling():
+            return
+        stack = self.stack
+        if not stack or _ident() != self.thread:
+            return
+        where = stack.pop()
+        if not stack and where.root.has_parameters and not self.in_backward:
+            self.lost_grad = isinstance(output, torch.Tensor) and not output.requires_grad
+        if self.unmarked and output is not None and not self.in_backward:
+            self.unmarked = False
+            if _grad_on():
+                try:
+                    self.retention.mark(output)
+                except Exception as error:
+                    self.on_error(error)
+        if self.in_backward and module._buffers and self.recompute is not None:
+            self.recompute.leave(module, where)
+        if self.diverging is not None and output is not None and not self.in_backward:
+            try:
+                self.diverging.left(module, where, output)
+            except Exception as error:
+                self.on_error(error)
+        if self.looking is not None and output is not None and not self.in_backward:
+            try:
+                self.looking.left(where, output)
+            except Exception as error:
+                self.on_error(error)
+        if self.hooked_at and self.hooked_at[-1][0] is module:
+            begin = self.hooked_at.pop()[1]
+            try:
+                if output is not None and not self.in_backward:  # None: it raised, as a recomputation ends
+                    self.hooked.left(module, where, output, private.next_sequence_nr() - begin)
+            except Exception as error:
+                self.on_error(error)
+        if self.keep_trail:
+            if len(self.trail) < self._limit:
+                self.trail.append(None)
+                self.moments.append(private.next_sequence_nr())
+            if self.careful and self.open:
+                at = self.open.pop()
+                if at in self.details:
+                    try:
+                        tensors = output_tensors(output)
+                        self.details[at][1] = tuple(map(shape_of, tensors))
+                        self.details[at][3] = joint_norm(tensors)
+                    except Exception as error:
+                        self.on_error(error)
+
+    def _meet(self, module: nn.Module) -> _Seen:
+        root = None
+        if self.stack:
+            root = self.stack[-1].root
+            if root.path_of(module) is None:
+                root.scan()
+            if root.path_of(module) is None:
+                other = next((r for r in self.roots if r.path_of(module) is not None), None)
+                if other is None and self.on_stray is not None:
+                    self.on_stray(module, self.stack[-1], self._frames.spot(sys._getframe(3)))
+                root = other or root
+        else:
+            root = self._find_root(module)
+        seen = self._seen[id(module)] = _Seen(module, root)
+        self._counts[id(seen.ref)] = seen
+        if len(self._seen) > self._limit:
+            self._seen = {k: s for k, s in self._seen.items() if s.ref() is not None}
+        if len(self._counts) > 2 * self._limit:
+            self._counts = {k: s for k, s in self._counts.items() if s.ref() is not None}
+        return seen
+
+    def _find_root(self, module: nn.Module) -> RootModule:
+        for root in self.roots:
+            if root.ref() is not None and root.path_of(module) is not None:
+                return root
+        label, holder, size = "", module, 0
+        for name, candidate in modules_in_sight(sys._getframe(4), self._frames):
+            members = list(candidate.modules())
+            if len(members) > size and any(m is module for m in members):
+                label, holder, size = name, candidate, len(members)
+        return self.add_root(holder, label)
+
+    def add_root(self, module: nn.Module, label: str) -> RootModule:
+        for root in self.roots:
+            if root.ref() is module:
+                root.label = root.label or label
+                return root
+        root = RootModule(module, label)
+        # A module that holds an earlier root takes its place (``model.encoder(x)`` before ``model(x)``).
+        self.roots = [r for r in self.roots if (m := r.ref()) is None or root.path_of(m) is None]
+        self.roots.append(root)
+        self._most = max(self._most, sum(r.has_parameters and r.ref() is not None for r in self.roots))
+        for seen in self._seen.values():
+            m = seen.ref()
+            path = root.path_of(m) if m is not None else None
+            if path is not None:
+                seen.root = root
+                for where in seen.wheres:
+                    where.root, where.path = root, path
+        if self.on_root is not None:
+            self.on_root()
+        return root
+
+    def _where(self, module: nn.Module, seen: _Seen, n: int) -> Where:
+        if n >= self._limit:
+            return seen.wheres[-1]
+        where = Where(seen.root, seen.root.path_of(module), type(module).__name__, n + 1)
+        seen.wheres.append(where)
+        return where
+
+    def unseen(self) -> list[Unseen]:
+        if not self.other_threads:
+            return []
+        text = "only the thread that started backprobe is watched"
+        return [Unseen("module calls in other threads", self.other_threads, text)]
+
+    def was_called(self, module: nn.Module) -> bool:
+        seen = self._seen.get(id(module))
+        return seen is not None and seen.ref() is module
+
+    def grad_was_on(self) -> bool:
+        """Whether gradient mode was on when the innermost call that is running began, as far as that was noted."""
+        at = self.open[-1] if self.open else None
+        return bool(self.details[at][2]) if at in self.details else True
+
+    def all_quiet(self) -> bool:
+        """Whether modules were called in this step, and all with gradient mode off."""
+        now = [seen for seen in self._seen.values() if seen.step == self.step]
+        return bool(now) and all(seen.quiet_now == seen.count for seen in now)
+
+    @property
+    def total(self) -> int:
+        """Module calls so far."""
+        return sum(seen.calls + seen.quiet for seen in self._seen.values())
+
+    @property
+    def naming(self) -> int:
+        """Changes when names may: the most outermost modules with parameters that lived at one time."""
+        return self._most
+
+    def name_of(self, where: Where | None) -> str | None:
+        """The path as findings spell it: bare with one root that has parameters, else after the root's label."""
+        if where is None:
+            return ""
+        if where.path is None:
+            return None
+        return self.full_name(where.root, where.path)
+
+    def full_name(self, root: RootModule, path: str) -> str:
+        if self.naming <= 1 and (root.has_parameters or not self.naming):
+            return path
+        return f"{root.label}.{path}".strip(".") if root.label else path
+
+    def counts(self, ref: weakref.ref[nn.Module] | None) -> tuple[int, int]:
+        """Calls with gradient mode on, and off, of the module that `ref` refers to, or did."""
+        seen = self._counts.get(id(ref)) if ref is not None else None
+        return (seen.calls, seen.quiet) if seen is not None and seen.ref is ref else (0, 0)
+
+    def turned_off(self, ref: weakref.ref[nn.Module] | None) -> Site | None:
+        """Where gradient mode was turned off for the calls of a module without it."""
+        seen = self._counts.get(id(ref)) if ref is not None else None
+        return seen.off if seen is not None and seen.ref is ref else None
+
+    def calls_of(self, trail: list[Where | None], details: dict[int, list[Any]]) -> tuple[ModuleCall, ...]:
+        """Records of a trail. Lines and shapes are those of the last careful step with the same trail."""
+        calls: list[ModuleCall] = []
+        stack: list[int] = []
+        for at, where in enumerate(trail):
+            if where is None:
+                if stack:
+                    stack.pop()
+                continue
+            spot, shapes, grad, norm = details.get(at, (None, (), True, None))
+            parent = stack[-1] if stack else -1
+            calls.append(
+                ModuleCall(
+                    len(calls),
+                    self.name_of(where) or "",
+                    where.class_name,
+                    where.call,
+                    len(stack),
+                    parent,
+                    self._frames.site(spot),
+                    shapes,
+                    grad,
+                    norm,
+                )
+            )
+            stack.append(len(calls) - 1)
+        return tuple(calls)
+
+
+def output_tensors(output: Any, limit: int = 32) -> list[torch.Tensor]:
+    """The tensors in a module's output, nested ones too, the first `limit` of them."""
+    found: list[torch.Tensor] = []
+    stack = [output]
+    while stack and len(found) < limit:
+        value = stack.pop()
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, (tuple, list)):
+            stack.extend(reversed(value))
+        elif isinstance(value, dict):
+            stack.extend(reversed(list(value.values())))
+        elif hasattr(value, "__dataclass_fields__"):
+            stack.extend(reversed([getattr(value, name, None) for name in value.__dataclass_fields__]))
+    return found

@@ -1,0 +1,106 @@
+"""Where each node of a graph was made: its module call, source line and function, from what a recording noted."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from ...graphs.data import NodePlace
+from ...records import ACCUMULATE_SEQ, ModuleCall
+from ...source.frames import Frames
+from ...source.roots import Where
+from .modules import ModuleWatch
+from .oplog import Entry, op_name, spot_of
+
+
+class Origins:
+    """Finds places for nodes by their sequence numbers, in one pass over the numbers in ascending order."""
+
+    def __init__(
+        self, ends: list[int], entries: list[Entry], modules: ModuleWatch, frames: Frames, first: int, calls_from: int
+    ) -> None:
+        self._ends, self._entries = ends, entries
+        self._modules, self._frames = modules, frames
+        self._first, self._calls_from = first, calls_from
+        self._places: dict[Any, int] = {}
+        self._found: list[tuple[int, Entry | None]] = []
+        self._older: dict[int, int] = {}
+        self._enter: dict[int, tuple[Where, int]] = {}
+
+    def find(self, seqs: Sequence[int]) -> tuple[list[NodePlace], array[int], tuple[ModuleCall, ...]]:
+        """A table of places, the row of each node in it, and the module calls that made nodes."""
+        rows = array("q", [0]) * len(seqs)
+        self._places[None] = 0
+        self._found.append((-1, None))
+        ends, entries, trail, moments = self._ends, self._entries, self._modules.trail, self._modules.moments
+        at = event = 0
+        stack: list[int] = []
+        for i in sorted(range(len(seqs)), key=seqs.__getitem__):
+            seq = seqs[i]
+            if seq == ACCUMULATE_SEQ:
+                break
+            while at < len(ends) and ends[at] <= seq:
+                at += 1
+            if seq < self._first or at >= len(ends):
+                continue
+            while event < len(moments) and moments[event] <= seq:
+                where = trail[event]
+                if where is not None:
+                    self._enter[event] = (where, stack[-1] if stack else -1)
+                    stack.append(event)
+                elif stack:
+                    stack.pop()
+                event += 1
+            entry = entries[at]
+            call = stack[-1] if stack and seq >= self._calls_from else self._alone(entry[3])
+            key = (call, id(entry))
+            row = self._places.get(key)
+            if row is None:
+                row = self._places[key] = len(self._found)
+                self._found.append((call, entry))
+            rows[i] = row
+        numbers, calls = self._calls()
+        places = [
+            NodePlace(
+                numbers.get(call, -1), self._frames.site(spot_of(e)), op_name(e[2]) if e[2] is not None else "", True
+            )
+            if e is not None
+            else NodePlace()
+            for call, e in self._found
+        ]
+        return places, rows, calls
+
+    def _alone(self, where: Where | None) -> int:
+        """A call of which the calls around it are no longer known: of an earlier step."""
+        if where is None:
+            return -1
+        at = self._older.get(id(where))
+        if at is None:
+            at = self._older[id(where)] = len(self._modules.trail) + len(self._older)
+            self._enter[at] = (where, -1)
+        return at
+
+    def _calls(self) -> tuple[dict[int, int], tuple[ModuleCall, ...]]:
+        """The calls that made nodes and those around them, in their order, numbered anew: event -> index, records."""
+        used: set[int] = set()
+        for call, _ in self._found:
+            while call >= 0 and call not in used:
+                used.add(call)
+                call = self._enter[call][1]
+        modules, counts = self._modules, {}  # type: ignore[var-annotated]
+        numbers: dict[int, int] = {}
+        calls: list[ModuleCall] = []
+        for event in sorted(used):
+            where, parent = self._enter[event]
+            up = numbers.get(parent, -1)
+            path = modules.name_of(where)
+            if path is None:
+                path = f"({where.class_name})"
+            counts[path] = counts.get(path, 0) + 1
+            spot, shapes, grad, norm = modules.details.get(event, (None, (), True, None))
+            numbers[event] = len(calls)
+            depth = calls[up].depth + 1 if up >= 0 else 0
+            site, index = self._frames.site(spot), len(calls)
+            calls.append(ModuleCall(index, path, where.class_name, counts[path], depth, up, site, shapes, grad, norm))
+        return numbers, tuple(calls)

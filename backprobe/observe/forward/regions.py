@@ -1,0 +1,369 @@
+"""Checkpointed regions, op by op: what the recomputation did that the forward did not.
+
+N18. Which region an op belongs to is read from torch's own marks: the saved-tensor hooks that a checkpoint puts on top
+     while its function runs (the same ``_CheckpointFrame`` stands behind them in the forward and in the
+     recomputation), or the node of a reentrant checkpoint. Both are held weakly: what is known of a region goes with
+     its graph. No frame of the user's is held.
+"""
+
+from __future__ import annotations
+
+import weakref
+from bisect import bisect_right
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch.utils.checkpoint import CheckpointFunction
+
+from ...records import Cut, RegionDiffers, Site
+from ...source.defined import calls_of_method
+from ...source.frames import Frames, Spot, variables
+from ...source.roots import Where
+from ...torchside import private
+from ...torchside.measure import dtype_name, is_float
+from ..trackers.checkpointed import Checkpointed
+from .cuts import SeenCut
+from .modules import ModuleWatch
+from .naming import Naming
+from .writes import WriteLog
+
+_FORWARD = CheckpointFunction.forward.__code__
+_BACKWARD = CheckpointFunction.backward.__code__
+_FILE = torch.utils.checkpoint.__file__
+_LIMIT = 20_000
+_STOPPED = object()
+_PLAIN = frozenset({bool, int, float, str})
+
+
+@dataclass(frozen=True)
+class _Op:
+    """One op of a region: the user's place, the function, the module call, what went in and what it gave."""
+
+    spot: Spot | None
+    func: Any
+    where: Where | None
+    #: (position or keyword, value) of the numbers, flags and names that it was called with.
+    plain: tuple[tuple[Any, Any], ...]
+    #: (storage, version, whether it requires a gradient) of the parameters among its arguments.
+    parameters: tuple[tuple[int, int, bool], ...]
+    #: (shape, dtype, whether it requires a gradient) of each tensor.
+    made: tuple[tuple[Any, Any, bool], ...]
+    #: Sum and norm of the first tensor, where values are looked at.
+    value: tuple[float, float] | None
+
+    def same_call(self, other: _Op) -> bool:
+        """Whether both are the same op of the region. The module call around the region itself is running in the
+        forward only, so where one op has none there is nothing to compare."""
+        mine, its = self.where, other.where
+        return (
+            self.spot == other.spot
+            and self.func == other.func
+            and (mine is its or mine is None or its is None or mine.path == its.path)
+        )
+
+
+@dataclass
+class _Region:
+    """One call of a checkpoint: its line, what it ran in the forward, and again in the backward that is going on."""
+
+    spot: Spot | None
+    reentrant: bool
+    ops: list[_Op] = field(default_factory=list)
+    first: int = 0
+    last: int = 0
+    #: Ids of the leaves that a reentrant checkpoint loses, because nothing that goes in requires a gradient.
+    lost: set[int] | None = None
+    where: Where | None = None
+    run: Any = None
+    again: list[_Op] = field(default_factory=list)
+
+
+class Regions:
+    """Notes the ops of checkpointed regions and compares the two runs of each."""
+
+    def __init__(self, modules: ModuleWatch, frames: Frames, writes: WriteLog) -> None:
+        self._modules, self._frames, self.writes = modules, frames, writes
+        #: By torch's frame object, or by the node of a reentrant checkpoint.
+        self._regions: weakref.WeakKeyDictionary[Any, _Region] = weakref.WeakKeyDictionary()
+        #: The reentrant regions that are running, innermost last, and whether each is running again.
+        self._open: list[tuple[_Region, bool]] = []
+        self._redone: dict[int, _Region] = {}
+        self._found: dict[Any, RegionDiffers] = {}
+        #: Line of a reentrant checkpoint whose inputs require no gradient -> module call, ids of leaves inside.
+        self.lost: dict[Any, tuple[Where | None, set[int]]] = {}
+        #: Whether there was any.
+        self.known = False
+        #: Who takes samples of regions, where that was asked for.
+        self.samples: Checkpointed | None = None
+
+    def gradient_mode(self, frame: Any, on: bool) -> None:
+        """A reentrant checkpoint runs its function with gradient mode off, and again with it on."""
+        code = frame.f_code
+        if code is _FORWARD:  # where it is off already: leaving sets it off again
+            ctx = variables(frame)["ctx"]
+            known = self._regions.get(ctx)
+            if known is not None:
+                if self._open:
+                    self._open.pop()
+                if known.lost:
+                    self.lost.setdefault(known.spot, (known.where, set()))[1].update(known.lost)
+                return
+            trains = self._modules.grad_was_on()
+            region = self._begin(ctx, self._frames.spot(frame), True, frame if trains else None)
+            if trains and not ctx.next_functions:
+                region.lost = set()
+            self._open.append((region, False))
+        elif code is _BACKWARD:
+            if on:
+                found = self._regions.get(variables(frame)["ctx"])
+                if found is not None:
+                    found.again = []
+                    self._redone[id(found)] = found
+                    self._open.append((found, True))
+            elif self._open and self._open[-1][1]:
+                self._open.pop()
+
+    def saw(self, func: Any, args: Any, kwargs: Any, out: Any, before: int, after: int, frame: Any, look: bool) -> bool:
+        """An op gave `out`. Whether it is of a recomputation whose nodes no backward will run.
+
+        :param look: compare values too.
+        """
+        mark = private.checkpoint_mark()
+        if mark is None:
+            if not self._open:
+                return False
+            region, again = self._open[-1]
+            if region.lost is not None and len(region.lost) < _LIMIT:
+                region.lost.update(id(a) for a in args if isinstance(a, torch.nn.Parameter) and a.requires_grad)
+        else:
+            holder, run = mark
+            again = run is not None
+            known = self._regions.get(holder)
+            if known is None:
+                if again:
+                    return True
+                known = self._begin(holder, self._checkpoint(frame), False, frame)
+                known.first = before
+            region = known
+            if again and region.run is not run:
+                region.run, region.again = run, []
+                self._redone[id(region)] = region
+            elif not again:
+                region.last = after
+        ops = region.again if again else region.ops
+        if len(ops) < _LIMIT:
+            tensors = [t for t in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(t, torch.Tensor)]
+            if tensors or out is _STOPPED:
+                stack = self._modules.stack
+                made = tuple((t.shape, t.dtype, t.requires_grad) for t in tensors)
+                value = _value(tensors[0]) if look and tensors else None
+                where = stack[-1] if stack else None
+                given = (*enumerate(args), *(kwargs or {}).items())
+                plain = tuple((k, v) for k, v in given if type(v) in _PLAIN)
+                parameters = tuple(_of_parameter(v) for _, v in given if type(v) is torch.nn.Parameter)
+                ops.append(_Op(self._inside(frame), func, where, plain, parameters, made, value))
+        return again and not region.reentrant
+
+    def _begin(self, holder: Any, spot: Spot | None, reentrant: bool, frame: Any) -> _Region:
+        """A region runs for the first time. `frame` is inside it, where a sample of it is worth taking."""
+        stack = self._modules.stack
+        region = self._regions[holder] = _Region(spot, reentrant, where=stack[-1] if stack else None)
+        self.known = True
+        if self.samples is not None and frame is not None:
+            self.samples.take(spot, frame, region.where)
+        return region
+
+    def stopped(self, func: Any, args: Any, kwargs: Any, frame: Any) -> None:
+        """The op that a recomputation ends with: it has all that it needs, so the op gives nothing."""
+        self.saw(func, args, kwargs, _STOPPED, 0, 0, frame, False)
+
+    def _inside(self, frame: Any) -> Spot | None:
+        """The user's place of an op, where there is one inside the region: outside, it is another in each run."""
+        while frame is not None and frame.f_code.co_filename != _FILE:
+            if self._frames.is_user(frame.f_code):
+                return frame.f_code, frame.f_lasti
+            frame = frame.f_back
+        return None
+
+    def _checkpoint(self, frame: Any) -> Spot | None:
+        """The user's line that called the checkpoint around `frame`."""
+        while frame is not None and frame.f_code.co_filename != _FILE:
+            frame = frame.f_back
+        return self._frames.spot(frame)
+
+    def within(self, seqs: list[int]) -> list[int]:
+        """Which nodes, of these numbers, may begin a recomputation: those that a checkpoint saved for."""
+        firsts: list[int] = []
+        lasts: list[int] = []
+        for first, last in sorted((r.first, r.last) for r in self._regions.values() if not r.reentrant):
+            if lasts and first < lasts[-1]:
+                lasts[-1] = max(last, lasts[-1])  # one inside another
+            else:
+                firsts.append(first)
+                lasts.append(last)
+        if not firsts:
+            return []
+        return [i for i, s in enumerate(seqs) if (at := bisect_right(firsts, s)) and s < lasts[at - 1]]
+
+    def inputs_of(self, seq: int) -> tuple[Spot | None, int, list[Any]] | None:
+        """Of the region that made node `seq`: its line, its first node, and the tensors that went in."""
+        for holder, region in self._regions.items():
+            if not region.reentrant and region.first <= seq < region.last:
+                saved = [(private.slot_content(one) or (None,))[0] for one in private.checkpoint_inputs(holder)]
+                return region.spot, region.first, [t for t in saved if isinstance(t, torch.Tensor)]
+        return None
+
+    def compare(self, error: BaseException | None, step: int, index: int, failed: Spot | None) -> None:
+        """Backward call number `index` is over: what ran again differently?"""
+        redone, self._redone = self._redone, {}
+        raised = isinstance(error, torch.utils.checkpoint.CheckpointError)
+        last = next(reversed(redone.values()), None)  # the one that was running when torch raised
+        for region in redone.values():
+            mine = error is not None and region is last
+            found = difference(region.ops, region.again, region.reentrant, mine and raised)
+            if found is not None or (raised and mine):
+                self._note(region, found, str(error) if mine else "", step, index, failed)
+            region.again = []
+        if raised and last is None:
+            self._note(_Region(None, False), None, str(error), step, index, failed)
+
+    def _note(self, region: _Region, found: Any, raised: str, step: int, index: int, failed: Spot | None) -> None:
+        known = self._found.get(region.spot)
+        if known is not None and (known.raised or not raised):
+            if len(known.backwards) < 1000:
+                self._found[region.spot] = replace(known, backwards=(*known.backwards, index))
+            return
+        if len(self._found) >= 20:
+            return
+        how, op, forward, again = found or ("unknown", None, "", "")
+        name = getattr(op.func, "__name__", str(op.func)) if op is not None else ""
+        changed = None
+        if how == "written" and op is not None:
+            changed = self._writer(op, again)
+        elif how == "arguments" and {forward.rpartition("=")[2], again.rpartition("=")[2]} == {"True", "False"}:
+            method = "eval" if again.endswith("False") else "train"
+            changed = next((c[0] for c in calls_of_method(self._frames, method)), None)
+        where = (op.where or region.where) if op is not None else None
+        self._found[region.spot] = RegionDiffers(
+            how,
+            self._frames.site(region.spot),
+            self._frames.site(op.spot or region.spot) if op is not None else None,
+            self._frames.site(failed),
+            self._modules.name_of(where) if op is not None else None,
+            name,
+            forward,
+            again,
+            raised,
+            step,
+            (*(known.backwards if known is not None else ()), index),
+            changed,
+        )
+
+    def _writer(self, op: _Op, version: str) -> Site | None:
+        """The line that changed a parameter of `op` last."""
+        for storage, now, _ in op.parameters:
+            write = self.writes.first_after(storage, 0, now - 1) if version == f"version {now}" else None
+            if write is not None:
+                return self._frames.site(write.spot)
+        return None
+
+    def cuts(self, names: Naming) -> tuple[Cut, ...]:
+        """Reentrant checkpoints that lost a gradient's path."""
+        return tuple(
+            SeenCut("checkpoint", spot, where, frozenset(ids), 0).record(names)
+            for spot, (where, ids) in self.lost.items()
+        )
+
+    def records(self) -> tuple[RegionDiffers, ...]:
+        return tuple(self._found.values())
+
+
+def difference(ops: list[Any], again: list[Any], reentrant: bool, raised: bool) -> tuple[str, Any, str, str] | None:
+    """The first thing that the second run of a region did differently: how, the op, and what it gave in each run. A
+    recomputation stops as soon as it has what it needs, so the second run may be shorter."""
+    for i, op in enumerate(again):
+        if i >= len(ops):
+            return ("extra", op, "", _made(op)) if raised or reentrant else None
+        was = ops[i]
+        if not op.same_call(was):
+            later = any(o.same_call(was) for o in again[i:])
+            before = any(o.same_call(op) for o in ops[i:])
+            if later and not before:
+                return "extra", op, "", _made(op)
+            if before and not later:
+                return "missing", was, _made(was), ""
+            return "other", op, _named(was), _named(op)
+        changed = next((b for a, b in zip(was.parameters, op.parameters, strict=False) if a != b), None)
+        if changed is not None:
+            before_it = was.parameters[op.parameters.index(changed)]
+            if before_it[2] != changed[2]:
+                return "frozen", op, *_flags(before_it[2], changed[2])
+            if before_it[0] == changed[0]:
+                return "written", op, f"version {before_it[1]}", f"version {changed[1]}"
+        if was.plain != op.plain:
+            pairs = zip(was.plain, op.plain, strict=False)
+            one = next(((a, b) for a, b in pairs if a != b and not (a[1] != a[1] and b[1] != b[1])), None)
+            if one is not None:
+                return "arguments", op, *(_argument(a) for a in one)
+        for (shape, dtype, grad), (shape_now, dtype_now, grad_now) in zip(was.made, op.made, strict=False):
+            if shape != shape_now:
+                return "shape", op, str(tuple(shape)), str(tuple(shape_now))
+            if dtype is not dtype_now:
+                return "dtype", op, dtype_name(dtype), dtype_name(dtype_now)
+            if grad != grad_now and not reentrant:
+                return "grad", op, *_flags(grad, grad_now)
+        if was.value is not None and op.value is not None and not _close(was.value, op.value):
+            return "values", op, f"norm {was.value[1]:.4g}", f"norm {op.value[1]:.4g}"
+    if raised and len(again) < len(ops) and again:
+        was = ops[len(again)]
+        return "missing", was, _made(was), ""
+    return None
+
+
+def _flags(was: bool, now: bool) -> tuple[str, str]:
+    words = ("requires none", "requires a gradient")
+    return words[was], words[now]
+
+
+def _argument(given: tuple[Any, Any]) -> str:
+    key, value = given
+    text = f"{value:.6g}" if type(value) is float else repr(value)
+    return f"{key}={text}" if isinstance(key, str) else text
+
+
+def _of_parameter(tensor: Any) -> tuple[int, int, bool]:
+    try:
+        return tensor.untyped_storage().data_ptr(), tensor._version, tensor.requires_grad
+    except (RuntimeError, NotImplementedError):  # sparse, or not on this machine
+        return 0, tensor._version, tensor.requires_grad
+
+
+def _value(tensor: Any) -> tuple[float, float] | None:
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not is_float(tensor) or private.hands_off(tensor):
+        return None
+    if tensor.is_complex() or tensor.layout is not torch.strided or not tensor.numel():
+        return None
+    with torch.no_grad():
+        detached = tensor.detach()
+        return float(detached.sum(dtype=torch.float64)), float(
+            torch.linalg.vector_norm(detached, dtype=torch.float64 if detached.dtype is torch.float64 else None)
+        )
+
+
+def _close(a: tuple[float, float], b: tuple[float, float]) -> bool:
+    """Whether two runs gave the same but for rounding: an accelerator may add in another order."""
+    (sum_a, norm_a), (sum_b, norm_b) = a, b
+    if norm_a - norm_a != 0.0 or norm_b - norm_b != 0.0:
+        return True
+    size = max(norm_a, norm_b)
+    return abs(norm_a - norm_b) <= 1e-3 * size and abs(sum_a - sum_b) <= 1e-2 * size
+
+
+def _made(op: Any) -> str:
+    return " and ".join(f"{dtype_name(d)}{list(s)}" for s, d, _ in op.made)
+
+
+def _named(op: Any) -> str:
+    return getattr(op.func, "__name__", str(op.func))

@@ -1,0 +1,231 @@
+"""Values of the forward: results that are not finite, looked at op by op or in batches (N3)."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...records import BadValues, TensorStat, Unseen
+from ...source.frames import Frames, variables
+from ...torchside import private
+from ...torchside.measure import FLOATS, Norms, is_float, stat_of
+from ...torchside.walk import LiveGraph
+from .cuts import NO_FLOW, tensors_in
+from .oplog import Entry
+
+_Tensor = torch.Tensor
+_frame = sys._getframe
+
+
+@dataclass
+class SeenBad:
+    """A forward result that was not finite, of the op that made the nodes `first` to `last`."""
+
+    first: int
+    last: int
+    entry: Entry
+    output: BadValues
+    inputs: tuple[TensorStat, ...]
+    #: The op outside the graph that made the NaN which this one was given.
+    origin: SeenBad | None = None
+
+
+class Values:
+    """Looks at results.
+
+    :param stack: the module calls that are running.
+    """
+
+    def __init__(self, frames: Frames, stack: list[Any], limit: int = 1000) -> None:
+        self._frames, self._stack, self._limit = frames, stack, limit
+        #: What was not finite since it was taken last, in the order of sequence numbers.
+        self._bad: list[SeenBad] = []
+        self._unchecked = 0
+        #: Places that give Inf or NaN by design (a mask of -inf): how often, with a finite loss after it.
+        self._tolerated: dict[Any, int] = {}
+        #: Small results that wait, flat: values, reference to the tensor, counter before and after, entry. The eye
+        #: adds to it.
+        self.held: list[Any] = []
+        self._norms = Norms(on_bad=self._batch_bad, sums=True)
+        #: What is being measured: reference to the tensor, counter before and after, entry.
+        self._waiting: list[tuple[Any, int, int, Entry]] = []
+        #: The graph of the backward call that begins, while what waits is looked at.
+        self._graph: LiveGraph | None = None
+        #: Results outside the graph that hold NaN: id -> reference, the op that made it.
+        self._origins: dict[int, tuple[weakref.ref[Any], SeenBad]] = {}
+
+    def take_bad(self) -> tuple[SeenBad, ...]:
+        """What was not finite since the last time."""
+        taken, self._bad = tuple(self._bad), []
+        return taken
+
+    def tolerate(self, seen: Iterable[SeenBad]) -> None:
+        """The backward after `seen` went well."""
+        for one in seen:
+            key = one.entry[:3]
+            self._tolerated[key] = self._tolerated.get(key, 0) + 1
+
+    def now(self, t: Any, before: int, after: int, entry: Entry) -> None:
+        """Look at one result, at once where it is on the CPU."""
+        if self._passes(entry) or not is_float(t) or private.hands_off(t):
+            return
+        self._waiting.append((private.tensor_ref(t), before, after, entry))
+        was = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        try:
+            self._norms.now(t)
+        finally:
+            torch._C._set_grad_enabled(was)
+
+    def _passes(self, entry: Entry) -> bool:
+        return bool(self._tolerated) and self._tolerated.get(entry[:3], 0) > 2
+
+    def flush(self, graph: LiveGraph | None = None) -> None:
+        """Look at the results that wait. `graph` has the nodes of those whose tensors are gone."""
+        held = self.held[:]
+        if not held and not self._waiting:
+            return
+        self.held.clear()
+        self._graph = graph
+        was = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        try:
+            groups: dict[Any, tuple[list[int], list[Any]]] = {}
+            more: list[tuple[list[int], list[Any]]] = []
+            waiting, norms = self._waiting, self._norms
+            at = len(waiting)
+            tolerated = bool(self._tolerated)
+            if private.in_mode():  # a dispatch mode of the user's would see what we compute
+                held = []
+            for t, *made in zip(held[0::5], held[1::5], held[2::5], held[3::5], held[4::5], strict=True):
+                if tolerated and self._passes(made[3]):
+                    continue
+                try:
+                    group = groups.get(t.shape)
+                except RuntimeError:  # a nested tensor has no shape
+                    continue
+                if group is None or group[1][0].dtype is not t.dtype:
+                    if t.dtype not in FLOATS or private.hands_off(t):
+                        continue
+                    if group is not None:
+                        more.append(group)
+                    group = groups[t.shape] = ([], [])
+                waiting.append((*made,))
+                group[0].append(at)
+                group[1].append(t)
+                at += 1
+            norms.values.extend([0.0] * (at - len(norms.values)))
+            for slots, tensors in (*groups.values(), *more):
+                norms.batch(slots, tensors)
+            norms.flush()
+        finally:
+            torch._C._set_grad_enabled(was)
+            self._graph = None
+        self._unchecked += len(self._norms.unmeasured)
+        self._norms.clear()
+        self._waiting.clear()
+
+    def _batch_bad(self, slot: int, tensor: Any, values: BadValues) -> None:
+        ref, first, after, entry = self._waiting[slot]
+        if len(self._bad) < self._limit:
+            inputs: tuple[TensorStat, ...] = ()
+            made = ref()
+            node = made.grad_fn if made is not None else self._node_of(first, after)
+            if node is not None:
+                inputs = tuple(stat_of(name, t) for name, t in private.saved_tensors(node) if name != "result")
+            self._bad.append(SeenBad(first, after - 1, entry, values, inputs))
+            self._bad.sort(key=lambda b: b.last)
+
+    def _node_of(self, first: int, after: int) -> Any:
+        """The last node that the op with these numbers made, where the graph is known."""
+        graph = self._graph
+        if graph is None:
+            return None
+        at = max(
+            (i for i, seq in enumerate(graph.seqs) if first <= seq < after), key=graph.seqs.__getitem__, default=None
+        )
+        return None if at is None else graph.nodes[at]
+
+    def check(self, entry: Entry, out: Any, args: Any, kwargs: Any, first: int, after: int) -> None:
+        """Look at the result of an op at once, with what went into it (N3)."""
+        tensors = (out,) if isinstance(out, _Tensor) else out if isinstance(out, (tuple, list)) else ()
+        for t in tensors:
+            if type(t) is not _Tensor or not is_float(t) or private.hands_off(t):
+                self._unchecked += type(t) is not _Tensor and isinstance(t, _Tensor)
+                continue
+            was = torch.is_grad_enabled()
+            torch._C._set_grad_enabled(False)
+            try:
+                norms = Norms(sums=True)
+                norms.now(t)
+                norms.flush()
+                if norms.bad and len(self._bad) < self._limit:
+                    seen = SeenBad(first, after - 1, entry, norms.bad[0], self._inputs(args, kwargs, _frame(3)))
+                    seen.origin = next((o for a in tensors_in(args) if (o := self._origin_of(a)) is not None), None)
+                    self._bad.append(seen)
+            finally:
+                torch._C._set_grad_enabled(was)
+
+    def outside(self, func: Any, out: Any, args: Any, kwargs: Any) -> None:
+        """Look at the result of an op that made no node: a NaN of its may enter the graph later."""
+        if not is_float(out) or func in NO_FLOW or private.hands_off(out) or not torch.is_grad_enabled():
+            return
+        with torch.no_grad():
+            norms = Norms(sums=True)
+            norms.now(out)
+            norms.flush()
+        if not norms.bad or not norms.bad[0].nan:
+            return
+        came = next((o for t in tensors_in(args) if (o := self._origin_of(t)) is not None), None)
+        if came is None:
+            if any(is_float(t) and bool(t.isnan().any()) for t in tensors_in(args)):
+                return  # it was in the data
+            stack = self._stack
+            frame = _frame(2)
+            spot = self._frames.spot(frame)
+            entry = (*(spot or (None, 0)), func, stack[-1] if stack else None)
+            came = SeenBad(0, 0, entry, norms.bad[0], self._inputs(args, kwargs, frame))
+        if len(self._origins) > 1000:
+            self._origins.clear()
+        self._origins[id(out)] = (private.tensor_ref(out), came)
+
+    def _origin_of(self, tensor: Any) -> SeenBad | None:
+        """The op outside the graph that made the NaN in `tensor`."""
+        known = self._origins.get(id(tensor))
+        return known[1] if known is not None and known[0]() is tensor else None
+
+    def _inputs(self, args: Any, kwargs: Any, frame: Any) -> tuple[TensorStat, ...]:
+        names = tensor_names(self._frames, frame)
+        inputs = []
+        for value in [*args, *(kwargs or {}).values()]:
+            for t in value if isinstance(value, (tuple, list)) else (value,):
+                if isinstance(t, _Tensor):
+                    inputs.append(stat_of(names.get(id(t), ""), t))
+        return tuple(inputs)
+
+    def unseen(self) -> list[Unseen]:
+        if not self._unchecked:
+            return []
+        return [
+            Unseen("forward results", self._unchecked, "not checked for NaN and Inf: a tensor subclass or a transform")
+        ]
+
+
+def tensor_names(frames: Frames, frame: Any) -> dict[int, str]:
+    """Names that the user's code gives to tensors at this place."""
+    names: dict[int, str] = {}
+    while frame is not None:
+        if frames.is_user(frame.f_code):
+            for name, value in variables(frame).items():
+                if isinstance(value, _Tensor):
+                    names.setdefault(id(value), name)
+                elif isinstance(value, torch.nn.Module):
+                    for path, p in value.named_parameters(remove_duplicate=False):
+                        names.setdefault(id(p), path)
+        frame = frame.f_back
+    return names

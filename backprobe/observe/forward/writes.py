@@ -1,0 +1,164 @@
+"""Writes in place: which op changed which storage, and the version that its tensors had after it.
+
+N16. A version counter belongs to a storage and its views; its address may be another storage's later. A write counts
+     as one of a saved tensor's only if it came after the save and left a higher version than the saved one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...source.frames import Frames, Spot, variables
+from ...source.roots import Where
+
+_ACTIVATIONS = (
+    *("relu", "relu6", "elu", "selu", "celu", "leaky_relu", "rrelu", "hardtanh", "hardswish", "hardsigmoid", "silu"),
+    *("mish", "threshold", "dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"),
+)
+#: Functions that write when they are told to: name -> (keyword, positions of what they write).
+_IF: dict[str, tuple[str, tuple[int, ...]]] = {
+    **dict.fromkeys(_ACTIVATIONS, ("inplace", (0,))),
+    "embedding": ("max_norm", (1,)),
+    "embedding_bag": ("max_norm", (1,)),
+    "batch_norm": ("training", (1, 2)),
+    "instance_norm": ("use_input_stats", (1, 2)),
+}
+_ALWAYS = frozenset({"__setitem__", *(f"__i{n}__" for n in ("add", "sub", "mul", "truediv", "floordiv", "pow", "mod"))})
+
+
+def kind_of(func: Any) -> Any:
+    """How `func` writes: ``True``, what it writes when, or ``None``."""
+    name = getattr(func, "__name__", "")
+    if name in _ALWAYS or (name.endswith("_") and not name.endswith("__") and name != "requires_grad_"):
+        return True
+    if (module := getattr(func, "__module__", None)) and module.startswith("torch.nn"):
+        return _IF.get(name)
+    return None
+
+
+@dataclass(frozen=True)
+class Write:
+    """One op's write to one storage. ``seq`` is the counter when it ran."""
+
+    storage: int
+    version: int
+    seq: int
+    op: str
+    spot: Spot | None
+    where: Where | None
+
+
+class WriteLog:
+    """The last writes."""
+
+    def __init__(self, limit: int = 65_536) -> None:
+        self._writes: deque[tuple[Any, ...]] = deque(maxlen=limit)
+        #: Those through ``.data``.
+        self.silent: deque[Write] = deque(maxlen=4096)
+
+    def add(self, tensor: Any, seq: int, op: Any, spot: Spot | None, where: Where | None) -> None:
+        try:
+            self._writes.append((tensor.untyped_storage().data_ptr(), tensor._version, seq, op, spot, where))
+        except (RuntimeError, NotImplementedError, AttributeError):  # no storage, or one made in inference mode
+            return
+
+    def add_silent(self, tensor: Any, seq: int, op: Any, spot: Spot | None, where: Where | None) -> None:
+        """A write through ``.data``, which has a version of its own."""
+        try:
+            name = getattr(op, "__name__", str(op))
+            self.silent.append(Write(tensor.untyped_storage().data_ptr(), tensor._version, seq, name, spot, where))
+        except (RuntimeError, NotImplementedError, AttributeError):
+            return
+
+    def first_after(self, storage: int, seq: int, version: int) -> Write | None:
+        """The write that took `storage` past `version`, after the op that made node `seq`."""
+        for pointer, after, at, op, spot, where in self._writes:
+            if pointer == storage and at > seq and after > version:
+                name = op if isinstance(op, str) else getattr(op, "__name__", str(op))
+                return Write(pointer, after, at, name, spot, where)
+        return None
+
+
+def targets(kind: Any, args: Any, kwargs: Any) -> list[Any]:
+    """The tensors that a call of a function of this kind writes."""
+    if kind is True:
+        first = args[0] if args else (kwargs or {}).get("tensor")
+        return list(first) if isinstance(first, (list, tuple)) else [first]
+    keyword, positions = kind
+    if not (kwargs or {}).get(keyword):
+        return []
+    return [args[i] for i in positions if i < len(args)]
+
+
+_MESSAGE = re.compile(
+    r"\[\S+ \[(?P<shape>[\d, ]*)\]\](?:, which is output \d+ of (?P<op>\S+?),)?"
+    r" is at version (?P<found>\d+); expected version (?P<saved>\d+)"
+)
+
+
+@dataclass(frozen=True)
+class SeenMutation:
+    """What an in-place error is about: the saved tensor, and the write."""
+
+    saved_name: str
+    producer: str
+    shape: tuple[int, ...]
+    saved_version: int
+    found_version: int
+    storage: int | None
+    write: Write | None
+
+
+def mutation(text: str, saved_by: list[tuple[str, Any]], seq: int, log: WriteLog) -> SeenMutation | None:
+    """The write behind torch's in-place error `text`, raised while a node ran that was made at `seq` and keeps the
+    tensors `saved_by`."""
+    match = _MESSAGE.search(text)
+    if match is None:
+        return None
+    shape = tuple(int(n) for n in match["shape"].split(",") if n.strip())
+    found, saved = int(match["found"]), int(match["saved"])
+    for name, tensor in saved_by:
+        if tensor._version != found or tuple(tensor.shape) != shape:
+            continue
+        storage = tensor.untyped_storage().data_ptr()
+        write = log.first_after(storage, seq, saved)
+        return SeenMutation(name, _short(match["op"]), shape, saved, found, storage, write)
+    return SeenMutation("", _short(match["op"]), shape, saved, found, None, None)
+
+
+def _short(op: str | None) -> str:
+    return (op or "").rpartition(":")[2]
+
+
+def names_of_storage(storage: int | None, modules: Any) -> tuple[Any, str] | None:
+    """(root, name) of the parameter or buffer that lives in `storage`."""
+    if storage is None:
+        return None
+    for root in modules.roots:
+        module = root.ref()
+        if module is None:
+            continue
+        for name, t in (*module.named_parameters(), *module.named_buffers()):
+            if isinstance(t, torch.Tensor) and t.layout is torch.strided and t.untyped_storage().data_ptr() == storage:
+                return root, name
+    return None
+
+
+def variable_of(storage: int | None, frame: Any, frames: Frames) -> str:
+    """What the user's code calls a tensor that lives in `storage`."""
+    while frame is not None and storage is not None:
+        if frames.is_user(frame.f_code):
+            for name, value in variables(frame).items():
+                if type(value) is torch.Tensor and value.layout is torch.strided:
+                    try:
+                        if value.untyped_storage().data_ptr() == storage:
+                            return name
+                    except (RuntimeError, NotImplementedError):
+                        continue
+        frame = frame.f_back
+    return ""

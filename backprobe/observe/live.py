@@ -1,0 +1,174 @@
+"""``backprobe.trace``: a session over a block of code, in a script or a notebook."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import BackprobeError, add_note
+from ..records import Finding
+from ..traced import Trace
+from .session import Session, Settings
+from .sinks.collect import Collector
+
+
+class LiveTrace(Trace):
+    """A ``Trace`` of the block it is entered on. Read it after the block; before that it is empty.
+
+    See ``backprobe.trace`` for the arguments.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | None,
+        name: str,
+        settings: Settings,
+    ) -> None:
+        super().__init__()
+        if model is not None and not isinstance(model, nn.Module):
+            raise BackprobeError(f"model is a {type(model).__name__}; give trace() a torch.nn.Module, or nothing")
+        level, every, steps = settings.level, settings.every, (settings.first, settings.last)
+        if level not in ("watch", "trace", "explain"):
+            raise BackprobeError(f"level is {level!r}; it is one of 'watch', 'trace' and 'explain'")
+        if every < 1 or steps[0] < 0 or (steps[1] is not None and steps[1] <= steps[0]):
+            raise BackprobeError(f"every={every}, steps={steps}: every is 1 or more, steps is (A, B) with 0 <= A < B")
+        self._model, self._name = model, name
+        self._settings = settings
+        self._collector = Collector()
+        self._session: Session | None = None
+        self._begin = 0.0
+
+    def __enter__(self) -> LiveTrace:
+        if self._session is not None:
+            raise BackprobeError("this trace has been entered already; make a new one for each block")
+        own = (os.getcwd(),)
+        self._session = Session(self._collector, self._settings, own)
+        if self._model is not None:
+            self._session.modules.add_root(self._model, self._name)
+        self._begin = time.time()
+        self._session.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        session = self._session
+        assert session is not None
+        session.stop()
+        seconds = time.time() - self._begin
+        info: dict[str, Any] = {
+            "started": self._begin,
+            "ended": time.time(),
+            "seconds": seconds,
+            "steps": self._collector.steps,
+            "backwards": session.calls,
+            "cost": session.cost,
+            "torch": torch.__version__,
+        }
+        made = self._collector.trace(session, info)
+        self.steps, self.facts, self.info = made.steps, made.facts, made.info
+        if error is not None and self.findings:
+            add_note(error, f"backprobe: {self.findings[0]}")
+
+    @property
+    def session(self) -> Session | None:
+        """What watches, or watched, the block; ``None`` before it is entered."""
+        return self._session
+
+    def save(self, path: str | Path) -> Path:
+        if self._session is None:
+            raise BackprobeError("nothing to save: the trace has not been entered (with backprobe.trace() as t: ...)")
+        return super().save(path)
+
+
+def trace(
+    model: nn.Module | None = None,
+    *,
+    level: str = "trace",
+    every: int = 1,
+    steps: tuple[int, int | None] = (0, None),
+    name: str = "model",
+    tensors: str | Sequence[str] = (),
+) -> LiveTrace:
+    """Watch what the block does with torch, and say what went wrong in its backward passes.
+
+    :param model: the outermost module, so that paths begin there; without it backprobe takes the outermost module that
+        is called.
+    :param level: ``"watch"`` (losses, parameters, updates), ``"trace"`` (every node too) or ``"explain"`` (the same,
+        each gradient and each result looked at closely).
+    :param every: record the nodes of each N-th step.
+    :param steps: record the nodes of the steps from A up to, not including, B; ``None`` is no end.
+    :param name: what to call the model where there are several.
+    :param tensors: globs on the names of modules and parameters, such as ``"encoder.*"``: what values their outputs,
+        weights and gradients have is noted in steps 0, 1, 2, 5, 10, 20, 50, and so on.
+    :raises BackprobeError: an argument is out of range.
+
+    >>> import torch, backprobe
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU())
+    >>> with backprobe.trace(model) as trace:
+    ...     model(torch.ones(4, 3)).mean().backward()
+    >>> trace.findings
+    []
+    >>> [run.name for run in trace.steps[0].backwards[0].nodes][:3]
+    ['MeanBackward0', 'ReluBackward0', 'AddmmBackward0']
+    """
+    globs = (tensors,) if isinstance(tensors, str) else tuple(tensors)
+    return LiveTrace(model, name, Settings(level, every, steps[0], steps[1], tensors=globs))
+
+
+def explain(
+    model: nn.Module | None, loss: Any, *, ask: tuple[str, ...] = (), retain_graph: bool = True
+) -> list[Finding]:
+    """What is wrong with the backward pass of one loss, and where. Leaves ``.grad`` as it was.
+
+    :param model: the outermost module, so that paths begin there; ``None`` where there is none.
+    :param loss: a function of no arguments that computes the loss, which is what tells most: its forward is watched, so
+        findings name source lines. Or a loss that is there already (a tensor of one element with a graph): then only
+        what an earlier recording knows of its lines can be told, and its graph is kept.
+    :param ask: topics to look at besides: ``"functions"``, ``"checkpoints"``, ``"memory"``.
+    :param retain_graph: keep the graph of a loss that was given.
+    :return: findings, the most important first; none where nothing is wrong. An error that the forward or backward
+        raises is explained, not raised, where there is a finding for it.
+    :raises BackprobeError: ``loss`` is neither, or a topic is unknown.
+
+    The backward is a real one: hooks on parameters are called, those that accumulate too.
+
+    >>> import torch, backprobe
+    >>> model = torch.nn.Linear(3, 1)
+    >>> found = backprobe.explain(model, lambda: (model(torch.zeros(4, 3)).sum() - 9).sqrt())
+    >>> [f.kind for f in found]
+    ['nonfinite-forward']
+    """
+    if not callable(loss) and not isinstance(loss, torch.Tensor):
+        raise BackprobeError(f"loss is a {type(loss).__name__}; give a tensor, or a function that computes one")
+    unknown = set(ask) - {"functions", "checkpoints", "memory"}
+    if unknown:
+        raise BackprobeError(
+            f"cannot ask for {', '.join(sorted(unknown))}: there are functions, checkpoints and memory"
+        )
+    live = LiveTrace(model, "model", Settings("explain", ask=frozenset(ask)))
+    kept = {p: p.grad for p in model.parameters()} if model is not None else {}
+    for p in kept:
+        p.grad = None
+    try:
+        with live:
+            made = loss() if callable(loss) else loss
+            if not isinstance(made, torch.Tensor):
+                raise BackprobeError(
+                    f"the function returned a {type(made).__name__}; it has to return the loss, a tensor"
+                )
+            made.backward(retain_graph=retain_graph and not callable(loss))
+    except RuntimeError:
+        if not live.findings:
+            raise
+    finally:
+        for p, grad in kept.items():
+            p.grad = grad
+    return list(live.findings)

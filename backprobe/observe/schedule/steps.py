@@ -1,0 +1,263 @@
+"""Training steps: where one ends, and the norms of weights, gradients and updates.
+
+N10. An optimizer step ends a step; what follows belongs to the next. Where no optimizer has stepped yet, a backward
+     call that finds gradients already there accumulates into the same step, and one that finds none begins a new one.
+N12. Norms of weights and updates are not free, an update needs a copy: they are taken in the first steps, and then as
+     often as a hundredth of the run's time allows, and copies are bounded.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.optim import optimizer as optim
+
+from ...records import OptimizerSeen, ParameterStat, Step
+from ...source.frames import Spot
+from ...torchside import private
+from ..forward.naming import Naming
+
+#: Bytes of weights copied at once to see an update.
+COPY_LIMIT = 64 << 20
+_clock = time.perf_counter
+
+
+@dataclass
+class SeenOptimizer:
+    """An optimizer: its class, where it was made, references to what it holds."""
+
+    name: str
+    spot: Spot | None
+    refs: dict[int, weakref.ref[Any]]
+    ref: weakref.ref[Any]
+    #: Parameters of the modules in sight where it was made; empty where none was.
+    present: dict[int, weakref.ref[Any]] = field(default_factory=dict)
+    groups: int = 1
+
+
+class StepWatch:
+    """Counts steps and measures parameters around optimizer steps.
+
+    :param name_of: the name of a parameter.
+    :param on_step: called with each finished ``Step``.
+    """
+
+    def __init__(self, name_of: Callable[[Any], str], on_step: Callable[[Step], None], first: int = 3) -> None:
+        self._name_of, self._on_step, self._first = name_of, on_step, first
+        self._handles: list[Any] = []
+        self.paused = True
+        self.on_error: Any = None
+        #: Called with an optimizer when its step begins and when it is over.
+        self.on_optimizer: Any = None
+        self.index = 0
+        self.stepped = self.stepping = False
+        self.ever_stepped = False
+        self.loss: float | None = None
+        self.backwards: list[int] = []
+        #: Parameters that an optimizer held when it stepped.
+        self.held: dict[int, weakref.ref[Any]] = {}
+        #: By id: those that were seen being made, or stepping.
+        self.optimizers: dict[int, SeenOptimizer] = {}
+        self.stepped_by: set[int] = set()
+        self._sizes: dict[int, int] = {}
+        self._stats: dict[str, list[float | None]] = {}
+        self._copies: list[tuple[str, Any, Any]] = []
+        self._rotate = 0
+        self._begin = self._last = _clock()
+        self.spent = 0.0
+        #: Seconds of all steps.
+        self.total = 0.0
+        self.watching = 0.0
+        self._pid, self._thread = os.getpid(), threading.get_ident()
+
+    def start(self) -> None:
+        self._last = _clock()
+        self.paused = False
+        self._handles = self._handles or [
+            optim.register_optimizer_step_pre_hook(self._before),
+            optim.register_optimizer_step_post_hook(self._after),
+        ]
+
+    def pause(self) -> None:
+        """See nothing until ``start``. The hooks stay: this may be called from one of them."""
+        self.paused = True
+        self._copies.clear()
+
+    def remove(self) -> None:
+        """Take the hooks off, and finish nothing."""
+        self.pause()
+        while self._handles:
+            self._handles.pop().remove()
+
+    def stop(self) -> None:
+        self.remove()
+        if os.getpid() == self._pid and (self.stepped or self.backwards):
+            self.finish()
+
+    @property
+    def sampled(self) -> bool:
+        now = _clock()
+        return self.index < self._first or self.spent < 0.01 * (now - self._begin)
+
+    def finish(self) -> None:
+        """The step is over: emit it and begin the next."""
+        now = _clock()
+        stats = tuple(ParameterStat(name, *values) for name, values in self._stats.items())
+        step = Step(self.index, now - self._last, self.loss, tuple(self.backwards), stats, self.watching)
+        self.index += 1
+        self._last = now
+        self.stepped, self.loss, self.backwards, self._stats, self.watching = False, None, [], {}, 0.0
+        self.total += step.seconds
+        self._on_step(step)
+
+    def _mine(self) -> bool:
+        return not self.paused and os.getpid() == self._pid and threading.get_ident() == self._thread
+
+    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self._mine():
+            self.stepping = True
+            try:
+                if self.on_optimizer is not None:
+                    self.on_optimizer(optimizer, True)
+                self._measure(optimizer)
+            except Exception as error:
+                self.on_error(error)
+
+    def _measure(self, optimizer: Any) -> None:
+        begin = _clock()
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        if self._sizes.get(id(optimizer)) != len(parameters):
+            self._sizes[id(optimizer)] = len(parameters)
+            known = self._known(optimizer, None)
+            known.groups = len(optimizer.param_groups)
+            for p in parameters:
+                self.held[id(p)] = known.refs[id(p)] = private.tensor_ref(p)
+        if self.sampled:
+            named = [(self._name_of(p), p) for p in parameters if isinstance(p, torch.Tensor)]
+            if private.in_mode():  # of the user's, which does not see what we compute (N23)
+                named = [(name, p) for name, p in named if private.is_plain(p) and private.is_plain(p.grad)]
+            with torch.no_grad(), private.unseen(), private.unnoticed():
+                weights = norms([p for _, p in named])
+                grads = norms([p.grad for _, p in named])
+                for (name, _), w, g in zip(named, weights, grads, strict=True):
+                    self._stats[name] = [w, g, None]
+                self._copy(named)
+            self.spent += _clock() - begin
+        self.watching += _clock() - begin
+
+    def _copy(self, named: list[tuple[str, Any]]) -> None:
+        """Copy as many weights as the bound allows, beginning where the last sample ended."""
+        used = 0
+        count = len(named)
+        for at in range(count):
+            name, p = named[(self._rotate + at) % count]
+            size = p.numel() * p.element_size()
+            if used + size > COPY_LIMIT and used:
+                self._rotate = (self._rotate + at) % count
+                break
+            if p.grad is None or p.layout is not torch.strided or size > COPY_LIMIT:
+                continue
+            used += size
+            self._copies.append((name, p, p.detach().clone()))
+
+    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not self._mine():
+            return
+        self.stepped_by.add(id(optimizer))
+        self.stepping, self.stepped, self.ever_stepped = False, True, True
+        if self.on_optimizer is not None:
+            try:
+                self.on_optimizer(optimizer, False)
+            except Exception as error:
+                self.on_error(error)
+        if self._copies:
+            try:
+                self._compare()
+            except Exception as error:
+                self.on_error(error)
+
+    def _compare(self) -> None:
+        begin = _clock()
+        with torch.no_grad(), private.unseen(), private.unnoticed():
+            differences = [old.neg_().add_(p.detach()) for _, p, old in self._copies]
+            for (name, _, _), value in zip(self._copies, norms(differences), strict=True):
+                if name in self._stats:
+                    self._stats[name][2] = value
+        self._copies.clear()
+        self.spent += _clock() - begin
+        self.watching += _clock() - begin
+
+    @property
+    def listed(self) -> dict[int, weakref.ref[Any]] | None:
+        """Parameters that an optimizer held when it stepped; ``None`` where none has."""
+        return self.held if self.ever_stepped else None
+
+    @property
+    def present(self) -> list[dict[int, weakref.ref[Any]]]:
+        """By optimizer that stepped, the parameters in sight where it was made."""
+        return [o.present for o in self.optimizers.values() if o.present and o.refs]
+
+    def records(self, names: Naming) -> tuple[OptimizerSeen, ...]:
+        """The optimizers that stepped."""
+        return tuple(
+            OptimizerSeen(o.name, names.frames.site(o.spot), len(o.refs), names.leaves.orphans(o.refs), o.groups)
+            for o in self.optimizers.values()
+        )
+
+    def made(self, optimizer: Any, spot: Any, modules: Callable[[], list[Any]]) -> None:
+        """An optimizer is being made, or given more parameters, at `spot`, where `modules` are in sight."""
+        known = self.optimizers.get(id(optimizer))
+        if len(self.optimizers) < 1000 and (known is None or known.ref() is not optimizer):
+            known = self._known(optimizer, spot)
+            known.present = {id(p): private.tensor_ref(p) for m in modules() for p in m.parameters()}
+
+    def _known(self, optimizer: Any, spot: Spot | None) -> SeenOptimizer:
+        known = self.optimizers.get(id(optimizer))
+        if known is None or known.ref() is not optimizer:
+            known = SeenOptimizer(type(optimizer).__name__, spot, {}, weakref.ref(optimizer))
+            self.optimizers[id(optimizer)] = known
+            self._sizes.pop(id(optimizer), None)
+        return known
+
+    def accumulates(self, leaves: list[Any]) -> bool:
+        """Whether a backward call into `leaves` belongs to the running step (N10)."""
+        if self.stepping:  # an optimizer that calls a closure
+            return True
+        if self.stepped:
+            return False
+        if self.ever_stepped or not self.backwards:
+            return True
+        for leaf in leaves:
+            grad = leaf.grad
+            if grad is None:
+                continue
+            if grad.layout is not torch.strided or grad.device.type != "cpu":
+                return True
+            with torch.no_grad():
+                return bool(grad.detach().count_nonzero())
+        return False
+
+
+def norms(tensors: list[Any]) -> list[float | None]:
+    """2-norms, one synchronisation for each device; ``None`` for what is not a dense float tensor."""
+    out: list[float | None] = [None] * len(tensors)
+    groups: dict[Any, list[int]] = {}
+    for i, t in enumerate(tensors):
+        if t is not None and t.layout is torch.strided and t.is_floating_point() and not t.is_meta:
+            groups.setdefault((t.device, t.dtype, type(t)), []).append(i)
+    for indices in groups.values():
+        try:
+            measured = torch._foreach_norm([tensors[i].detach() for i in indices])
+            values = torch.stack([m.float() for m in measured]).tolist()
+        except (RuntimeError, NotImplementedError, TypeError):  # a subclass (distributed, quantised) that has no norm
+            continue
+        for i, value in zip(indices, values, strict=True):
+            out[i] = value
+    return out

@@ -1,0 +1,1 @@
+"""Where what was seen goes: memory, a run folder."""

@@ -1,0 +1,88 @@
+"""Keeps what the session saw in memory, within bounds: the first steps, the last ones, and those with trouble."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...records import BackwardCall, ModuleCall, Step
+from ...traced import Trace, TracedStep
+from ..backward.recorded import Recorded
+from ..session import Session
+
+
+class _Calls(Sequence[BackwardCall]):
+    """Backward calls made into records when they are read."""
+
+    def __init__(self, recorded: Sequence[Recorded]) -> None:
+        self._recorded = recorded
+        self._records: list[BackwardCall] | None = None
+
+    def __len__(self) -> int:
+        return len(self._recorded)
+
+    def __getitem__(self, i: Any) -> Any:
+        if self._records is None:
+            self._records = [r.record() for r in self._recorded]
+        return self._records[i]
+
+
+class _Kept:
+    __slots__ = ("backwards", "details", "step", "trail", "trouble")
+
+    def __init__(self) -> None:
+        self.step: Step | None = None
+        self.backwards: list[Recorded] = []
+        self.trail: list[Any] = []
+        self.details: dict[int, list[Any]] = {}
+        self.trouble = False
+
+
+class Collector:
+    """A sink that holds at most `first` + `last` + `troubled` steps, and no more than `nodes` nodes in each part."""
+
+    def __init__(self, first: int = 4, last: int = 12, troubled: int = 12, limit: int = 400) -> None:
+        self._first, self._troubled, self._limit = first, troubled, limit
+        self._early: list[_Kept] = []
+        self._late: deque[_Kept] = deque(maxlen=last)
+        self._trouble: list[_Kept] = []
+        self._open = _Kept()
+        self.steps = 0
+        self.backwards = 0
+
+    def backward(self, recorded: Recorded) -> None:
+        self.backwards += 1
+        if len(self._open.backwards) < self._limit or recorded.trouble:
+            self._open.backwards.append(recorded)
+        if len(self._open.backwards) > 2 * self._limit:
+            del self._open.backwards[self._limit : -self._limit // 2]
+        self._open.trouble = self._open.trouble or recorded.trouble
+
+    def step(self, step: Step, session: Session) -> None:
+        kept, self._open = self._open, _Kept()
+        kept.step = step
+        kept.trail, kept.details = session.modules.trail, session.modules.details
+        self.steps += 1
+        if len(self._early) < self._first:
+            self._early.append(kept)
+        elif kept.trouble and len(self._trouble) < self._troubled:
+            self._trouble.append(kept)
+        else:
+            self._late.append(kept)
+
+    def trace(self, session: Session, info: Mapping[str, Any] | None = None) -> Trace:
+        """What is there, as a ``Trace``; call it when the session has stopped."""
+        steps = []
+        kept = sorted([*self._early, *self._trouble, *self._late], key=lambda k: k.step.index if k.step else 0)
+        for one in kept:
+            assert one.step is not None
+            steps.append(TracedStep(one.step, _Calls(one.backwards), _module_calls(session, one)))
+        return Trace(steps, session.facts(), info)
+
+
+def _module_calls(session: Session, kept: _Kept) -> Any:
+    def calls() -> tuple[ModuleCall, ...]:
+        return session.modules.calls_of(kept.trail, kept.details)
+
+    return calls

@@ -1,0 +1,68 @@
+"""Sends what the session sees to a run folder, as it happens."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ...records import Finding, Step
+from ...store.codec import facts_plain
+from ...store.writer import Writer
+from ...traced import Trace
+from ..backward.layouts import LiveLayout
+from ..backward.recorded import Recorded
+from ..session import Session
+
+#: Share of the run's time that writing new graphs may take, after the first steps.
+NEW_GRAPHS = 0.03
+
+
+class Keep:
+    """A sink that writes. What it could not write within its bounds is counted in ``skipped``."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.skipped = 0
+        self._begin = time.perf_counter()
+        self._spent = 0.0
+        self._naming: dict[int, int] = {}
+        self._trail: tuple[Any, Any] | None = None
+        self._written = 0.0
+        self._known: set[int] = set()
+
+    def backward(self, recorded: Recorded) -> None:
+        live = recorded.live
+        begin = time.perf_counter()
+        new = live.index not in self._known
+        if new:
+            # A graph that changes every step costs more to write than it tells.
+            if recorded.step > 8 and not recorded.trouble and self._spent > NEW_GRAPHS * (begin - self._begin):
+                self.skipped += 1
+                return
+            self._known.add(live.index)
+            self._naming[live.index] = recorded.names.modules.naming
+        packed = recorded.packed()
+        self.writer.backward(recorded.record(), packed, live, recorded.trouble)
+        if new:
+            self._spent += time.perf_counter() - begin
+
+    def step(self, step: Step, session: Session) -> None:
+        modules = session.modules
+        trail, details = modules.trail, modules.details
+        key = tuple(map(id, trail)) if len(trail) < 50_000 else len(trail)
+        self.writer.step(step, hash(key), lambda: modules.calls_of(trail, details))
+        now = time.monotonic()
+        if step.index in (0, 2, 9) or now - self._written > 30:  # for a run that is killed
+            self._written = now
+            self.writer.put({"facts": facts_plain(session.facts()), "sources": session.names.frames.sources()})
+
+    def close(self, session: Session, trace: Trace, findings: list[Finding]) -> None:
+        naming = session.modules.naming
+        late = {
+            number: live.layout(session.names)
+            for live, number in self.writer.layouts
+            if isinstance(live, LiveLayout) and self._naming.get(live.index) != naming
+        }
+        self.writer.rename(late)
+        self.writer.put({"skipped": self.skipped, "sources": session.names.frames.sources()})
+        self.writer.close(trace.facts, findings)

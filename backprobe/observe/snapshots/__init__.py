@@ -1,0 +1,1 @@
+"""A graph that is there, read into plain data."""

@@ -1,0 +1,212 @@
+"""Read one autograd node after another into the columns of a graph."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+import torch
+from torch.autograd.function import BackwardCFunction
+from torch.utils.checkpoint import CheckpointFunction
+
+from ...graphs.data import Columns, Inside, Leaf, NodeKind, SavedKind, TensorMeta
+from ...records import ACCUMULATE_SEQ, Site
+from ...source.frames import Frames
+from ...torchside import private
+from ...torchside.measure import dtype_name, shape_of
+from .tensor_names import TensorNames
+
+#: The last file and line of the text of a stack trace, and the attribute that a path of Dynamo's begins with.
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)(?:\n\s*(.+))?')
+_SELF = re.compile(r"^L\[[^\]]*\]\.?")
+#: A submodule in such a path, as some versions of torch write it.
+_SUBMODULE = re.compile(r"(^|\.)_modules\['([^']*)'\]")
+
+
+class NodeReader:
+    """Reads nodes; equal shapes, kinds and saved tensors are stored once (N20)."""
+
+    def __init__(self, columns: Columns, names: TensorNames, saved: bool) -> None:
+        self._columns, self._names, self._saved = columns, names, saved
+        self.leaves: dict[int, Leaf] = {}
+        self.inside: dict[int, tuple[Inside, ...]] = {}
+        self._kinds: dict[Any, int] = {}
+        self._metas: dict[Any, TensorMeta] = {}
+        self._saved_kinds: dict[Any, int] = {}
+        self._storages: dict[int, int] = {}
+        self._attributes: dict[type, tuple[tuple[str, str, str], ...]] = {}
+        self._types: dict[type, tuple[str, str]] = {}
+        #: Storage -> the leaf of this graph that lives in it.
+        self._leaf_storage: dict[int, str | None] = {}
+        #: Row of a saved tensor -> the node that made it, until its index is known.
+        self._makers: list[tuple[int, Any]] = []
+        self._count = 0
+        self._freed = 0
+
+    def read(self, node: Any) -> None:
+        """The next node. Its edges are the walk's business."""
+        columns = self._columns
+        i = self._count
+        self._count = i + 1
+        columns.seqs.append(node._sequence_nr())
+        cls = type(node)
+        known = self._types.get(cls)
+        if known is None:
+            known = self._types[cls] = self._meet(cls, node)
+        kind, name = known
+        metas = node._input_metadata
+        try:
+            if len(metas) == 1:  # the same few again and again: one look-up
+                (m,) = metas
+                key: Any = (cls, name or node.name(), tuple(m.shape), m.dtype, m.device)
+            else:
+                key = (cls, name or node.name(), *[(tuple(m.shape), m.dtype, m.device) for m in metas])
+            row = self._kinds.get(key)
+        except (RuntimeError, TypeError):  # sizes that are symbolic, or that nested tensors do not have
+            key = (cls, name or node.name(), *[(shape_of(m), m.dtype, m.device) for m in metas])
+            row = self._kinds.get(key)
+        if row is None:
+            row = self._kinds[key] = len(columns.kinds)
+            inputs = tuple([self._meta(shape_of(m), m.dtype, m.device) for m in metas])
+            columns.kinds.append(NodeKind(name or node.name(), kind, inputs))
+        columns.kind.append(row)
+        columns.place.append(0)
+        freed: bool | None = None
+        if kind == "accumulate":
+            self._leaf(i, node)
+        elif self._saved:
+            freed = self._read_saved(node, kind)
+        columns.freed.append(0 if freed is None else 2 if freed else 1)
+        self._freed += freed is True
+        columns.saved_starts.append(len(columns.saved_kind))
+        if kind == "compiled":
+            self.inside[i] = inside_of(node, Frames((os.getcwd(),)))
+
+    def _meet(self, cls: type, node: Any) -> tuple[str, str]:
+        """A type of nodes: its kind, and its nodes' name where all have the type's."""
+        self._attributes[cls] = private.saved_attributes(cls, node)
+        return _kind_of(node), node.name() if node.name() == cls.__name__ or cls.__name__ == "AccumulateGrad" else ""
+
+    def resolve(self, index: dict[Any, int]) -> None:
+        """All nodes are known now: which of them made what was saved."""
+        made = self._columns.made
+        for row, maker in self._makers:
+            made[row] = index.get(maker, -1)
+        self._makers.clear()
+
+    def notes(self) -> list[str]:
+        notes = []
+        if self._freed:
+            notes.append(
+                f"a backward has freed what {self._freed} nodes had saved: only their shapes and edges are left; "
+                "backward(retain_graph=True) keeps it"
+            )
+        if self.inside:
+            unknown = sum(1 for ops in self.inside.values() if not ops)
+            notes.append(
+                f"{len(self.inside)} nodes are compiled regions: what ran inside is not in the autograd graph"
+                + (f", and torch no longer has the inside of {unknown}" if unknown else "; see node.inside")
+            )
+        return notes
+
+    def _meta(self, shape: tuple[int, ...], dtype: Any, device: Any) -> TensorMeta:
+        key = (shape, dtype, device)
+        found = self._metas.get(key)
+        if found is None:
+            found = self._metas[key] = TensorMeta(shape, dtype_name(dtype), str(device))
+        return found
+
+    def _leaf(self, i: int, node: Any) -> None:
+        tensor = node.variable
+        name, aliases = self._names.of(tensor)
+        meta = self._meta(shape_of(tensor), tensor.dtype, tensor.device)
+        self.leaves[i] = Leaf(name, meta, isinstance(tensor, torch.nn.Parameter), aliases)
+
+    def _read_saved(self, node: Any, kind: str) -> bool | None:
+        freed: bool | None = None
+        attributes = self._attributes[type(node)]
+        if attributes:
+            found, freed = private.read_saved(node, attributes)
+            for one in found:
+                self._add_saved(node, *one)
+        if kind in ("function", "checkpoint"):
+            for name, value in list(vars(node).items()):
+                for k, item in enumerate(value if isinstance(value, (tuple, list)) else [value]):
+                    if isinstance(item, torch.Tensor):
+                        title = f"ctx.{name}" + (f"[{k}]" if isinstance(value, (tuple, list)) else "")
+                        self._add_saved(node, title, item, item.grad_fn is node, False, None)
+        return freed
+
+    def _add_saved(self, node: Any, name: str, tensor: Any, own: bool, changed: bool, hook: Any) -> None:
+        columns = self._columns
+        number = -1
+        if tensor is None:
+            title = getattr(hook, "__qualname__", type(hook).__name__)
+            key: Any = (name, title)
+            row = self._saved_kinds.get(key)
+            if row is None:
+                row = self._saved_kinds[key] = len(columns.saved_kinds)
+                columns.saved_kinds.append(SavedKind(name, None, 0, 0, False, "hidden", None, False, title))
+        else:
+            storage = private.storage_of(tensor)
+            size = total = 0
+            owner: tuple[str, bool] | None = None
+            if storage is not None:
+                at, total = storage
+                size = tensor.numel() * tensor.element_size()
+                number = self._storages.setdefault(at, len(self._storages))
+                owner = self._names.storages.get(at)
+            maker = node if own else tensor.grad_fn
+            if maker is not None:
+                self._makers.append((len(columns.saved_kind), maker))
+            if owner is not None:
+                role = "buffer" if owner[1] else "parameter"
+            elif maker is not None:
+                role = "result"
+            elif tensor.requires_grad:
+                role = "parameter" if isinstance(tensor, torch.nn.Parameter) else "leaf"
+            else:
+                role = "constant"
+            view = storage is not None and (size < total or tensor._is_view())
+            shape, dtype, device = shape_of(tensor), tensor.dtype, tensor.device
+            key = (name, shape, dtype, device, total, view, role, owner, changed)
+            row = self._saved_kinds.get(key)
+            if row is None:
+                row = self._saved_kinds[key] = len(columns.saved_kinds)
+                meta, owned = self._meta(shape, dtype, device), owner[0] if owner else None
+                columns.saved_kinds.append(SavedKind(name, meta, size, total, view, role, owned, changed, None))
+        columns.saved_kind.append(row)
+        columns.storage.append(number)
+        columns.made.append(-1)
+
+
+def _kind_of(node: Any) -> str:
+    if node._sequence_nr() == ACCUMULATE_SEQ and hasattr(node, "variable"):
+        return "accumulate"
+    if private.is_compiled(node):
+        return "compiled"
+    if getattr(node, "_forward_cls", None) is CheckpointFunction:
+        return "checkpoint"
+    return "function" if isinstance(node, BackwardCFunction) else "op"
+
+
+def _path(path: str) -> str:
+    """A path of Dynamo's as the module is called."""
+    return _SUBMODULE.sub(r"\1\2", _SELF.sub("", path))
+
+
+def inside_of(node: Any, frames: Frames) -> tuple[Inside, ...]:
+    """The operations of a compiled region's backward, in the order they run; empty where torch no longer has them."""
+    module = private.backward_module(node)
+    found = []
+    for op in module.graph.nodes if module is not None else ():
+        if op.op != "call_function":
+            continue
+        stack = op.meta.get("nn_module_stack") or op.meta.get("fwd_nn_module_stack") or {}
+        paths = [path for path, _ in stack.values()]
+        lines = [found for found in _FRAME.findall(op.stack_trace or "") if frames.is_users_file(found[0])]
+        site = Site(lines[-1][0], int(lines[-1][1]), lines[-1][2], lines[-1][3].strip()) if lines else None
+        inputs = tuple(source.name for source in op.all_input_nodes)
+        found.append(Inside(op.name, str(op.target), inputs, _path(paths[-1]) if paths else None, site))
+    return tuple(found)

@@ -1,0 +1,129 @@
+"""``backprobe.graph.recording``: note the module call and the line of every node that a block makes.
+
+Cheaper than ``backprobe.trace``: no backward is watched and no value is looked at. What is kept is bounded, and
+holds no tensor, module or graph.
+"""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from ...errors import BackprobeError
+from ...source.frames import Frames
+from ...torchside import private
+from ..forward.eye import Eye
+from ..forward.modules import ModuleWatch
+from ..forward.oplog import OpLog
+from ..forward.origins import Origins
+from ..forward.regions import Regions
+from ..forward.writes import WriteLog
+
+if TYPE_CHECKING:
+    from ...graphs.graph import Graph
+
+
+class Recording:
+    """What ran while it was on. Make it with ``backprobe.graph.recording``, ask it with ``graph(loss)``.
+
+    A recording belongs to the thread that enters it, and can be entered once.
+    """
+
+    def __init__(self, model: nn.Module | None = None, *, limit: int = 2_000_000) -> None:
+        if model is not None and not isinstance(model, nn.Module):
+            raise BackprobeError(f"model is a {type(model).__name__}; give recording() a torch.nn.Module, or nothing")
+        if limit < 1000:
+            raise BackprobeError(f"limit={limit}: a recording keeps at least 1000 ops")
+        self.frames = Frames((os.getcwd(),))
+        self.modules = ModuleWatch(self.frames, limit)
+        self.modules.on_outermost = self._trim
+        self.modules.on_error = self._broke
+        if model is not None:
+            self.modules.add_root(model, "model")
+        self._eye = Eye(self.frames, self.modules, Regions(self.modules, self.frames, WriteLog()))
+        self._eye.log = OpLog(limit)
+        self._eye.careful = self._eye.checking = False
+        self._eye.on_error = self._broke
+        self._eye.owner = self
+        self._limit = limit
+        self._on = False
+        #: Sequence numbers that it covers: from ``first`` up to, not including, ``last``.
+        self.first = self.last = -1
+        #: Module calls are known from here on.
+        self.calls_from = 0
+        #: What failed in our own code, if anything did: nothing is noted after that.
+        self.error: BaseException | None = None
+
+    @property
+    def log(self) -> OpLog:
+        """The ops that made nodes."""
+        return self._eye.log
+
+    def __enter__(self) -> Recording:
+        if self.first >= 0:
+            raise BackprobeError("this recording has been entered already; make a new one for each block")
+        self.first = self.calls_from = self._eye.last = private.next_sequence_nr()
+        self.modules.start()
+        self._eye.__enter__()
+        self._on = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._on = False
+        self._eye.catch_up()
+        self._eye.__exit__(kind, error, traceback)
+        self.modules.stop()
+        self.last = private.next_sequence_nr()
+
+    def origins(self) -> Origins:
+        """Where nodes were made, as far as it is known now."""
+        if self._on:
+            self._eye.catch_up()
+        ends, entries, first = self.log.ends, self.log.entries, self.first
+        if self.log.dropped and ends:  # the first entry that is left may stand for dropped ones too
+            first = max(first, ends[0])
+        return Origins(ends, entries, self.modules, self.frames, first, self.calls_from)
+
+    def graph(self, roots: Any, **options: Any) -> Graph:
+        """``backprobe.graph(roots, recording=self, **options)``."""
+        from .snapshot import graph
+
+        return graph(roots, recording=self, **options)
+
+    def _trim(self) -> None:
+        """An outermost module is about to run: let go of what is too old."""
+        self.log.trim()
+        modules = self.modules
+        if len(modules.trail) > self._limit // 2:
+            modules.new_step(modules.step)
+            self.calls_from = private.next_sequence_nr()
+
+    def _broke(self, error: BaseException) -> None:
+        """The user's code goes on as it would alone."""
+        if self.error is None:
+            self.error = error
+        self._eye.noting = False
+        self.last = private.next_sequence_nr()
+        self.modules.stop()
+
+
+def recording(model: nn.Module | None = None, *, limit: int = 2_000_000) -> Recording:
+    """Note the module call and source line of the nodes that the block makes, for ``backprobe.graph``.
+
+    :param model: the outermost module, so that paths begin there; without it the outermost module that is called.
+    :param limit: ops that are kept, the newest ones; older nodes have no line then.
+    :raises BackprobeError: `model` is no module, or `limit` is below 1000.
+
+    >>> import torch, backprobe
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU())
+    >>> with backprobe.graph.recording(model) as recording:
+    ...     loss = model(torch.ones(4, 3)).mean()
+    >>> [(node.name, node.module) for node in recording.graph(loss)][:3]
+    [('MeanBackward0', None), ('ReluBackward0', '1'), ('AddmmBackward0', '0')]
+    """
+    return Recording(model, limit=limit)

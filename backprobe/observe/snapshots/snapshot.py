@@ -1,0 +1,205 @@
+"""``backprobe.graph``: read an autograd graph into plain data.
+
+One walk over the nodes, roots first; no tensor's values are read, no saved-tensor hook is run, nothing is attached but
+what frees a deep graph safely (N21).
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from ...errors import BackprobeError
+from ...graphs.data import Columns, GraphFacts, GraphRoot, NodePlace, TensorMeta
+from ...graphs.graph import Graph
+from ...graphs.order import borders
+from ...torchside import deep, private
+from ...torchside.measure import dtype_name, shape_of
+from ..forward.origins import Origins
+from ..live import LiveTrace
+from ..session import Session
+from .nodes import NodeReader
+from .recording import Recording
+from .recording import recording as _recording
+from .tensor_names import TensorNames
+
+#: A tensor, a gradient edge, a node, or several of these, by name or in a list.
+Roots = Any
+
+
+def graph(
+    roots: Roots,
+    *,
+    model: nn.Module | Mapping[str, nn.Module] | None = None,
+    tensors: Mapping[str, Any] | None = None,
+    recording: Recording | LiveTrace | None = None,
+    saved: bool = True,
+) -> Graph:
+    """The autograd graph that `roots` reach, as plain data: it holds no tensor and no torch object, and can be pickled.
+
+    Module calls and source lines are known for nodes that ran while a recording was on (``backprobe.graph.recording``
+    or ``backprobe.trace``). One that is on now is found; give one that is over. ``Graph.notes`` says what is missing.
+
+    :param roots: a tensor that requires a gradient, a ``GradientEdge`` or a node; a list of them, or a dict by name.
+    :param model: for the names of parameters and buffers; a dict of models puts each one's label before its names.
+    :param tensors: more tensors to be asked about by name later, such as ``{"hidden": h}``.
+    :param recording: what was on when the graph was built.
+    :param saved: read what each node keeps for its backward.
+    :raises BackprobeError: a root has no graph, or an argument is of another type.
+    """
+    found = _named(roots, "root")
+    if not found:
+        raise BackprobeError("no roots: give backprobe.graph a loss, or several in a list or dict")
+    owner = _owner(recording)  # modes cannot be seen where they are off
+    with private.unseen():
+        starts = [(name, *_start(name, value, "root")) for name, value in found]
+        names = TensorNames(model, owner.modules if owner is not None else None)
+        asked = [(name, *_start(name, value, "tensor")) for name, value in _named(tensors or {}, "tensor")]
+        collecting = gc.isenabled()
+        gc.disable()  # nothing we make is garbage before we are done, and a million objects set it off again and again
+        try:
+            return _snapshot(starts, asked, names, owner.origins() if owner is not None else None, saved)
+        finally:
+            if collecting:
+                gc.enable()
+
+
+#: The name under which it has been offered from the start: ``backprobe.graph.recording``.
+graph.recording = _recording  # type: ignore[attr-defined]
+
+
+def _snapshot(
+    starts: list[tuple[str, Any, int, TensorMeta | None]],
+    asked: list[tuple[str, Any, int, TensorMeta | None]],
+    names: TensorNames,
+    origins: Origins | None,
+    saved: bool,
+) -> Graph:
+    columns = Columns()
+    reader = NodeReader(columns, names, saved)
+    nodes: list[Any] = []
+    try:
+        index = _walk([node for _, node, _, _ in starts], columns, reader, nodes)
+    except BaseException:
+        if len(nodes) > deep.DEEP:  # what was looked at has to be freed with care all the same
+            missing = len(nodes) + 1 - len(columns.starts)
+            begins = [*columns.starts, *[len(columns.targets)] * missing]
+            deep.protect(nodes, borders(begins, columns.targets, deep.BAND))
+        raise
+    if len(nodes) > deep.DEEP:
+        deep.protect(nodes, borders(columns.starts, columns.targets, deep.BAND))
+    reader.resolve(index)
+    notes = list(names.notes)
+    calls: tuple[Any, ...] = ()
+    if origins is not None:
+        columns.places, columns.place, calls = origins.find(columns.seqs)
+        unseen = sum(1 for i, row in enumerate(columns.place) if not row and i not in reader.leaves)
+        if unseen:
+            notes.append(
+                f"{unseen} of {len(nodes) - len(reader.leaves)} nodes were made outside of the recording, or in "
+                "another thread: their module call and line are not known"
+            )
+    else:
+        columns.places, columns.place = [NodePlace()], columns.place[:0]
+        columns.place.extend([0] * len(nodes))
+        notes.append(
+            "no recording was on when this graph was built, so module calls and lines are not known: build it inside "
+            "'with backprobe.graph.recording(model) as recording:' and ask recording.graph(loss)"
+        )
+    notes += reader.notes()
+    tensors: dict[str, tuple[int, int]] = {}
+    for name, node, output, _ in asked:
+        if node not in index:
+            raise BackprobeError(f"the tensor {name!r} is not in the graph of the roots: no gradient goes to it")
+        tensors[name] = (index[node], output)
+    roots = tuple(GraphRoot(name, index[node], output, meta) for name, node, output, meta in starts)
+    facts = GraphFacts(roots, reader.leaves, calls, tensors, reader.inside, names.model, tuple(notes))
+    return Graph(columns, facts)
+
+
+def _walk(starts: Iterable[Any], columns: Columns, reader: NodeReader, nodes: list[Any]) -> dict[Any, int]:
+    """Fill the columns, roots first; node -> its index. `nodes` is filled as the walk goes."""
+    index: dict[Any, int] = {}
+    for node in starts:
+        if node not in index:
+            index[node] = len(nodes)
+            nodes.append(node)
+    get, read = index.get, reader.read
+    edges, targets, numbers = columns.starts.append, columns.targets.append, columns.numbers.append
+    count = 0
+    for node in nodes:  # grows as we go
+        read(node)
+        for child, number in node.next_functions:
+            numbers(number)
+            count += 1
+            if child is None:
+                targets(-1)
+                continue
+            i = get(child)
+            if i is None:
+                i = index[child] = len(nodes)
+                nodes.append(child)
+            targets(i)
+        edges(count)
+    return index
+
+
+def _named(values: Any, what: str) -> list[tuple[str, Any]]:
+    """(name, value) of what was given in any of the forms."""
+    if isinstance(values, Mapping):
+        return [(str(name), value) for name, value in values.items()]
+    if isinstance(values, (list, tuple)) and not isinstance(values, GradientEdge):
+        return [(f"{what}{i}", value) for i, value in enumerate(values)]
+    return [("loss" if what == "root" else what, values)]
+
+
+def _start(name: str, value: Any, what: str) -> tuple[Any, int, TensorMeta | None]:
+    """Node, output number and metadata of a root."""
+    if isinstance(value, GradientEdge):
+        meta = value.node._input_metadata  # type: ignore[attr-defined]
+        seen = meta[value.output_nr] if value.output_nr < len(meta) else None
+        return value.node, value.output_nr, _meta(seen) if seen is not None else None
+    if isinstance(value, torch.Tensor):
+        if not value.requires_grad:
+            reason = "It was made under no_grad, detached, or from nothing that requires one"
+            if not (value.is_floating_point() or value.is_complex()):
+                reason = "Only tensors of floating point or complex dtype can: give the one that it was made from"
+            raise BackprobeError(
+                f"the {what} {name!r} ({dtype_name(value.dtype)}{list(value.shape)}) has no graph: it does not require "
+                f"a gradient. {reason}"
+            )
+        edge = get_gradient_edge(value)
+        return edge.node, edge.output_nr, _meta(value)
+    if hasattr(value, "next_functions") and hasattr(value, "_sequence_nr"):
+        return value, 0, None
+    raise BackprobeError(
+        f"the {what} {name!r} is a {type(value).__name__}: give a tensor, a torch.autograd.graph.GradientEdge or a "
+        "node (tensor.grad_fn)"
+    )
+
+
+def _meta(value: Any) -> TensorMeta:
+    return TensorMeta(shape_of(value), dtype_name(value.dtype), str(value.device))
+
+
+def _owner(recording: Recording | LiveTrace | None) -> Recording | Session | None:
+    """Who knows where nodes were made: what was given, else the innermost recording or trace that is on."""
+    if recording is None:
+        owners = (getattr(mode, "owner", None) for mode in reversed(private.function_modes()))
+        return next((owner for owner in owners if owner is not None), None)
+    if isinstance(recording, LiveTrace):
+        recording = recording.session  # type: ignore[assignment]
+    elif not isinstance(recording, Recording):
+        raise BackprobeError(
+            f"recording is a {type(recording).__name__}: give what backprobe.graph.recording() or trace() gave"
+        )
+    elif recording.first < 0:
+        recording = None
+    if recording is None:
+        raise BackprobeError("the recording has not been entered: with backprobe.graph.recording(model) as recording:")
+    return recording  # type: ignore[return-value]

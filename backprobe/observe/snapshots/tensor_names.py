@@ -1,0 +1,65 @@
+"""TensorNames of parameters and buffers, and of the storages that they live in, for a graph that is being read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from ...errors import BackprobeError
+from ...source.roots import clean_path
+from ...torchside import private
+from ..forward.modules import ModuleWatch
+
+
+class TensorNames:
+    """What the tensors of some models are called. Used while a graph is read, and let go then.
+
+    :param model: one, or several by label; where there is none, the outermost modules that `watch` has seen.
+    """
+
+    def __init__(self, model: nn.Module | Mapping[str, nn.Module] | None, watch: ModuleWatch | None) -> None:
+        self._names: dict[int, list[str]] = {}
+        self._held: list[Any] = []  # ids mean something as long as what they belong to lives
+        #: Storage -> (name, whether it is a buffer's).
+        self.storages: dict[int, tuple[str, bool]] = {}
+        self.notes: list[str] = []
+        self.model = ""
+        models = self._models(model, watch)
+        for label, module in models:
+            self.model = self.model or (type(module).__name__ if len(models) == 1 else "")
+            self._add(label, module)
+
+    @staticmethod
+    def _models(model: Any, watch: ModuleWatch | None) -> list[tuple[str, nn.Module]]:
+        if isinstance(model, nn.Module):
+            return [("", model)]
+        if isinstance(model, Mapping):
+            for label, module in model.items():
+                if not isinstance(module, nn.Module):
+                    raise BackprobeError(f"model[{label!r}] is a {type(module).__name__}: give a torch.nn.Module")
+            return [(str(label), module) for label, module in model.items()]
+        if model is not None:
+            raise BackprobeError(
+                f"model is a {type(model).__name__}: give a torch.nn.Module, or a dict of them by label"
+            )
+        roots = [(root, root.ref()) for root in watch.roots] if watch is not None else []
+        return [(watch.full_name(root, ""), module) for root, module in roots if module is not None and watch]
+
+    def _add(self, label: str, module: nn.Module) -> None:
+        every = [(True, *pair) for pair in module.named_buffers(remove_duplicate=False)]
+        every += [(False, *pair) for pair in module.named_parameters(remove_duplicate=False)]
+        for buffer, path, tensor in every:
+            path = clean_path(module, path)
+            name = f"{label}.{path}" if label else path
+            self._names.setdefault(id(tensor), []).append(name)
+            self._held.append(tensor)
+            storage = private.storage_of(tensor)
+            if storage is not None:
+                self.storages[storage[0]] = (self._names[id(tensor)][0], buffer)
+
+    def of(self, tensor: Any) -> tuple[str | None, tuple[str, ...]]:
+        """A tensor's name, and its other names."""
+        names = self._names.get(id(tensor), ())
+        return (names[0], tuple(dict.fromkeys(names[1:]))) if names else (None, ())

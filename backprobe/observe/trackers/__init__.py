@@ -1,0 +1,1 @@
+"""Who looks for one thing: one file each."""

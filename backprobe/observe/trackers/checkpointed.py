@@ -1,0 +1,194 @@
+"""``--ask checkpoints``: the gradients of each checkpointed region, held against the same region without a checkpoint.
+
+The function and the arguments of a region are noted when it runs in the forward. When the script has ended it is run
+again on fresh leaves, plain and with the checkpoint, from the same random state, with one random cotangent. The
+random state, ``.grad``, buffers and training mode are put back; what else the function changes is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.utils.checkpoint
+from torch import nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from ...records import RegionGradient, Unseen
+from ...source.frames import Frames, Spot, variables
+from ...source.roots import Where
+from ...torchside.measure import is_float
+from ...torchside.walk import Plans, walk
+from ..forward.modules import ModuleWatch
+
+_CHECKPOINT = getattr(torch.utils.checkpoint.checkpoint, "__wrapped__", torch.utils.checkpoint.checkpoint).__code__
+#: Regions looked at for one line, and lines.
+SAMPLES, LINES = 8, 50
+#: Relative difference of a gradient above which it differs.
+BOUND = {torch.float64: 1e-6, torch.float32: 1e-3}
+
+
+@dataclass
+class _Sample:
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    reentrant: bool
+    preserve: bool
+    where: Where | None
+    training: tuple[tuple[nn.Module, bool], ...]
+
+
+class Checkpointed:
+    """Collects regions, and compares them when the script has ended."""
+
+    def __init__(self, modules: ModuleWatch, frames: Frames, name_of: Callable[[Any], str]) -> None:
+        self._modules, self._frames, self._name_of = modules, frames, name_of
+        self._samples: dict[Spot | None, list[_Sample]] = {}
+        self._skipped: list[str] = []
+
+    def take(self, spot: Spot | None, frame: Any, where: Where | None) -> None:
+        """A region runs that was called at `spot`; `frame` is inside it."""
+        if len(self._samples) >= LINES and spot not in self._samples:
+            return
+        samples = self._samples.setdefault(spot, [])
+        if len(samples) >= SAMPLES:
+            return
+        while frame is not None and frame.f_code is not _CHECKPOINT:
+            frame = frame.f_back
+        if frame is None:
+            return
+        local = variables(frame)
+        function = local["function"]
+        if any(s.function == function for s in samples):
+            return
+        training = tuple((m, m.training) for m in self._known())
+        with torch.no_grad():
+            values, spec = tree_flatten((tuple(local["args"]), dict(local["kwargs"])))
+            kept = [v.detach().clone().requires_grad_(v.requires_grad) if _tensor(v) else v for v in values]
+        args, kwargs = tree_unflatten(kept, spec)
+        samples.append(
+            _Sample(function, args, kwargs, bool(local["use_reentrant"]), bool(local["preserve"]), where, training)
+        )
+
+    def _known(self) -> list[nn.Module]:
+        """The modules of all outermost ones that live."""
+        return [m for root in self._modules.roots if (one := root.ref()) is not None for m in one.modules()]
+
+    def check(self) -> tuple[RegionGradient, ...]:
+        """What differs, one for each line."""
+        found = []
+        for spot, samples in self._samples.items():
+            for sample in samples:
+                try:
+                    with self._put_back(sample), torch.enable_grad():
+                        result = self._compare(sample)
+                except Exception as error:  # it does not run again, outside the script
+                    self._skipped.append(f"{_name(sample.function)}: {type(error).__name__}: {error}"[:300])
+                    break
+                if result is not None:
+                    names, size, lost = result
+                    module = self._modules.name_of(sample.where)
+                    found.append(RegionGradient(self._frames.site(spot), module, tuple(names), size, lost))
+                    break
+        return tuple(found)
+
+    def unseen(self) -> list[Unseen]:
+        return [Unseen("checkpointed region", 1, f"not compared: {reason}") for reason in self._skipped]
+
+    @contextmanager
+    def _put_back(self, sample: _Sample) -> Iterator[None]:
+        now = [(m, m.training) for m, _ in sample.training]
+        buffers = [(b, b.detach().clone()) for m in self._known() for b in m._buffers.values() if b is not None]
+        for module, mode in sample.training:
+            module.training = mode
+        try:
+            with torch.random.fork_rng(devices=[]):
+                yield
+        finally:
+            for module, mode in now:
+                module.training = mode
+            with torch.no_grad():
+                for buffer, value in buffers:
+                    buffer.copy_(value)
+
+    def _compare(self, sample: _Sample) -> tuple[list[str], float, bool] | None:
+        plain, leaves, v = _gradients(sample, False, None, None)
+        again, _, _ = _gradients(sample, False, leaves, v)
+        if any(_far(a, b) for a, b in zip(plain, again, strict=True)):
+            self._skipped.append(f"{_name(sample.function)}: no two calls give the same gradients")
+            return None
+        with_it, _, _ = _gradients(sample, True, leaves, v)
+        names, worst, lost = [], 0.0, False
+        for i, (leaf, a, b) in enumerate(zip(leaves, plain, with_it, strict=True)):
+            far = _far(a, b)
+            if far:
+                names.append(self._name_of(leaf) if isinstance(leaf, nn.Parameter) else f"input {i}")
+                worst, lost = max(worst, far), lost or b is None
+        return (names, worst, lost) if names else None
+
+
+def _tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter)
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _gradients(sample: _Sample, checkpoint: bool, leaves: Any, v: Any) -> tuple[list[Any], list[Any], list[Any]]:
+    """Gradients of the inputs that require one, then of the parameters that the plain region reaches; the leaves; the
+    cotangents. `leaves` and `v` are those of the first run."""
+    torch.manual_seed(0)
+    values, spec = tree_flatten((sample.args, sample.kwargs))
+    fresh = [x.detach().clone().requires_grad_(x.requires_grad) if _tensor(x) else x for x in values]
+    inputs = [x for x in fresh if _tensor(x) and x.requires_grad]
+    args, kwargs = tree_unflatten(fresh, spec)
+    if checkpoint:
+        more = {"use_reentrant": sample.reentrant, "preserve_rng_state": sample.preserve}
+        out = torch.utils.checkpoint.checkpoint(sample.function, *args, **more, **kwargs)
+    else:
+        out = sample.function(*args, **kwargs)
+    outs = [o for o in tree_flatten(out)[0] if isinstance(o, torch.Tensor) and o.requires_grad and is_float(o)]
+    parameters = _parameters(outs) if leaves is None else [x for x in leaves if isinstance(x, nn.Parameter)]
+    if v is None:
+        generator = torch.Generator().manual_seed(1)
+        v = [torch.randn(o.shape, generator=generator).to(o) for o in outs]
+    wanted = [*inputs, *parameters]
+    if not outs:
+        return [None] * len(wanted), wanted, v
+    v_now = v[: len(outs)]
+    if not (checkpoint and sample.reentrant):
+        return list(torch.autograd.grad(outs, wanted, v_now, allow_unused=True)), wanted, v
+    if any(p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None) for p in parameters):
+        raise RuntimeError("its parameters have hooks, and a reentrant checkpoint cannot be asked without calling them")
+    kept = [p.grad for p in parameters]
+    for p in parameters:
+        p.grad = None
+    try:
+        torch.autograd.backward(outs, v_now)
+        return [x.grad for x in wanted], wanted, v
+    finally:
+        for p, grad in zip(parameters, kept, strict=True):
+            p.grad = grad
+
+
+def _parameters(outs: list[Any]) -> list[Any]:
+    """The parameters that the graphs of `outs` reach."""
+    return [v for _, v in walk([o.grad_fn for o in outs], Plans()).leaves if isinstance(v, nn.Parameter)]
+
+
+def _far(a: Any, b: Any) -> float:
+    """The relative difference of two gradients, where it is more than rounding; ``None`` is zero."""
+    if a is None and b is None:
+        return 0.0
+    one = a if a is not None else b
+    x, y = (torch.zeros_like(one) if g is None else g.detach() for g in (a, b))
+    size = max(float(x.double().norm()), float(y.double().norm()))
+    if not size or size != size:
+        return 0.0
+    far = float((x.double() - y.double()).norm()) / size
+    return far if far > BOUND.get(one.dtype, 2e-2) else 0.0

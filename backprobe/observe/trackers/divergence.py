@@ -1,0 +1,93 @@
+"""``--ask divergence``: two outermost modules of one structure in the same script, module by module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...records import Divergence
+from ...source.defined import defined_at
+from ...source.roots import RootModule, Where
+from ..forward.leaves import owners_of
+from ..forward.modules import ModuleWatch
+
+#: Relative difference that rounding does not explain.
+BOUND = {torch.float64: 1e-9, torch.float32: 1e-4}
+_LIMIT = 64 << 20
+
+
+class Diverging:
+    """Keeps what each module of each outermost module returned on its first call."""
+
+    def __init__(self, modules: ModuleWatch) -> None:
+        self._modules = modules
+        self._bytes = 0
+        #: Root module -> (path, class, output, plain attributes, owners), in the order in which modules returned.
+        self._seen: dict[int, tuple[RootModule, list[tuple[str, str, list[Any], dict[str, Any], Any]]]] = {}
+
+    def left(self, module: nn.Module, where: Where, output: Any) -> None:
+        if where.call != 1 or where.path is None:
+            return
+        root, rows = self._seen.setdefault(id(where.root), (where.root, []))
+        if any(row[0] == where.path for row in rows) or self._bytes > _LIMIT:
+            return
+        with torch.no_grad():
+            tensors = [t.detach().clone() for t in _tensors(output) if t.is_floating_point()]
+        self._bytes += sum(t.numel() * t.element_size() for t in tensors)
+        model = root.ref()
+        plain = {k: v for k, v in vars(module).items() if isinstance(v, (bool, int, float, str)) and k[0] != "_"}
+        owners = owners_of(model, where.path) if model is not None else []
+        rows.append((where.path, where.class_name, tensors, plain, owners))
+
+    def records(self) -> tuple[Divergence, ...]:
+        """The first difference between outermost modules of one structure, each against the first of its kind."""
+        found = []
+        kinds: dict[Any, list[Any]] = {}
+        for root, rows in self._seen.values():
+            key = (root.class_name, tuple((path, name) for path, name, *_ in rows))
+            if key in kinds:
+                first = _first(kinds[key], rows)
+                if first is not None:
+                    found.append(first)
+            else:
+                kinds[key] = rows
+        return tuple(found)
+
+
+def _first(a: list[Any], b: list[Any]) -> Divergence | None:
+    matching: list[str] = []
+    for (path, name, xs, plain, owners), (_, _, ys, other, _) in zip(a, b, strict=True):
+        worst = 0.0
+        for x, y in zip(xs, ys, strict=False):
+            if x.shape != y.shape:
+                return None
+            difference, size = (
+                float((x - y).abs().max()) if x.numel() else 0.0,
+                float(x.abs().max()) if x.numel() else 1,
+            )
+            bound = BOUND.get(x.dtype, 1e-2)
+            if difference > bound * max(size, 1e-30):
+                worst = max(worst, difference / max(size, 1e-30))
+        if worst:
+            changed = [k for k in plain if k in other and plain[k] != other[k] and k != "training"]
+            site = defined_at(owners[:-1], path.rpartition(".")[2]) if len(owners) > 1 else None
+            values = tuple(f"{k}: {plain[k]} and {other[k]}" for k in changed)
+            return Divergence(path, name, worst, values, tuple(matching), site)
+        matching.append(path)
+    return None
+
+
+def _tensors(value: Any) -> list[Any]:
+    found: list[Any] = []
+    stack = [value]
+    while stack and len(found) < 16:
+        one = stack.pop()
+        if isinstance(one, torch.Tensor):
+            found.append(one)
+        elif isinstance(one, (tuple, list)):
+            stack.extend(reversed(one))
+        elif isinstance(one, dict):
+            stack.extend(reversed(list(one.values())))
+    return found

@@ -1,0 +1,214 @@
+"""``--ask functions``: the backward of each custom ``Function``, held against finite differences.
+
+On the inputs that the script gave it, in double precision where the function allows. A directional derivative of
+v . f(x) along u by central differences, (v . f(x + h u) - v . f(x - h u)) / 2h, against u . backward(v). The inputs are
+seen by a profile function, which is set while the script runs and only for this question.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...records import FunctionChecked, Unseen
+from ...source.defined import returns_at
+from ...source.frames import Frames, Spot
+from ...source.roots import Where
+from ..forward.modules import ModuleWatch
+
+#: Inputs kept of each function, and directions tried on each.
+SAMPLES, DIRECTIONS = 2, 3
+#: Relative error above which the two disagree, in double and in single precision.
+BOUND = {torch.float64: 1e-4, torch.float32: 3e-2}
+
+
+@dataclass
+class _Sample:
+    function: Any
+    args: list[Any]
+    needs: list[bool]
+    spot: Spot | None
+    where: Where | None
+
+
+class Functions:
+    """Collects calls of custom functions, and checks them when the script has ended."""
+
+    def __init__(self, modules: ModuleWatch, frames: Frames) -> None:
+        self._modules, self._frames = modules, frames
+        self._samples: dict[tuple[Any, Any], list[_Sample]] = {}
+        self._on = False
+        self._skipped: list[str] = []
+
+    def start(self) -> None:
+        if sys.getprofile() is None:
+            sys.setprofile(self._called)
+            self._on = True
+        else:
+            self._skipped.append("a profiler is running, so custom functions were not seen")
+
+    def stop(self) -> None:
+        if self._on:
+            sys.setprofile(None)
+            self._on = False
+
+    def _called(self, frame: Any, event: str, arg: Any) -> None:
+        if event != "call" or frame.f_code.co_name not in ("forward", "setup_context"):
+            return
+        code = frame.f_code
+        count = code.co_argcount
+        if not count:
+            return
+        local = dict(frame.f_locals)  # not ``variables``: what a profile function does to them is written back
+        ctx = local.get(code.co_varnames[0])
+        if not isinstance(ctx, torch.autograd.function.BackwardCFunction):
+            return
+        if code.co_name == "setup_context":
+            args = list(local.get(code.co_varnames[1]) or ())
+        else:
+            args = [local[n] for n in code.co_varnames[1:count]]
+            if code.co_flags & 0x04:  # *args
+                args += local[code.co_varnames[count + code.co_kwonlyargcount]]
+        function = ctx._forward_cls
+        spot = self._frames.spot(frame.f_back)
+        samples = self._samples.setdefault((function, spot), [])
+        if len(samples) < SAMPLES and len(self._samples) < 100:
+            with torch.no_grad():
+                kept = [a.detach().clone() if isinstance(a, torch.Tensor) else a for a in args]
+            stack = self._modules.stack
+            samples.append(_Sample(function, kept, list(ctx.needs_input_grad), spot, stack[-1] if stack else None))
+
+    def check(self, second_order: bool) -> tuple[FunctionChecked, ...]:
+        """What disagrees. The script has ended: its random state is kept all the same."""
+        found = []
+        for samples in self._samples.values():
+            for sample in samples:
+                with torch.random.fork_rng(devices=[]), torch.enable_grad():
+                    result = self._check(sample, second_order)
+                if result is not None:
+                    found.append(result)
+                    break
+        return tuple(found)
+
+    def unseen(self) -> list[Unseen]:
+        return [Unseen("custom function", 1, f"not checked: {reason}") for reason in self._skipped]
+
+    def _check(self, sample: _Sample, second_order: bool) -> FunctionChecked | None:
+        name = sample.function.__name__
+        for dtype in (torch.float64, torch.float32):
+            try:
+                wrong = _compare(sample, dtype) or (second_order and _compare(sample, dtype, second=True)) or None
+            except Exception as error:  # it does not take doubles, or not these inputs again
+                reason = f"{name}: {type(error).__name__}: {error}"[:300]
+                continue
+            if wrong is None:
+                return None
+            return FunctionChecked(
+                name,
+                self._modules.name_of(sample.where),
+                self._frames.site(sample.spot),
+                returns_at(sample.function),
+                *wrong,
+            )
+        self._skipped.append(reason)
+        return None
+
+
+def _prepare(sample: _Sample, dtype: torch.dtype) -> tuple[list[Any], list[int]]:
+    args: list[Any] = []
+    inputs = []
+    for i, a in enumerate(sample.args):
+        if isinstance(a, torch.Tensor) and a.is_floating_point():
+            a = a.to(dtype) if a.dtype != dtype else a.clone()
+            if i < len(sample.needs) and sample.needs[i]:
+                inputs.append(i)
+        args.append(a)
+    return args, inputs
+
+
+def _run(sample: _Sample, args: list[Any], inputs: list[int]) -> tuple[list[Any], list[Any]]:
+    """Leaves and outputs of one call on fresh leaves."""
+    fresh = [a.detach().clone().requires_grad_() if i in inputs else a for i, a in enumerate(args)]
+    out = sample.function.apply(*[f * 1 if i in inputs else f for i, f in enumerate(fresh)])
+    outs = [o for o in (out if isinstance(out, tuple) else (out,)) if isinstance(o, torch.Tensor)]
+    return [fresh[i] for i in inputs], [o for o in outs if o.is_floating_point() and o.requires_grad]
+
+
+def _compare(sample: _Sample, dtype: torch.dtype, second: bool = False) -> tuple[str, int, float, float, str] | None:
+    """(what was checked, number of the input, analytic value, numeric value, why) of the first disagreement."""
+    generator = torch.Generator().manual_seed(0)
+
+    def random(like: Any) -> Any:
+        return torch.randn(like.shape, generator=generator, dtype=torch.float64).to(like.dtype).to(like.device)
+
+    args, inputs = _prepare(sample, dtype)
+    if not inputs:
+        return None
+    leaves, outs = _run(sample, args, inputs)
+    again = _run(sample, args, inputs)[1]
+    if not outs or any(not torch.equal(a, b) for a, b in zip(outs, again, strict=True)):
+        return None  # random: no two calls can be compared
+    v = [random(o) for o in outs]
+    weights = [random(x) for x in leaves]
+
+    def value(moved: list[Any]) -> Any:
+        xs, ys = _run(sample, moved, inputs)
+        if not second:
+            return sum((w * y.detach()).sum() for w, y in zip(v, ys, strict=True))
+        gs = torch.autograd.grad(ys, xs, v, allow_unused=True)
+        return sum((w * g).sum() for w, g in zip(weights, gs, strict=True) if g is not None)
+
+    if second:
+        firsts = torch.autograd.grad(outs, leaves, v, create_graph=True, allow_unused=True)
+        total = sum((w * g).sum() for w, g in zip(weights, firsts, strict=True) if g is not None)
+        gradients: Any = [None] * len(leaves)  # what a backward that leaves the graph comes to
+        if isinstance(total, torch.Tensor) and total.requires_grad:
+            gradients = torch.autograd.grad(total, leaves, allow_unused=True)
+    else:
+        gradients = torch.autograd.grad(outs, leaves, v, allow_unused=True)
+    what = "second derivative" if second else "gradient"
+    for at, (i, x, g) in enumerate(zip(inputs, leaves, gradients, strict=True)):
+        h = (1e-6 if dtype == torch.float64 else 1e-2) * max(1.0, float(x.detach().abs().max()) if x.numel() else 1.0)
+        misses, seen = 0, (0.0, 0.0)
+        pairs: list[tuple[float, float]] = []
+        for _ in range(DIRECTIONS):
+            u = random(x)
+            up, down = list(args), list(args)
+            up[i], down[i] = x.detach() + h * u, x.detach() - h * u
+            numeric = float((value(up) - value(down)) / (2 * h))
+            analytic = float((g.detach() * u).sum()) if g is not None else 0.0
+            size = max(abs(numeric), abs(analytic))
+            pairs.append((analytic, numeric))
+            if abs(numeric - analytic) > BOUND[dtype] * size and size > 1e-8:
+                misses, seen = misses + 1, (analytic, numeric)
+        if misses >= 2:
+            return what, i, *seen, "" if second else _why(sample, args, inputs, at, v, pairs)
+    return None
+
+
+def _why(
+    sample: _Sample, args: list[Any], inputs: list[int], at: int, v: list[Any], pairs: list[tuple[float, float]]
+) -> str:
+    """A word on what is wrong, where it can be told."""
+    leaves, outs = _run(sample, args, inputs)
+    once = torch.autograd.grad(outs, leaves, v, allow_unused=True)[at]
+    leaves, outs = _run(sample, args, inputs)
+    twice = torch.autograd.grad(outs, leaves, [2 * x for x in v], allow_unused=True)[at]
+    if once is None:
+        return "it returns None for an input that the result depends on"
+    if twice is not None and torch.equal(once, twice) and bool(once.any()):
+        return "it does not depend on grad_output"
+    if all(numeric == 0.0 for _, numeric in pairs):
+        return "the forward is flat there: a straight-through estimate"
+    if any(numeric == 0.0 for _, numeric in pairs):
+        return ""
+    ratios = [analytic / numeric for analytic, numeric in pairs]
+    if max(ratios) - min(ratios) > 1e-3 * abs(ratios[0]) or not ratios[0]:
+        return ""
+    if ratios[0] < 0:
+        times = "" if abs(ratios[0] + 1) < 1e-3 else f", times {-ratios[0]:.3g}"
+        return f"it is the true gradient with its sign reversed{times}"
+    return f"it is the true gradient times {ratios[0]:.3g}"

@@ -1,0 +1,113 @@
+"""Backward hooks that users put on modules: where they were registered, and what keeps them from doing their work."""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...records import HookSeen, Site
+from ...source.defined import calls_of_method
+from ...source.frames import Frames
+from ...source.roots import Where
+from ..forward.modules import ModuleWatch
+
+#: Methods that register a hook on gradients of a module.
+MODULE_HOOKS = ("register_full_backward_hook", "register_full_backward_pre_hook", "register_backward_hook")
+
+
+class Hooked:
+    """What was seen of modules with backward hooks, one entry for each module and reason."""
+
+    def __init__(self, modules: ModuleWatch, frames: Frames) -> None:
+        self._modules, self._frames = modules, frames
+        self._found: dict[tuple[Any, str], HookSeen] = {}
+        #: The last module with a backward hook that returned, and its output: what comes next may change that in place.
+        self.last: tuple[Where, nn.Module] | None = None
+        #: The same for all of them, by the number of the node that made their output.
+        self._outputs: dict[int, tuple[Where, nn.Module]] = {}
+        self._called: set[int] = set()
+
+    def left(self, module: nn.Module, where: Where, output: Any, nodes: int) -> None:
+        """A module with a backward hook returned `output`, having made `nodes` nodes."""
+        self.last = (where, module)
+        first = output[0] if isinstance(output, tuple) and output else output
+        if isinstance(first, torch.Tensor) and first.grad_fn is not None:
+            self._outputs[first.grad_fn._sequence_nr()] = self.last
+            while len(self._outputs) > 1000:
+                del self._outputs[next(iter(self._outputs))]
+        self._called.add(id(module))
+        if not isinstance(output, (torch.Tensor, tuple)) or (
+            isinstance(output, tuple) and not any(isinstance(o, torch.Tensor) for o in output)
+        ):
+            self._note(module, where, "output", type(output).__name__, None)
+        elif module._is_full_backward_hook is False and nodes > 1:
+            self._note(module, where, "legacy", str(nodes), None)
+
+    def bypassed(self) -> None:
+        """Look for hooked modules that were not called though their parameters got gradients."""
+        for root in self._modules.roots:
+            model = root.ref()
+            if model is None:
+                continue
+            for module in model.modules():
+                if not module._backward_hooks or id(module) in self._called:
+                    continue
+                if self._modules.was_called(module) or not any(p.grad is not None for p in module.parameters()):
+                    continue
+                where = Where(root, root.path_of(module), type(module).__name__, 1)
+                self._note(module, where, "forward", "", None)
+
+    def conflict(self, text: str, frame: Any, args: Any) -> None:
+        """An in-place op met the view that a full backward hook makes of a module's output."""
+        if "BackwardHookFunction" not in text or "modified inplace" not in text or self.last is None:
+            return
+        where, module = self.last
+        for value in args:
+            # The view that a full hook makes stands between the op and the node that made the module's output.
+            node = value.grad_fn if isinstance(value, torch.Tensor) else None
+            for child, _ in node.next_functions if node is not None else ():
+                if child is not None and child._sequence_nr() in self._outputs:
+                    where, module = self._outputs[child._sequence_nr()]
+        self._note(module, where, "inplace", "", self._frames.site(self._frames.spot(frame)))
+
+    def _note(self, module: nn.Module, where: Where, reason: str, detail: str, bypass: Site | None) -> None:
+        hook = next(iter(module._backward_hooks.values()), None) or next(
+            iter(module._backward_pre_hooks.values()), None
+        )
+        key = (registered_at(self._frames, hook, MODULE_HOOKS), reason)
+        name = self._modules.name_of(where) or ""
+        known = self._found.get(key)
+        if known is not None:
+            if name not in known.modules:
+                self._found[key] = HookSeen(
+                    reason, (*known.modules, name), (*known.details, detail), known.site, known.bypass
+                )
+        elif len(self._found) < 100:
+            self._found[key] = HookSeen(reason, (name,), (detail,), key[0], bypass)
+
+    def records(self) -> tuple[HookSeen, ...]:
+        return tuple(self._found.values())
+
+
+def registered_at(frames: Frames, hook: Any, methods: tuple[str, ...]) -> Site | None:
+    """The user's line that registered `hook`, a function or its code: the one whose argument it is, or the only one."""
+    code = getattr(hook, "__code__", None) or getattr(getattr(hook, "__func__", None), "__code__", None)
+    if isinstance(hook, CodeType):
+        code, name = hook, hook.co_name
+    else:
+        name = getattr(hook, "__name__", "")
+    candidates = [
+        (site, first, last, argument)
+        for method in methods
+        for site, first, last, argument in calls_of_method(frames, method)
+    ]
+    for site, first, last, _ in candidates:
+        if code is not None and code.co_filename == site.file and first <= code.co_firstlineno <= last:
+            return site
+    for site, _, _, argument in candidates:
+        if name and argument == name:
+            return site
+    return candidates[0][0] if candidates else None

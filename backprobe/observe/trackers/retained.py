@@ -1,0 +1,214 @@
+"""Graphs of earlier steps that stay alive, and who holds them.
+
+N17. A node cannot be referred to weakly. So one node of each step's graph, the first that a module made, carries an
+     object of ours in its metadata, which dies with it. Nothing else is kept of the graph.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections import deque
+from typing import Any
+
+import torch
+
+from ...records import Retained, Site
+from ...source.defined import changes_of
+from ...source.frames import Frames, variables
+from ...torchside import private
+from ..forward.modules import ModuleWatch
+from ..forward.oplog import OpLog, op_name, spot_of
+
+_KEY = "backprobe"
+#: Earlier graphs alive that are looked into, beside the last step's; once more at four times as many.
+ENOUGH = 3
+_WALK = 5_000
+
+
+class Mark:
+    """What a node carries: the number of its step, or of its outermost call where nothing has stepped."""
+
+    __slots__ = ("__weakref__", "round")
+
+    def __init__(self, number: int) -> None:
+        self.round = number
+
+
+class RetainedGraphs:
+    """Marks graphs, counts those alive, and looks for their holder when there are too many."""
+
+    def __init__(self, modules: ModuleWatch, frames: Frames, log: OpLog) -> None:
+        self._modules, self._frames, self._log = modules, frames, log
+        self._marks: deque[weakref.ref[Mark]] = deque(maxlen=2000)
+        self._round = 0
+        self._asked = ENOUGH
+        self.found: Retained | None = None
+        #: Found where no backward call has been yet: one may still come and use these graphs.
+        self.only_forward = False
+        self._had_backward = False
+        self._pause, self._next = 8, 0
+
+    def mark(self, output: Any) -> None:
+        """The first module of an outermost call returned `output`."""
+        node = _node(output)
+        if node is not None:
+            mark = Mark(self._round)
+            node.metadata[_KEY] = mark
+            self._marks.append(weakref.ref(mark))
+
+    def next_round(self, forward_only: bool, optimizers: int = 1) -> None:
+        """A step is over, or where there are no backward calls an outermost module call.
+
+        :param optimizers: how many take turns: a script's variables hold what the last turn of each left.
+        """
+        self._round += 1
+        enough = self._asked * optimizers - forward_only
+        alive = {m.round for ref in self._marks if (m := ref()) is not None and m.round < self._round - 1}
+        while self._marks and self._marks[0]() is None:
+            self._marks.popleft()
+        if len(alive) < enough or self._round < self._next:
+            return
+        gc.collect()
+        alive = {m.round for ref in self._marks if (m := ref()) is not None and m.round < self._round - 1}
+        if len(alive) < enough:  # they only waited for the collector, which takes long: ask again later and later
+            self._pause *= 2
+            self._next = self._round + self._pause
+            return
+        self._asked *= 4
+        self.only_forward = forward_only
+        with private.unseen():
+            self.found = self._look(len(alive)) or self.found
+
+    def backward_came(self) -> None:
+        """What was found while only the forward had run may have been meant for this."""
+        if not self._had_backward:
+            self._had_backward = True
+            self.found, self.only_forward, self._asked = None, False, ENOUGH
+            for ref in self._marks:  # calls that were rounds of their own are part of one step
+                mark = ref()
+                if mark is not None:
+                    mark.round = self._round
+
+    def _look(self, alive: int) -> Retained | None:
+        reach: list[tuple[Any, set[int]]] = []
+        for thing in private.tensors_alive():
+            try:
+                node = thing.grad_fn
+            except RuntimeError:  # a shell without a tensor, which older torch leaves for the collector
+                continue
+            if node is not None:
+                rounds = {r for r in _rounds(node) if r < self._round - 1}
+                if rounds:
+                    reach.append((thing, rounds))
+        if not reach:
+            return None
+        sum_, rounds = max(reach, key=lambda item: len(item[1]))
+        if len(rounds) >= ENOUGH - self.only_forward:
+            name = self._name_of(sum_)
+            site, module, op = self._made(sum_)
+            return Retained(name, f"a tensor that {op or 'an operation'} adds to", site, module, alive)
+        tensors = [t for t, _ in reach]
+        del reach, thing, node, rounds, sum_
+        container, kept = _common_holder(tensors, ENOUGH - self.only_forward)
+        if container is None:
+            return None
+        name = self._name_of(container)
+        module = self._made(kept)[1]
+        short = name.rpartition(".")[2]
+        site = changes_of(self._frames, short) if short else None
+        return Retained(name, f"a {type(container).__name__}", site, module, alive)
+
+    def _made(self, tensor: Any) -> tuple[Site | None, str | None, str]:
+        """Line, module and op that made `tensor`."""
+        seq = tensor.grad_fn._sequence_nr()
+        _, entries = self._log.slice(seq, seq)
+        if not entries:
+            return None, None, ""
+        entry = entries[0]
+        name = op_name(entry[2]) if entry[2] is not None else ""
+        return self._frames.site(spot_of(entry)), self._modules.name_of(entry[3]), name
+
+    def _name_of(self, thing: Any) -> str:
+        """What the user's code calls `thing`: a variable, or an attribute of an object."""
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            if self._frames.is_user(frame.f_code):
+                for name, value in variables(frame).items():
+                    if value is thing:
+                        return name
+            frame = frame.f_back
+        for holder in gc.get_referrers(thing):
+            names = holder if type(holder) is dict else getattr(holder, "__dict__", None)
+            if type(names) is not dict:
+                continue
+            for name, value in list(names.items()):
+                if value is thing and isinstance(name, str):
+                    return name
+        return ""
+
+
+def _node(output: Any) -> Any:
+    stack = [output]
+    for _ in range(100):
+        if not stack:
+            return None
+        value = stack.pop()
+        if isinstance(value, torch.Tensor):
+            if value.grad_fn is not None:
+                return value.grad_fn
+        elif isinstance(value, (tuple, list)):
+            stack.extend(value)
+        elif isinstance(value, dict):
+            stack.extend(value.values())
+    return None
+
+
+def _rounds(node: Any) -> set[int]:
+    """The marks in the graph under `node`."""
+    nodes, seen, rounds = [node], {node}, set()
+    for one in nodes:  # grows as we go
+        mark = one.metadata.get(_KEY)
+        if mark is not None:
+            rounds.add(mark.round)
+        for child, _ in one.next_functions:
+            if child is not None and child not in seen and len(nodes) < _WALK:
+                seen.add(child)
+                nodes.append(child)
+    return rounds
+
+
+def _common_holder(tensors: list[Any], enough: int) -> tuple[Any, Any]:
+    """The list, dict, deque or set that holds most of `tensors`, directly or in tuples, dicts or objects; and one."""
+    level: dict[int, tuple[Any, Any]] = {id(t): (t, t) for t in tensors}
+    ours = {id(tensors), id(level), *(id(pair) for pair in level.values())}
+    for _ in range(3):
+        things = [thing for thing, _ in level.values()]
+        count: dict[int, list[Any]] = {}
+        for thing, tensor in level.values():
+            for holder in gc.get_referrers(thing):
+                if id(holder) in ours or holder is things or type(holder).__name__ in ("frame", "list_iterator"):
+                    continue
+                entry = count.setdefault(id(holder), [holder, tensor, 0])
+                entry[2] += 1
+        best = max(
+            (e for e in count.values() if isinstance(e[0], (list, dict, deque, set)) and not _is_namespace(e[0])),
+            key=lambda e: e[2],
+            default=None,
+        )
+        if best is not None and best[2] >= enough:
+            return best[0], best[1]
+        level = {
+            key: (holder, tensor)
+            for key, (holder, tensor, _) in count.items()
+            if isinstance(holder, (tuple, dict, list)) or hasattr(holder, "__dict__")
+        }
+        ours |= {id(level), id(count), id(things), *(id(p) for p in level.values()), *(id(e) for e in count.values())}
+        if len(level) > 5000:
+            break
+    return None, None
+
+
+def _is_namespace(holder: Any) -> bool:
+    return type(holder) is dict and ("__builtins__" in holder or "__name__" in holder)

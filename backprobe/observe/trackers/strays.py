@@ -1,0 +1,156 @@
+"""Trainable things that ``parameters()`` does not list: modules in a plain list, tensors that are not parameters.
+
+Looked for when a module is called, or a leaf met, that no outermost module holds: rare, so it may take its time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from ...records import Site, Stray
+from ...source.defined import assigned
+from ...source.frames import Frames, Spot
+from ...source.roots import RootModule, Where, clean_path
+from ...torchside import private
+from ..forward.modules import ModuleWatch
+
+
+@dataclass
+class SeenStray:
+    """One attribute that hides parameters, or one place that makes them anew."""
+
+    root: RootModule | None
+    owner: str
+    attribute: str
+    how: str
+    site: Site | None
+    names: list[str] = field(default_factory=list)
+    leaves: list[weakref.ref[Any]] = field(default_factory=list)
+
+
+class Strays:
+    """What was found, by place."""
+
+    def __init__(self, modules: ModuleWatch, frames: Frames) -> None:
+        self._modules, self._frames = modules, frames
+        self._found: dict[tuple[Any, ...], SeenStray] = {}
+
+    def module(self, module: nn.Module, parent: Where, spot: Spot | None) -> None:
+        """A module was called inside `parent` and is not part of its outermost module."""
+        trainable = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
+        if not trainable or len(self._found) > 100:
+            return
+        place = self._place(parent.root, module)
+        if place is None:
+            site = self._frames.site(spot)
+            stray = self._at((site,), SeenStray(parent.root, parent.path or "", "", "a place that was not found", site))
+            if stray.leaves and not any(r() is p for r in stray.leaves for _, p in trainable):
+                stray.how = "made in the forward"  # another one than at the call before
+            prefix = type(module).__name__
+        else:
+            owner, cls, attribute, how, key = place
+            path = clean_path_of(parent.root, owner)
+            made = SeenStray(parent.root, path, attribute, how, assigned(cls, attribute))
+            stray = self._at((id(parent.root), path, attribute), made)
+            prefix = f"{attribute}{key}"
+        for name, p in trainable:
+            self._add(stray, f"{prefix}.{name}", p)
+
+    def leaf(self, tensor: Any) -> None:
+        """A leaf that got a gradient belongs to no outermost module: is it kept in one all the same?"""
+        if len(self._found) > 100:
+            return
+        for root in self._modules.roots:
+            place = self._place(root, tensor)
+            if place is None:
+                continue
+            owner, cls, attribute, how, key = place
+            site = assigned(cls, attribute)
+            if site is None or (not isinstance(tensor, nn.Parameter) and site.function != "__init__"):
+                return  # an input that is kept for a while
+            how = how if isinstance(tensor, nn.Parameter) or key else "a tensor that is not a parameter"
+            path = clean_path_of(root, owner)
+            stray = self._at((id(root), path, attribute), SeenStray(root, path, attribute, how, site))
+            self._add(stray, f"{attribute}{key}", tensor)
+            return
+
+    def _at(self, key: tuple[Any, ...], new: SeenStray) -> SeenStray:
+        return self._found.setdefault(key, new)
+
+    def _add(self, stray: SeenStray, name: str, tensor: Any) -> None:
+        if len(stray.names) < 100 and not any(r() is tensor for r in stray.leaves):
+            stray.names.append(name)
+            stray.leaves.append(private.tensor_ref(tensor))
+
+    def _place(self, root: RootModule, thing: Any) -> tuple[str, type, str, str, str] | None:
+        """(path of the owner, its class, attribute, what kind of holder, index in it) of `thing`."""
+        module = root.ref()
+        if module is None:
+            return None
+        for path, owner in module.named_modules():
+            for attribute, value in list(vars(owner).items()):
+                if attribute.startswith("_") and attribute in _OWN:
+                    continue
+                for how, key, item in _items(value):
+                    if item is thing or (
+                        isinstance(item, nn.Module) and isinstance(thing, nn.Module) and _holds(item, thing)
+                    ):
+                        return path, type(owner), attribute, how, key
+        return None
+
+    def records(self, held: dict[int, weakref.ref[Any]] | None) -> tuple[Stray, ...]:
+        """What was found. `held`: references to the parameters that an optimizer holds, where one stepped."""
+        trained = None if held is None else {id(ref) for ref in held.values()}
+        found = []
+        for stray in self._found.values():
+            owner = self._modules.full_name(stray.root, stray.owner) if stray.root is not None else stray.owner
+            known = [None if trained is None else id(ref) in trained for ref in stray.leaves]
+            prefix = f"{owner}." if owner and stray.attribute else ""
+            names = tuple(f"{prefix}{n}" for n, t in zip(stray.names, known, strict=True) if not t)
+            if names:
+                found.append(Stray(names, owner, stray.attribute, stray.how, stray.site, trained is not None))
+        return tuple(found)
+
+
+#: Attributes of every module that hold what is registered, and hooks.
+_OWN = frozenset(vars(nn.Module()))
+
+
+def _holds(module: nn.Module, thing: nn.Module) -> bool:
+    return any(m is thing for m in module.modules())
+
+
+def _items(value: Any, depth: int = 2) -> Iterator[tuple[str, str, Any]]:
+    """(what holds it, index, item) of what an attribute's value is or contains."""
+    yield "an attribute that is not registered", "", value
+    if depth and isinstance(value, (list, tuple)):
+        for i, item in enumerate(value[:1000]):
+            for _, key, inner in _items(item, depth - 1):
+                yield f"a plain {type(value).__name__}", f".{i}{key}", inner
+    elif depth and isinstance(value, dict):
+        for k, item in list(value.items())[:1000]:
+            for _, key, inner in _items(item, depth - 1):
+                yield f"a plain {type(value).__name__}", f".{k}{key}", inner
+    elif depth and isinstance(value, (set, frozenset)):
+        for item in list(value)[:1000]:
+            yield f"a plain {type(value).__name__}", "", item
+    elif depth and inspect.isfunction(value):
+        for cell in value.__closure__ or ():
+            with contextlib.suppress(ValueError):  # empty
+                yield "a function's closure", "", cell.cell_contents
+    elif depth and type(value).__module__.partition(".")[0] not in ("torch", "builtins", "numpy"):
+        for name, item in list(getattr(value, "__dict__", {}).items())[:1000]:
+            if not isinstance(value, nn.Module):
+                yield "a plain object", f".{name}", item
+
+
+def clean_path_of(root: RootModule, path: str) -> str:
+    module = root.ref()
+    return clean_path(module, path) if module is not None else path

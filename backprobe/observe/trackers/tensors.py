@@ -1,0 +1,153 @@
+"""What chosen tensors look like at some steps: histograms and small pictures of weights, gradients and outputs.
+
+Steps 0, 1, 2, 5, 10, 20, 50, ... are looked at: a pass over a tensor costs as much as a cheap operation on it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...records import TensorSeen, Unseen
+from ...select import Selection, selector
+from ...source.roots import Where
+from ...torchside import private
+from ...torchside.measure import FLOATS, dtype_name
+from ..forward.naming import Naming
+
+#: Bins on each side of zero, and the decades that they cover below the greatest value.
+BINS, DECADES = 24, 6
+#: Rows and columns of a picture.
+CELLS = 24
+#: Tensors that a run holds.
+MOST = 400
+
+
+class Tensors:
+    """Looks at the tensors that `select` names: modules' outputs, parameters and their gradients.
+
+    :param select: globs on the names of modules and parameters, as ``named_modules()`` spells them.
+    """
+
+    def __init__(self, select: Selection, names: Naming) -> None:
+        self._wanted, self._names = selector(select), names
+        self._step = 0
+        self._due = True
+        self._done: set[tuple[str, str, int]] = set()
+        self.records: list[TensorSeen] = []
+        self._dropped = 0
+
+    def begin(self, step: int) -> None:
+        """Step number `step` begins."""
+        self._step, self._due = step, due(step)
+
+    def left(self, where: Where, output: Any) -> None:
+        """A module returned `output`."""
+        if not self._due or where.call != 1:
+            return
+        name = self._names.modules.name_of(where)
+        if name is None or not self._wanted(name, None):
+            return
+        if isinstance(output, (tuple, list)) and output:
+            output = output[0]
+        if isinstance(output, torch.Tensor):
+            self._look(name or where.class_name, "output", name, output)
+
+    def stepping(self, optimizer: Any) -> None:
+        """An optimizer is about to step: its gradients are whole."""
+        if not self._due:
+            return
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if not isinstance(parameter, nn.Parameter):
+                    continue
+                name = self._names.of(parameter)
+                owner = name.rpartition(".")[0]
+                if not (self._wanted(name, None) or (owner and self._wanted(owner, None))):
+                    continue
+                self._look(name, "weight", owner, parameter)
+                if parameter.grad is not None:
+                    self._look(name, "gradient", owner, parameter.grad)
+
+    def _look(self, name: str, kind: str, module: str, tensor: Any) -> None:
+        if (name, kind, self._step) in self._done:
+            return
+        if len(self.records) >= MOST:
+            self._dropped += 1
+            return
+        self._done.add((name, kind, self._step))
+        found = seen(name, kind, module, self._step, tensor)
+        if found is not None:
+            self.records.append(found)
+
+    def unseen(self) -> list[Unseen]:
+        if not self._dropped:
+            return []
+        return [Unseen("tensors", self._dropped, f"a run holds {MOST}: choose fewer with --tensors")]
+
+
+def due(step: int) -> bool:
+    """Whether a step is one of 0, 1, 2, 5, 10, 20, 50, 100, ..."""
+    while step >= 10 and step % 10 == 0:
+        step //= 10
+    return step in (0, 1, 2, 5)
+
+
+def seen(name: str, kind: str, module: str, step: int, tensor: Any) -> TensorSeen | None:
+    """What `tensor` looks like; ``None`` for one that is not a plain tensor of real floats with values."""
+    if tensor.dtype not in FLOATS or tensor.is_complex() or tensor.layout is not torch.strided or tensor.is_meta:
+        return None
+    if not tensor.numel() or (tensor.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return None
+    with private.unseen(), private.unnoticed(), torch.no_grad():
+        try:
+            values = tensor.detach().to(torch.float32).to("cpu")
+            return _seen((name, kind, module, step), tensor, values)
+        except (RuntimeError, NotImplementedError):  # a tensor of no values of its own, as under vmap
+            return None
+
+
+def _seen(what: tuple[str, str, str, int], tensor: Any, values: torch.Tensor) -> TensorSeen:
+    flat = values.reshape(-1)
+    finite = flat[torch.isfinite(flat)]
+    nan = int(torch.isnan(flat).sum())
+    top = float(finite.abs().max()) if finite.numel() else 0.0
+    edges = bounds(top)
+    counts = torch.zeros(len(edges) - 1)
+    if finite.numel():
+        places = torch.bucketize(finite, torch.tensor(edges[1:-1]), right=True)
+        counts = torch.bincount(places, minlength=len(edges) - 1)
+    wide = finite.double()
+    return TensorSeen(
+        *what,
+        tuple(tensor.shape),
+        dtype_name(tensor.dtype),
+        tuple(edges),
+        tuple(int(c) for c in counts.tolist()),
+        float(wide.mean()) if finite.numel() else math.nan,
+        float(wide.std(correction=0)) if finite.numel() else math.nan,
+        float(finite.min()) if finite.numel() else math.nan,
+        float(finite.max()) if finite.numel() else math.nan,
+        int((flat == 0).sum()),
+        nan,
+        flat.numel() - finite.numel() - nan,
+        picture(values),
+    )
+
+
+def bounds(top: float) -> list[float]:
+    """Bounds of the bins for values up to `top` on both sides of zero: logarithmic, with one bin around zero."""
+    top = top or 1.0
+    side = [top * 10 ** (-DECADES * (1 - k / BINS)) for k in range(BINS)] + [top]
+    return [-x for x in reversed(side)] + side
+
+
+def picture(values: torch.Tensor) -> tuple[tuple[float, ...], ...]:
+    """Means over the cells of `values` as a matrix: all dimensions but the last one together, by the last one."""
+    matrix = values.reshape(-1, values.shape[-1]) if values.dim() > 1 else values.reshape(1, -1)
+    rows, columns = min(matrix.shape[0], CELLS), min(matrix.shape[1], CELLS)
+    means = nn.functional.adaptive_avg_pool2d(matrix[None], (rows, columns))[0]
+    return tuple(tuple(float(f"{v:.4g}") for v in row) for row in means.tolist())

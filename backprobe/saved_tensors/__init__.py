@@ -1,0 +1,1 @@
+"""What autograd keeps for backward: the ledger, and policies for where it is kept."""

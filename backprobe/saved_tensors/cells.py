@@ -1,0 +1,185 @@
+"""What torch keeps in a graph's place for a saved tensor: values in some form, and the version they had.
+
+V1. Nothing here refers to the tensor that was saved: a node that keeps its own output would keep itself alive. What is
+    held is a detached alias, which shares memory and version counter.
+V2. A detached alias whose ``data`` is put on an empty tensor still shares the version counter, and holds no memory: so
+    the version is known also where the values went elsewhere.
+V3. Reading ``grad_fn`` of every saved tensor would make a Python object for every node, and freeing a deep chain of
+    those overflows the stack. Names are looked up when there is an error to report.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import torch
+
+from ..kept.storages import RESULTS, StandIn
+from ..torchside import private
+
+
+class Held(Protocol):
+    """Values of one tensor in some form. Those that the ledger is to see are ``StandIn`` too."""
+
+    @property
+    def safe(self) -> bool:
+        """Whether the values stay as they were whatever is written to the tensor that was saved."""
+        ...
+
+    def get(self) -> torch.Tensor:
+        """A tensor with the values, shape, strides, dtype and device of the one that was saved."""
+        ...
+
+
+def plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's memory can be copied and put back: strided, of torch's own class, outside transforms."""
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout is torch.strided
+        and not tensor.is_meta
+        and not tensor.is_quantized
+        and not tensor.is_neg()
+        and not private.is_wrapped(tensor)
+    )
+
+
+class Kept(StandIn):
+    """A tensor where it is."""
+
+    __slots__ = ("__weakref__", "note", "tensor")
+    safe = False
+
+    def __init__(self, tensor: torch.Tensor, note: object = None) -> None:
+        with private.unseen():
+            self.tensor = tensor.detach()  # V1
+        #: Lives as long as this does: a share of a budget.
+        self.note = note
+
+    def get(self) -> torch.Tensor:
+        return self.tensor
+
+    def contents(self) -> Iterator[Any]:
+        yield self.tensor
+
+
+class Packed(StandIn):
+    """What the pair of somebody else made of a tensor."""
+
+    __slots__ = ("content", "unpack")
+    safe = False
+
+    def __init__(self, content: Any, unpack: Any) -> None:
+        self.content, self.unpack = content, unpack
+
+    def get(self) -> torch.Tensor:
+        found: torch.Tensor = self.unpack(self.content)
+        return found
+
+    def contents(self) -> Iterator[Any]:
+        yield self.content
+
+
+class Version:
+    """The version of a tensor when it was saved, and the means to see whether it has moved on."""
+
+    __slots__ = ("leaf", "saved", "shape", "tensor", "token", "type", "view")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        with private.unseen():
+            token = tensor.detach()
+            if plain(token):
+                token.data = token.new_empty(0)  # V2
+            self.saved = tensor._version
+        self.token = token
+        #: Only for the error's text: its node is named as it is then (V3).
+        self.tensor = private.tensor_ref(tensor)
+        self.view = tensor._is_view()
+        self.shape, self.leaf, self.type = tuple(tensor.shape), tensor.is_leaf, tensor.type()
+
+    def check(self, packed: object) -> None:
+        """Raise what torch raises where a saved tensor was written in place.
+
+        :param packed: what the node has in the tensor's place.
+        """
+        now = self.token._version
+        if now != self.saved:
+            raise RuntimeError(self._text(now, packed))
+
+    def _text(self, now: int, packed: object) -> str:
+        strips, hint = _torch_wording()
+        name = "" if self.leaf else self._node_name(packed)
+        if strips:
+            name = re.sub(r"Backward\d*$", "", name)
+        output = f", which is output 0 of {name}," if name else ""  # torch says 0 whichever it is
+        return (
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            f"[{self.type} {list(self.shape)}]{output} is at version {now}; expected version {self.saved} instead."
+            f"{hint}"
+        )
+
+    def _node_name(self, packed: object) -> str:
+        """The node that made the tensor. Where the tensor is gone: the one node beside the running one that fits."""
+        running, tensor = private.current_node(), self.tensor()
+        if running is not None:
+            for name, slot in private.saved_slots(running):
+                content = (private.slot_content(slot) or (None,))[0]
+                if (content is packed or getattr(content, "held", None) is packed) and RESULTS.fullmatch(name):
+                    return str(running.name())
+        if tensor is not None:
+            return tensor.grad_fn.name() if tensor.grad_fn is not None else ""
+        if self.view:
+            return "AsStridedBackward0"  # what torch makes anew for a view whose memory was written
+        if running is None:
+            return ""
+        fitting = set()
+        for node, number in running.next_functions:
+            if node is None or hasattr(node, "variable"):
+                continue
+            metadata = node._input_metadata
+            if number < len(metadata) and tuple(metadata[number].shape) == self.shape:
+                fitting.add(node)
+        found = fitting.pop() if len(fitting) == 1 else running
+        return str(found.name())
+
+
+def _torch_wording() -> tuple[bool, str]:
+    """Whether this torch shortens node names in its error, and the hint at the end: from an error of torch's own.
+
+    Made on a thread of its own, where no saved-tensor hooks are on."""
+    text: list[str] = []
+
+    def provoke() -> None:
+        with torch.enable_grad():
+            made = torch.ones(1, requires_grad=True).exp()
+        with torch.no_grad():
+            made.add_(1)
+        try:
+            _ = made.grad_fn._saved_result  # type: ignore[union-attr]
+        except RuntimeError as error:
+            text.append(str(error))
+
+    thread = threading.Thread(target=provoke)
+    thread.start()
+    thread.join()
+    said = text[0] if text else ""
+    return "of Exp," in said, said.partition(" instead.")[2]
+
+
+class Cell(StandIn):
+    """What torch stores: the values, and the version to check when they are asked for."""
+
+    __slots__ = ("held", "version")
+
+    def __init__(self, held: Held, version: Version | None) -> None:
+        self.held, self.version = held, version
+
+    def get(self) -> torch.Tensor:
+        if self.version is not None:
+            self.version.check(self)
+        return self.held.get()
+
+    def contents(self) -> Iterator[Any]:
+        yield self.held

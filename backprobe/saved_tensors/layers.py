@@ -1,0 +1,300 @@
+"""Policies as layers: each one a pair of saved-tensor hooks that hands on to those around it.
+
+Torch applies the innermost pair only. So the layer that is entered last is the one that torch calls, and it passes on
+what it does not take, and what it makes of the rest, to the layer around it.
+
+P1. A pair that is not ours ends the chain: it gets what is left, and what it gives is asked for first. There is no
+    version check of ours then, as there is none without us.
+P2. Inside a checkpointed function nothing is kept for backward, so there is nothing to place: a layer entered there
+    does nothing.
+P3. A layer belongs to the thread that entered it, as torch's own stack of hooks does.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import BackprobeError
+from ..kept.storages import StandIn
+from ..select import Selection, nothing_chosen, selector
+from ..torchside import private
+from .cells import Cell, Held, Kept, Packed, Version, plain
+
+
+class Gate:
+    """Which modules' calls are running: open inside the chosen ones. Per thread."""
+
+    def __init__(self, model: nn.Module, select: Selection) -> None:
+        wanted = selector(select)
+        self._modules = [m for name, m in model.named_modules() if wanted(name, m)]
+        if not self._modules:
+            raise nothing_chosen([name for name, _ in model.named_modules()], select, "module")
+        self._local = threading.local()
+        self._handles: list[Any] = []
+
+    @property
+    def open(self) -> bool:
+        return getattr(self._local, "depth", 0) > 0
+
+    def _enter(self, module: nn.Module, args: Any) -> None:
+        self._local.depth = getattr(self._local, "depth", 0) + 1
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        self._local.depth = max(0, getattr(self._local, "depth", 0) - 1)
+
+    def start(self) -> None:
+        for module in self._modules:
+            self._handles.append(module.register_forward_pre_hook(self._enter, prepend=True))
+            self._handles.append(module.register_forward_hook(self._leave, always_call=True))
+
+    def stop(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+        self._local = threading.local()
+
+
+class Share:
+    """A part of a budget, given back when nobody holds it any more."""
+
+    __slots__ = ("__weakref__", "_budget", "size")
+
+    def __init__(self, budget: Budget, size: int) -> None:
+        self._budget, self.size = budget, size
+
+    def __del__(self) -> None:
+        self._budget.free += self.size  # one bytecode too many to be atomic, and only an aim
+
+
+class Budget:
+    """Bytes that may stay where they are at one time; each storage counts once."""
+
+    def __init__(self, size: int) -> None:
+        self.free = size
+        self._shares: weakref.WeakValueDictionary[int, Share] = weakref.WeakValueDictionary()
+
+    def take(self, storage: torch.UntypedStorage) -> Share | None:
+        key, size = private.storage_key(storage), storage.nbytes()
+        share = self._shares.get(key)
+        if share is None and size <= self.free:
+            self.free -= size
+            share = self._shares[key] = Share(self, size)
+        return share
+
+
+class Layer(ABC):
+    """A policy as a context manager. Subclasses say in ``place`` what becomes of a tensor that they take.
+
+    :ivar tensors: saved tensors that this layer took.
+    :ivar bytes: their memory, each storage once for each time that it was placed.
+    :ivar held: what is held for it instead.
+    """
+
+    #: Whether mutating what is kept is right, as far as this layer knows.
+    lenient = False
+
+    def __init__(
+        self,
+        model: nn.Module | None = None,
+        select: Selection = None,
+        min_bytes: int = 0,
+        budget_bytes: int | None = None,
+    ) -> None:
+        if select is not None and model is None:
+            raise BackprobeError("select= chooses modules of a model: give model= too")
+        for name, value in (("min_bytes", min_bytes), ("budget_bytes", budget_bytes)):
+            if value is not None and value < 0:
+                raise BackprobeError(f"{name} is {value}; it is 0 or more")
+        self._gate = Gate(model, select) if model is not None and select is not None else None
+        self._own = weakref.ref(model) if model is not None else None
+        self._min_bytes = min_bytes
+        self._budget = Budget(budget_bytes) if budget_bytes is not None else None
+        self._buffers: set[int] = set()
+        self._outer: Layer | tuple[Any, Any] | None = None
+        self._active: str | None = None
+        self._lenient = self.lenient
+        self.tensors, self.bytes, self.held = 0, 0, 0
+
+    # Entering and leaving
+
+    def __enter__(self) -> Any:
+        if self._active is not None:
+            raise BackprobeError(f"this {type(self).__name__} is in use already: make another for another block")
+        if private.checkpoint_mark() is not None:  # P2
+            self._active = "idle"
+            return self
+        pair = private.top_hooks()
+        owner = getattr(pair[0], "__self__", None) if pair is not None else None
+        self._outer = owner if isinstance(owner, Layer) else pair
+        private.push_hooks(self._pack, _unpack)
+        self._active = "on"
+        try:
+            self._lenient = self.lenient or (isinstance(self._outer, Layer) and self._outer._lenient)
+            model = self._own() if self._own is not None else None
+            self._buffers = {private.storage_key(b.untyped_storage()) for b in model.buffers()} if model else set()
+            if self._gate is not None:
+                self._gate.start()
+            self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        was, self._active = self._active, None
+        if was != "on":
+            return
+        private.pop_hooks()
+        try:
+            self.stop()
+        finally:
+            if self._gate is not None:
+                self._gate.stop()
+            self._outer = None
+
+    def start(self) -> None:  # noqa: B027 - most layers have nothing to do here
+        """What a subclass does on entering, after its hooks are on."""
+
+    def stop(self) -> None:  # noqa: B027 - see start
+        """What a subclass does on leaving. Called also where ``start`` raised."""
+
+    # Packing
+
+    def _pack(self, tensor: torch.Tensor) -> Cell:
+        held = self.pack(tensor)
+        settled = self._foreign() or (self._lenient and held.safe)
+        version = None if settled else Version(tensor)
+        return Cell(held, version)
+
+    def _foreign(self) -> bool:
+        """Whether a pair that is not ours ends the chain (P1)."""
+        layer: Any = self
+        while isinstance(layer, Layer):
+            layer = layer._outer
+        return layer is not None
+
+    def pack(self, tensor: torch.Tensor) -> Held:
+        """Place a tensor, or hand it on."""
+        if self.takes(tensor):
+            share = self._budget.take(tensor.untyped_storage()) if self._budget is not None else None
+            if share is None:
+                self.tensors += 1
+                return self.place(tensor)
+            held = self.hand_on(tensor)
+            if isinstance(held, Kept):
+                held.note = share
+            return held
+        return self.hand_on(tensor)
+
+    def takes(self, tensor: torch.Tensor) -> bool:
+        """Whether this layer is meant: parameters and buffers stay in memory whatever a policy does."""
+        if not plain(tensor) or (self._gate is not None and not self._gate.open):
+            return False
+        base = tensor._base if tensor._is_view() and tensor._base is not None else tensor
+        if isinstance(base, nn.Parameter) or (base.is_leaf and base.requires_grad):
+            return False
+        memory = tensor.untyped_storage()
+        return memory.nbytes() >= self._min_bytes and private.storage_key(memory) not in self._buffers
+
+    @abstractmethod
+    def place(self, tensor: torch.Tensor) -> Held:
+        """What is kept for a tensor that this layer takes."""
+
+    def hand_on(self, tensor: torch.Tensor) -> Held:
+        """To the layer around this one, to the pair around it, or nowhere: the tensor stays."""
+        outer = self._outer
+        if isinstance(outer, Layer):
+            return outer.pack(tensor)
+        if outer is not None:
+            return Packed(outer[0](tensor), outer[1])
+        return Kept(tensor)
+
+    def __str__(self) -> str:
+        mib = 2.0**20
+        return (
+            f"{type(self).__name__}: {self.tensors} saved tensors taken, {self.bytes / mib:.2f} MiB of memory held in "
+            f"{self.held / mib:.2f} MiB"
+        )
+
+
+def _unpack(cell: Cell) -> torch.Tensor:
+    return cell.get()
+
+
+class Pair(Layer):
+    """A pair of the user's as a layer: composes with those around it, and checks versions."""
+
+    def __init__(self, pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> None:
+        super().__init__()
+        self._user_pack, self._user_unpack = pack, unpack
+
+    def takes(self, tensor: torch.Tensor) -> bool:
+        return True
+
+    def place(self, tensor: torch.Tensor) -> Held:
+        packed = self._user_pack(tensor)
+        if packed is tensor:
+            packed = tensor.detach()  # a node must not keep itself alive through its output
+        if self._outer is None:
+            return Packed(packed, self._user_unpack)
+        return Repacked(*self._split(packed), self._user_unpack)
+
+    def _split(self, packed: Any) -> tuple[Any, list[Held]]:
+        """The packed object with its tensors taken out, and what became of these in the layers around."""
+        found: list[Held] = []
+
+        def out(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                found.append(self.hand_on(value))
+                return _Hole(len(found) - 1)
+            if type(value) in (tuple, list):
+                return type(value)(out(v) for v in value)
+            if type(value) is dict:
+                return {k: out(v) for k, v in value.items()}
+            return value
+
+        return out(packed), found
+
+
+class _Hole:
+    __slots__ = ("index",)
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
+class Repacked(StandIn):
+    """What a user's pair made of a tensor, with the tensors in it placed by the layers around."""
+
+    __slots__ = ("content", "parts", "unpack")
+    safe = False
+
+    def __init__(self, content: Any, parts: list[Held], unpack: Any) -> None:
+        self.content, self.parts, self.unpack = content, parts, unpack
+
+    def get(self) -> torch.Tensor:
+        parts = [part.get() for part in self.parts]
+
+        def back(value: Any) -> Any:
+            if isinstance(value, _Hole):
+                return parts[value.index]
+            if type(value) in (tuple, list):
+                return type(value)(back(v) for v in value)
+            if type(value) is dict:
+                return {k: back(v) for k, v in value.items()}
+            return value
+
+        found: torch.Tensor = self.unpack(back(self.content))
+        return found
+
+    def contents(self) -> Iterator[Any]:
+        yield from self.parts

@@ -1,0 +1,264 @@
+"""The ledger: which memory a graph keeps for backward, who asked for it, and who else holds it. Plain data and its
+text."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import BackprobeError
+from ..kept.reading import Reading
+from ..records import SavedEntry, SavedModule, SavedMoment, SavedPlaced, SavedUnknown
+
+MIB = 2.0**20
+
+
+def mib(count: int) -> str:
+    """Bytes in MiB, with enough digits for small ones to show."""
+    value = count / MIB
+    return f"{value:.2f}" if value >= 0.1 or not count else f"{value:.4f}" if value >= 0.0001 else "<0.0001"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of ``Ledger.by``."""
+
+    key: str
+    nbytes: int
+    tensors: int
+
+
+class Ledger:
+    """What a graph keeps for its backward. ``bytes`` is what running the backward gives back: no storage counts twice,
+    and memory that a parameter, a buffer, a variable of yours or another graph holds as well is told apart.
+
+    A graph of more than 10,000 nodes must not lose its Python wrappers before it is freed (torch overflows the stack):
+    the ledger of such a graph keeps them, and the graph with them.
+    """
+
+    def __init__(self, reading: Reading | None = None, trials: Callable[..., Any] | None = None) -> None:
+        self._reading = reading
+        self._trials = trials
+
+    def _read(self) -> Reading:
+        if self._reading is None:
+            raise BackprobeError(
+                "this ledger is empty so far: it is read when the block ends, or when a backward begins inside it "
+                "(with backprobe.saved(model) as ledger: loss = ...)"
+            )
+        return self._reading
+
+    @property
+    def entries(self) -> list[SavedEntry]:
+        """One for each storage, most bytes first."""
+        return list(self._read().entries)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that only this graph holds: what its backward frees."""
+        return sum(e.nbytes for e in self._read().entries if not e.holder)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all storages that the graph refers to, whoever else holds them."""
+        return sum(e.nbytes for e in self._read().entries)
+
+    def held_bytes(self, holder: str) -> int:
+        """Bytes that the graph keeps and ``holder`` holds too: "parameter", "buffer", "variable", "graph", "other"."""
+        return sum(e.nbytes for e in self._read().entries if e.holder == holder)
+
+    @property
+    def placed(self) -> list[SavedPlaced]:
+        """What policies put elsewhere."""
+        return list(self._read().placed)
+
+    @property
+    def unknown(self) -> list[SavedUnknown]:
+        """What is kept and could not be measured, with the reason. Empty: ``bytes`` is all there is."""
+        return list(self._read().unknown)
+
+    @property
+    def curve(self) -> list[SavedMoment]:
+        """What is still kept after each node of a backward that does not retain the graph, in the engine's order.
+
+        From the graph, not from running it: gradients, and what a checkpoint computes again, are not in it; ``measure``
+        and ``try_checkpoint`` run the step."""
+        return list(self._read().curve)
+
+    @property
+    def modules(self) -> list[SavedModule]:
+        """For each module that was called in the block, what checkpointing it would save: those that save most first.
+
+        Worked out from the graph, as bytes that are kept inside it only, minus its inputs: nothing is run.
+        ``try_checkpoint`` runs the step both ways, and measures time and the peak as well. Empty for a ledger that was
+        made from a loss."""
+        return list(self._read().modules)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the graph."""
+        return self._read().nodes
+
+    def by(self, what: str) -> list[Row]:
+        """``bytes`` by "module", "op", "line" or "dtype", most first. They add up to ``bytes``.
+
+        :raises BackprobeError: ``what`` is something else.
+        """
+        keys: dict[str, Callable[[SavedEntry], str]] = {
+            "module": lambda e: "(unknown)" if e.module is None else e.module or "(no module)",
+            "op": lambda e: e.op,
+            "line": lambda e: str(e.site) if e.site is not None else "(unknown)",
+            "dtype": lambda e: e.dtype,
+        }
+        if what not in keys:
+            raise BackprobeError(f"cannot add up by {what!r}; by is one of {', '.join(map(repr, keys))}")
+        found: dict[str, list[int]] = {}
+        for entry in self._read().entries:
+            if not entry.holder:
+                row = found.setdefault(keys[what](entry), [0, 0])
+                row[0] += entry.nbytes
+                row[1] += entry.tensors
+        rows = [Row(key, nbytes, tensors) for key, (nbytes, tensors) in found.items()]
+        return sorted(rows, key=lambda r: -r.nbytes)
+
+    def __enter__(self) -> Ledger:
+        raise BackprobeError(
+            "this ledger was made from a graph that is there already, and is read; a block is for a model: "
+            "with backprobe.saved(model) as ledger: ..."
+        )
+
+    def __exit__(self, *error: object) -> None: ...
+
+    # Trying
+
+    def try_checkpoint(self, select: Any, step: Callable[[], Any], rounds: int = 5) -> Any:
+        """Run ``step`` with and without the chosen modules checkpointed, and measure: see ``policies.measure``.
+
+        Of modules inside one another the outermost is checkpointed.
+
+        :raises BackprobeError: the ledger was made from a loss and has no model, or nothing fits ``select``.
+        """
+        return self._with_model()("checkpoint", select, step, rounds)
+
+    def try_policy(self, make: Callable[[], Any], step: Callable[[], Any], rounds: int = 5) -> Any:
+        """Run ``step`` plain and under the policy that ``make`` makes, and measure: see ``policies.measure``."""
+        return self._with_model()("policy", make, step, rounds)
+
+    def _with_model(self) -> Callable[..., Any]:
+        if self._trials is None:
+            raise BackprobeError(
+                "trying something needs the model: with backprobe.saved(model) as ledger: ..., or "
+                "backprobe.policies.measure(make, model, step)"
+            )
+        return self._trials
+
+    # Text
+
+    def summary(self) -> list[str]:
+        """The sums, one line each."""
+        reading = self._read()
+        storages = [e for e in reading.entries if not e.holder]
+        lines = [
+            f"{mib(self.bytes)} MiB kept for backward in {len(storages)} storages, by a graph of {reading.nodes} nodes"
+        ]
+        if not reading.nodes:
+            lines.append(
+                "no graph was there when the block ended: keep its loss in a variable until then, or call backward "
+                "inside the block"
+            )
+        if reading.freed:
+            lines.append(
+                f"a backward has freed what {reading.freed} nodes had saved: read the ledger before it, or call "
+                "backward(retain_graph=True)"
+            )
+        for holder, words in _HOLDERS.items():
+            size = self.held_bytes(holder)
+            if size:
+                lines.append(f"{mib(size)} MiB more are saved but {words}")
+        for one in reading.placed:
+            lines.append(f"{mib(one.nbytes)} MiB more in {one.tensors} tensors: {one.policy}")
+        for lost in reading.unknown:
+            lines.append(f"unknown: {lost.count} of {lost.what}: {lost.why}")
+        if not reading.unknown:
+            lines.append("nothing is unknown")
+        return lines
+
+    def top(self, count: int = 10) -> str:
+        """The largest entries that only the graph holds, as text."""
+        entries = [e for e in self._read().entries if not e.holder]
+        return "\n".join("  ".join(row).rstrip() for row in _padded([_HEAD, *(_cells(e) for e in entries[:count])]))
+
+    def __str__(self) -> str:
+        if self._reading is None:
+            return "Ledger: not read yet"
+        entries = [e for e in self._reading.entries if not e.holder]
+        more = len(entries) - 10
+        rest = sum(e.nbytes for e in entries[10:])
+        tail = [f"{mib(rest):>7}  in {more} more"] if more > 0 else []
+        return "\n".join([*self.summary(), "", self.top(), *tail] if entries else self.summary())
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __rich__(self) -> Any:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        if self._reading is None:
+            return Text(str(self))
+        table = Table(box=None, pad_edge=False)
+        for i, name in enumerate(_HEAD):
+            table.add_column(name, justify="right" if not i else "left", overflow="fold")
+        for entry in [e for e in self._reading.entries if not e.holder][:10]:
+            table.add_row(*(Text(cell) for cell in _cells(entry)))
+        return Group(*(Text(line) for line in self.summary()), Text(""), table)
+
+    def _repr_html_(self) -> str:
+        if self._reading is None:
+            return f"<p>{html.escape(str(self))}</p>"
+        entries = [e for e in self._reading.entries if not e.holder][:10]
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in _HEAD)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(entry)) + "</tr>" for entry in entries
+        )
+        said = "<br>".join(html.escape(line) for line in self.summary())
+        return f"<p>{said}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+    def __del__(self) -> None:
+        if self._reading is not None:
+            kept = self._reading.kept
+            for i in range(len(kept)):  # root first (N7 in torchside/walk.py)
+                kept[i] = None
+
+
+_HOLDERS = {
+    "parameter": "belong to parameters",
+    "buffer": "belong to buffers",
+    "variable": "are held by your variables too",
+    "graph": "are held by another graph too",
+    "other": "are held by something else too",
+}
+_HEAD = ("MiB", "op", "module", "saved as", "shape", "dtype", "line")
+
+
+def _cells(entry: SavedEntry) -> tuple[str, ...]:
+    module = "?" if entry.module is None else entry.module or "-"
+    return (
+        mib(entry.nbytes),
+        entry.op,
+        module,
+        entry.name,
+        "x".join(map(str, entry.shape)) or "scalar",
+        entry.dtype,
+        str(entry.site) if entry.site is not None else "?",
+    )
+
+
+def _padded(rows: Sequence[tuple[str, ...]]) -> list[list[str]]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        [c.rjust(w) if not i else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))] for row in rows
+    ]

@@ -1,0 +1,123 @@
+"""A layer under which writing in place into saved tensors is right: values are cloned before they are lost.
+
+``torch.autograd.graph.allow_mutation_on_saved_tensors`` does the same by the address of the tensor that is written.
+A write through a view that begins elsewhere (``b[1:].mul_(2)``) has another address: it makes no clone, and the
+gradient is wrong without an error. Here the memory decides, and the clone belongs to what was saved: the backward
+may run outside the block.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..torchside import private
+from .cells import Held, Kept, Version, plain
+from .layers import Layer
+
+
+class Guarded(Kept):
+    """A tensor where it is, until somebody writes to its memory."""
+
+    __slots__ = ("cloned", "version")
+    safe = True
+
+    def __init__(self, tensor: torch.Tensor, note: object) -> None:
+        super().__init__(tensor, note)
+        self.version = Version(tensor)
+        self.cloned = False
+
+    def get(self) -> torch.Tensor:
+        if not self.cloned:
+            self.version.check(self)  # written outside the block
+        return self.tensor
+
+    def move(self, copy: torch.UntypedStorage) -> None:
+        was = self.tensor
+        made = torch.empty(0, dtype=was.dtype, device=was.device)
+        made.set_(copy, was.storage_offset(), was.size(), was.stride())  # type: ignore[call-overload]
+        self.tensor = made.conj() if was.is_conj() else made
+        self.cloned, self.note = True, None
+
+
+class _Writes(TorchDispatchMode):
+    """Tells the layer about each memory that an op is about to write."""
+
+    def __init__(self, layer: AllowMutation) -> None:
+        super().__init__()
+        self._layer = layer
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if self._layer.guarded:
+            for i, argument in enumerate(func._schema.arguments):
+                if argument.alias_info is None or not argument.alias_info.is_write:
+                    continue
+                value = args[i] if i < len(args) else kwargs.get(argument.name)
+                for one in value if isinstance(value, (list, tuple)) else (value,):
+                    if isinstance(one, torch.Tensor):
+                        self._layer.about_to_write(one)
+        return func(*args, **kwargs)
+
+
+class AllowMutation(Layer):
+    """See ``policies.allow_mutation``."""
+
+    lenient = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        #: Key of the memory -> what was saved of it and is still where it was.
+        self.guarded: dict[int, weakref.WeakSet[Guarded]] = {}
+        self._mode: _Writes | None = None
+        self._prune = 10_000
+        self.clones = 0
+
+    def start(self) -> None:
+        self._mode = _Writes(self)
+        self._mode.__enter__()
+
+    def stop(self) -> None:
+        if self._mode is not None:
+            mode, self._mode = self._mode, None
+            mode.__exit__(None, None, None)
+        self.guarded.clear()
+
+    def takes(self, tensor: torch.Tensor) -> bool:
+        return plain(tensor)
+
+    def place(self, tensor: torch.Tensor) -> Held:
+        held = self.hand_on(tensor)
+        if type(held) is not Kept:  # a layer around this one has moved it: nobody can write to it
+            return held
+        guarded = Guarded(tensor, held.note)
+        key = private.storage_key(tensor.untyped_storage())
+        with self._lock:
+            if len(self.guarded) > self._prune:
+                self.guarded = {k: s for k, s in self.guarded.items() if len(s)}
+                self._prune = max(10_000, 2 * len(self.guarded))
+            self.guarded.setdefault(key, weakref.WeakSet()).add(guarded)
+        return guarded
+
+    def about_to_write(self, tensor: torch.Tensor) -> None:
+        if not plain(tensor):
+            return
+        storage = tensor.untyped_storage()
+        with self._lock:
+            found = [g for g in self.guarded.pop(private.storage_key(storage), ()) if not g.cloned]
+        # A version that moved on: somebody wrote where this mode does not see. That stays an error.
+        found = [g for g in found if g.version.token._version == g.version.saved]
+        if not found:
+            return
+        copy = storage.clone()
+        self.clones += 1
+        self.bytes += storage.nbytes()
+        self.held += storage.nbytes()
+        with private.unseen(), torch.no_grad():
+            for guarded in found:
+                guarded.move(copy)

@@ -1,0 +1,75 @@
+"""Outermost modules: how a script calls them, the paths inside them, and the calls of modules by path."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from .frames import Frames, variables
+
+#: Wrappers whose own level is left out of paths: (class name, attribute that holds the wrapped module).
+_WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
+
+
+class RootModule:
+    """An outermost module: how a script calls it, and the paths inside it."""
+
+    def __init__(self, module: nn.Module, label: str) -> None:
+        self.ref = weakref.ref(module)
+        self.label = label
+        self.class_name = type(module).__name__
+        self.paths: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
+        self.has_parameters = False
+        self.scan()
+
+    def scan(self) -> None:
+        module = self.ref()
+        if module is None:
+            return
+        for path, m in module.named_modules():
+            known = self.paths.get(id(m))
+            if known is None or known[0]() is not m:
+                self.paths[id(m)] = (weakref.ref(m), clean_path(module, path))
+        self.has_parameters = any(True for _ in module.parameters())
+
+    def path_of(self, module: nn.Module) -> str | None:
+        found = self.paths.get(id(module))
+        return found[1] if found and found[0]() is module else None
+
+
+class Where:
+    """The n-th call of a module in a step (N9)."""
+
+    __slots__ = ("call", "class_name", "path", "root")
+
+    def __init__(self, root: RootModule, path: str | None, class_name: str, call: int) -> None:
+        self.root, self.path, self.class_name, self.call = root, path, class_name, call
+
+
+def clean_path(root: nn.Module, path: str) -> str:
+    """`path` without the levels that wrappers such as data parallel add, so that it names the user's own module."""
+    while (attribute := _WRAPPERS.get(type(root).__name__)) is not None:
+        if path != attribute and not path.startswith(attribute + "."):
+            break
+        path = path[len(attribute) + 1 :]
+        root = getattr(root, attribute)
+    return path
+
+
+def modules_in_sight(frame: Any, frames: Frames) -> Iterator[tuple[str, nn.Module]]:
+    """Modules that the user's frames hold: variables, and attributes of a local ``self``."""
+    while frame is not None:
+        if frames.is_user(frame.f_code):
+            local = variables(frame)
+            for name, value in local.items():
+                if isinstance(value, nn.Module):
+                    yield name, value
+            owner = local.get("self")
+            if owner is not None and not isinstance(owner, nn.Module):
+                for name, value in list(getattr(owner, "__dict__", {}).items()):
+                    if isinstance(value, nn.Module):
+                        yield name, value
+        frame = frame.f_back

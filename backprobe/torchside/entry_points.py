@@ -1,0 +1,103 @@
+"""What a backward call was given: its roots and arguments, as torch was called with them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..graphs.plan import needed_for
+from ..records import Root
+from . import private
+from .measure import bad_values, dtype_name, shape_of
+from .walk import LiveGraph
+
+
+@dataclass(frozen=True)
+class EntryPoint:
+    """One of torch's functions that run a backward.
+
+    :ivar roots: its parameter that has the roots.
+    """
+
+    function: Any
+    kind: str
+    roots: str
+    signature: inspect.Signature
+
+    def bind(self, args: Any, kwargs: Any) -> dict[str, Any] | None:
+        """The arguments by name. ``None`` for wrong use: torch says so."""
+        try:
+            return dict(self.signature.bind(*args, **kwargs).arguments)
+        except TypeError:
+            return None
+
+
+def entry_points() -> list[EntryPoint]:
+    return [
+        EntryPoint(function, kind, roots, inspect.signature(function))
+        for function, kind, roots in (
+            (torch.Tensor.backward, "Tensor.backward", "self"),
+            (private.autograd_backward, "autograd.backward", "tensors"),
+            (torch.autograd.grad, "autograd.grad", "outputs"),
+        )
+    ]
+
+
+def needed_nodes(kind: str, arguments: dict[str, Any], graph: LiveGraph) -> frozenset[int] | None:
+    """Nodes that run for the ``inputs`` of the call; ``None`` where it has none: all do."""
+    inputs = arguments.get("inputs")
+    if inputs is None:
+        return None
+    number = {n: i for i, n in enumerate(graph.nodes)}
+    wanted = [number[n] for n in (node_of(i) for i in as_list(inputs)) if n in number]
+    return frozenset(needed_for(graph.plan, wanted, kind != "autograd.grad"))
+
+
+def node_of(root: Any) -> Any:
+    """The node that a gradient of `root` enters first: its ``grad_fn``, or the accumulator of a leaf. ``None`` for what
+    has none, and for what is no tensor."""
+    try:
+        if isinstance(root, torch.autograd.graph.GradientEdge):
+            return root.node
+        if root.grad_fn is not None:
+            return root.grad_fn
+        if root.requires_grad:
+            return torch.autograd.graph.get_gradient_edge(root).node
+    except (AttributeError, RuntimeError, TypeError):
+        pass
+    return None
+
+
+def root_record(tensor: Any, node: int | None) -> Root:
+    """Reads the tensor's values: on an accelerator it waits for them, so call it after the backward."""
+    if not isinstance(tensor, torch.Tensor):
+        return Root(node, (), "", None, None)
+    value, suspect = None, True
+    if not private.hands_off(tensor):
+        with torch.no_grad():
+            if tensor.numel() == 1 and not tensor.is_complex() and tensor.layout is torch.strided:
+                value = float(tensor.detach())
+                suspect = value - value != 0.0
+            return Root(
+                node, shape_of(tensor), dtype_name(tensor.dtype), value, bad_values(tensor) if suspect else None
+            )
+    return Root(node, shape_of(tensor), dtype_name(tensor.dtype), None, None)
+
+
+def describe(value: Any) -> str:
+    """An argument of a backward call as a person would name it."""
+    if isinstance(value, torch.Tensor):
+        return f"{dtype_name(value.dtype)}{list(shape_of(value))}"
+    if isinstance(value, (tuple, list)):
+        return "[" + ", ".join(describe(v) for v in value[:8]) + (", ..." if len(value) > 8 else "") + "]"
+    return repr(value) if isinstance(value, (bool, int, float, str, type(None))) else type(value).__name__
+
+
+def as_list(value: Any) -> Sequence[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (tuple, list)) and not hasattr(value, "output_nr") else [value]
