@@ -8,7 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .records import BackwardCall, Facts, Finding, ModuleCall, NodeRun, Parameter, ParameterStat, Step, Unseen
+from .records import (
+    BackwardCall,
+    Facts,
+    Finding,
+    ModuleCall,
+    NodeRun,
+    Parameter,
+    ParameterStat,
+    Step,
+    TensorSeen,
+    Unseen,
+)
 
 
 @dataclass(frozen=True)
@@ -114,6 +125,11 @@ class Trace:
     def parameters(self) -> Sequence[Parameter]:
         """What became of every parameter."""
         return self.facts.parameters
+
+    @property
+    def tensors(self) -> Sequence[TensorSeen]:
+        """What the tensors looked like that were chosen with ``tensors=``, or ``--tensors``."""
+        return self.facts.of(TensorSeen)
 
     @property
     def unseen(self) -> Sequence[Unseen]:
