@@ -41,6 +41,12 @@ const guarded: Plugin = {
 export default defineConfig({
   plugins: [viteSingleFile({ removeViteModuleLoader: true }), guarded],
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
-  build: { outDir: "dist", target: "es2022", modulePreload: false, reportCompressedSize: true, chunkSizeWarningLimit: 400 },
+  build: {
+    outDir: "dist",
+    target: "es2022",
+    modulePreload: false,
+    reportCompressedSize: true,
+    chunkSizeWarningLimit: 400,
+  },
   test: { include: ["src/**/*.test.ts"] },
 });

@@ -41,18 +41,27 @@ async function frames(page) {
     requestAnimationFrame(tick);
   });
   for (let i = 0; i < 40; i++) {
-    await page.mouse.move(box.x + 100 + ((i * 53) % (box.width - 200)), box.y + 20 + ((i * 37) % (bottom - box.y - 40)));
+    await page.mouse.move(
+      box.x + 100 + ((i * 53) % (box.width - 200)),
+      box.y + 20 + ((i * 37) % (bottom - box.y - 40)),
+    );
     await page.mouse.wheel(0, i % 8 < 4 ? 120 : -120);
   }
   const times = await page.evaluate(() => {
     cancelAnimationFrame(window.ticking);
     return window.times;
   });
-  const gaps = times.slice(1).map((time, i) => time - times[i]).sort((a, b) => a - b);
+  const gaps = times
+    .slice(1)
+    .map((time, i) => time - times[i])
+    .sort((a, b) => a - b);
   return { median: gaps[gaps.length >> 1], most: gaps.at(-1), count: gaps.length };
 }
 
-for (const [name, what] of [["nodes", (doc) => `${Buffer.from(doc.calls[0].order.b, "base64").length / 4} nodes`], ["steps", (doc) => `${doc.run.steps} steps`]]) {
+for (const [name, what] of [
+  ["nodes", (doc) => `${Buffer.from(doc.calls[0].order.b, "base64").length / 4} nodes`],
+  ["steps", (doc) => `${doc.run.steps} steps`],
+]) {
   describe(`${name}: ${what(documentOf(name))}`, () => {
     test("every view opens and moves in time", async (t) => {
       const page = await watched(browser);
@@ -61,7 +70,9 @@ for (const [name, what] of [["nodes", (doc) => `${Buffer.from(doc.calls[0].order
       for (const view of await views(page)) {
         const took = await opening(page, name, view);
         const { median, most, count } = await frames(page);
-        t.diagnostic(`${name} ${view}: opened in ${took.toFixed(0)} ms; ${count} frames, median ${median?.toFixed(0)} ms, longest ${most?.toFixed(0)} ms`);
+        t.diagnostic(
+          `${name} ${view}: opened in ${took.toFixed(0)} ms; ${count} frames, median ${median?.toFixed(0)} ms, longest ${most?.toFixed(0)} ms`,
+        );
         assert.ok(took < OPEN, `${view} took ${took} ms to open`);
         assert.ok(count > 5 && median < FRAME, `${view}: ${count} frames of ${median} ms`);
         assert.equal(await sideways(page), 0);

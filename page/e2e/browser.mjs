@@ -61,9 +61,11 @@ export async function opened(page, name, route = "") {
 }
 
 /** Names of the views, in the order of the navigation. */
-export const views = (page) => page.$$eval(".frame-nav a", (all) => all.map((a) => a.getAttribute("href").replace(/^#\//, "")));
+export const views = (page) =>
+  page.$$eval(".frame-nav a", (all) => all.map((a) => a.getAttribute("href").replace(/^#\//, "")));
 
-export const current = (page) => page.$eval('.frame-nav a[aria-current="page"]', (a) => a.getAttribute("href").replace(/^#\//, ""));
+export const current = (page) =>
+  page.$eval('.frame-nav a[aria-current="page"]', (a) => a.getAttribute("href").replace(/^#\//, ""));
 
 /** By how many pixels the body is wider than the window. */
 export const sideways = (page) => page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);

@@ -53,7 +53,10 @@ test("a newer document is shown, and the address, the scroll and what is open st
   const place = async () => (await page.locator(".findings-lines").first().boundingBox()).y;
   const before = await place();
   const address = page.url();
-  await page.locator(".findings-head button").first().evaluate((one) => one.focus({ preventScroll: true }));
+  await page
+    .locator(".findings-head button")
+    .first()
+    .evaluate((one) => one.focus({ preventScroll: true }));
   state.doc = { ...state.doc, version: "v2", run: { ...state.doc.run, steps: 12345 } };
   await page.getByText("12,345 steps").waitFor({ timeout: 8000 });
   assert.equal(page.url(), address);
@@ -73,7 +76,9 @@ test("a page that comes without data asks for it, and a server that is gone is t
   await open(page);
   assert.match(await page.innerText("main"), /1 finding/);
   state.doc = { ...state.doc, version: "v3", run: { ...state.doc.run, live: false } };
-  await page.waitForFunction(() => !document.querySelector(".frame-state").textContent.includes("live"), null, { timeout: 8000 });
+  await page.waitForFunction(() => !document.querySelector(".frame-state").textContent.includes("live"), null, {
+    timeout: 8000,
+  });
   state.page = "";
   await new Promise((done) => {
     server.close(done);

@@ -12,7 +12,9 @@ const PYTHON = process.env.PYTHON ?? "python3";
 
 async function served(run, work) {
   assert.ok(existsSync(run), `${run} is not there: run reports.py`);
-  const command = spawn(PYTHON, ["-m", "backprobe", "view", "--no-browser", run], { stdio: ["ignore", "pipe", "inherit"] });
+  const command = spawn(PYTHON, ["-m", "backprobe", "view", "--no-browser", run], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
   const browser = await launch();
   try {
     const [line] = await once(createInterface({ input: command.stdout }), "line");

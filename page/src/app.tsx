@@ -110,7 +110,15 @@ class Scroll {
 function useLinks(address: Address): void {
   useEffect(() => {
     const follow = (event: MouseEvent) => {
-      if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+      if (
+        event.defaultPrevented ||
+        event.button !== 0 ||
+        event.metaKey ||
+        event.ctrlKey ||
+        event.shiftKey ||
+        event.altKey
+      )
+        return;
       const target = event.target instanceof Element ? event.target.closest("a[href^='#/']") : null;
       if (target === null) return;
       event.preventDefault();

@@ -110,7 +110,10 @@ describe("the address", () => {
 });
 
 test("parts of an address change and go", () => {
-  expect(changed({ view: "v", at: { a: "1", b: "2" } }, { a: "", c: "3" })).toEqual({ view: "v", at: { b: "2", c: "3" } });
+  expect(changed({ view: "v", at: { a: "1", b: "2" } }, { a: "", c: "3" })).toEqual({
+    view: "v",
+    at: { b: "2", c: "3" },
+  });
 });
 
 test("a mistyped address is no error", () => {

@@ -19,7 +19,11 @@ export function Calm({ model, link }: { model: Model; link: ViewProps["link"] })
         {watched && !run.error && <Sign level="good" />}
         {headline(run)}
       </h2>
-      {!watched && <p class="quiet">backprobe looks at what happens inside backward calls. This run made none while it was watched.</p>}
+      {!watched && (
+        <p class="quiet">
+          backprobe looks at what happens inside backward calls. This run made none while it was watched.
+        </p>
+      )}
       <Loss model={model} link={link} />
       <Figures model={model} />
     </section>

@@ -41,7 +41,11 @@ describe("brackets", () => {
   });
   it("do not join two stretches of the same name", () => {
     const split = new Model(documentOf({ parameters: ["a.x", "a.y", "b.x", "a.z"].map((n) => parameter(n)) }));
-    expect(brackets(parameterItems(split), 1)[0]!.map((b) => [b.first, b.last])).toEqual([[0, 1], [2, 2], [3, 3]]); // prettier-ignore
+    expect(brackets(parameterItems(split), 1)[0]!.map((b) => [b.first, b.last])).toEqual([
+      [0, 1],
+      [2, 2],
+      [3, 3],
+    ]); // prettier-ignore
   });
   it("of modules leave out containers that are never called", () => {
     const doc = documentOf({ modules: modulesOf(["", "list", "list.0", "list.1"]) });

@@ -28,7 +28,11 @@ export function chosen(h: Hierarchy, at: At): number | null {
   const byName = named === "" ? -1 : parameters.findIndex((p) => p.name === named);
   const parameter = byName >= 0 ? byName : whole(at["parameter"], parameters.length, -1);
   if (parameter >= 0) return ofParameter(h, parameter);
-  const module = whole(at["module"], modules.length, modules.findIndex((m) => m.path !== "" && m.path === at["module"])); // prettier-ignore
+  const module = whole(
+    at["module"],
+    modules.length,
+    modules.findIndex((m) => m.path !== "" && m.path === at["module"]),
+  ); // prettier-ignore
   return module > 0 ? ofModule(h, module, whole(at["nth"], 2 ** 20, 0)) : null;
 }
 
@@ -45,7 +49,8 @@ function ofModule(h: Hierarchy, module: number, nth: number): number | null {
   const cut = h.groups.findIndex((g) => g.kind === "cut" && h.model.within(module, g.module) && g.module > 0);
   if (cut >= 0) return cut;
   // One that nobody calls: what holds it.
-  for (let m = modules[module]!.parent; m > 0; m = modules[m]!.parent) if (h.modules.has(m)) return h.modules.get(m)![0]!;
+  for (let m = modules[module]!.parent; m > 0; m = modules[m]!.parent)
+    if (h.modules.has(m)) return h.modules.get(m)![0]!;
   return null;
 }
 

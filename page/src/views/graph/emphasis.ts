@@ -44,7 +44,12 @@ export function asked(scene: Scene, at: Readonly<Record<string, string>>): Empha
   const [start, end] = here ? [from, to] : [to, from];
   const edges = way.shortest.length - 1;
   const text = `${count(way.count, "node")} on the way of the gradient from ${start.name} to ${end.name}; the shortest path has ${count(edges, "edge")}`;
-  return { text: here ? text : `${text} (turned round: there is none the other way)`, on: way.on, sums: summed(h, way.on), shortest: way.shortest };
+  return {
+    text: here ? text : `${text} (turned round: there is none the other way)`,
+    on: way.on,
+    sums: summed(h, way.on),
+    shortest: way.shortest,
+  };
 }
 
 /** The nodes of the line that the address names. */
@@ -77,7 +82,11 @@ function endOf(scene: Scene, word: string | undefined): End | null {
   const group = kind === "g" ? whole(rest, h.groups.length, -1) : -1;
   if (group >= 0) {
     const { start, end, parameters } = h.groups[group]!;
-    return { name: shorten(fullName(h, group), 60), nodes: Array.from(h.sequence.subarray(start, end)), missing: parameters };
+    return {
+      name: shorten(fullName(h, group), 60),
+      nodes: Array.from(h.sequence.subarray(start, end)),
+      missing: parameters,
+    };
   }
   const parameter = kind === "p" ? whole(rest, h.model.doc.parameters.length, -1) : -1;
   if (parameter < 0) return null;

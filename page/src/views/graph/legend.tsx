@@ -22,18 +22,38 @@ export function Legend({ scene, metric }: { scene: Scene; metric: Metric }) {
           <div class="graph-ramp" style={{ background: `linear-gradient(to right, ${stops})` }} />
           <div class="graph-ticks">
             {marks.map(({ at, value }) => (
-              <span key={at} style={{ left: `${100 * at}%` }}>{said(metric, value)}</span>
+              <span key={at} style={{ left: `${100 * at}%` }}>
+                {said(metric, value)}
+              </span>
             ))}
           </div>
         </div>
       )}
       <ul>
-        {metric === "bad" && <li><i class="graph-swatch-began" /> NaN or Inf began</li>}
-        {(metric === "gradient" || metric === "bad") && <li><i class="graph-swatch-bad" /> {metric === "bad" ? "spread to" : "NaN or Inf"}</li>}
-        {metric !== "order" && metric !== "bad" && <li><i class="graph-swatch-zero" /> exactly 0</li>}
-        <li><i class="graph-swatch-unknown" /> {metric === "bad" ? "did not run" : "not measured"}</li>
-        <li><b class="graph-forward">↓</b> forward: down to the loss</li>
-        <li><b class="graph-backward">↑</b> backward: up to the parameters</li>
+        {metric === "bad" && (
+          <li>
+            <i class="graph-swatch-began" /> NaN or Inf began
+          </li>
+        )}
+        {(metric === "gradient" || metric === "bad") && (
+          <li>
+            <i class="graph-swatch-bad" /> {metric === "bad" ? "spread to" : "NaN or Inf"}
+          </li>
+        )}
+        {metric !== "order" && metric !== "bad" && (
+          <li>
+            <i class="graph-swatch-zero" /> exactly 0
+          </li>
+        )}
+        <li>
+          <i class="graph-swatch-unknown" /> {metric === "bad" ? "did not run" : "not measured"}
+        </li>
+        <li>
+          <b class="graph-forward">↓</b> forward: down to the loss
+        </li>
+        <li>
+          <b class="graph-backward">↑</b> backward: up to the parameters
+        </li>
         <li>line width: gradient norm</li>
       </ul>
     </div>

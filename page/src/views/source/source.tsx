@@ -24,7 +24,8 @@ export function Source({ model, at, set, link }: ViewProps) {
   const box = useRef<HTMLDivElement>(null);
 
   const show = (target: number) => {
-    if (box.current && target > 0) box.current.scrollTop = (target - 1 - Math.floor(box.current.clientHeight / 3 / ROW)) * ROW;
+    if (box.current && target > 0)
+      box.current.scrollTop = (target - 1 - Math.floor(box.current.clientHeight / 3 / ROW)) * ROW;
   };
   // A file that is opened shows the line that the address names, else the first one with a mark.
   useEffect(() => show(line || (marks[0] ?? 0)), [source]);
@@ -64,7 +65,9 @@ export function Source({ model, at, set, link }: ViewProps) {
         found.nodes[i + 1]!,
         found.came[i + 1]! < 0 ? "" : found.came[i + 1]!,
         model.doc.memory === null ? "" : found.kept[i + 1]!,
-        MARKS.filter((one) => found.marks[i + 1]! & one.bit).map((one) => one.word).join("; "),
+        MARKS.filter((one) => found.marks[i + 1]! & one.bit)
+          .map((one) => one.word)
+          .join("; "),
         (found.roles.get(i + 1) ?? []).map((one) => `${one.finding + 1} ${one.role}`).join("; "),
       ]),
     );
@@ -97,10 +100,22 @@ export function Source({ model, at, set, link }: ViewProps) {
           </label>
         )}
         <span class="source-jump" role="group" aria-label="Marked lines">
-          <button type="button" disabled={marks.length === 0} onClick={() => jump(-1)} title="Previous marked line (p)" aria-label="Previous marked line">
+          <button
+            type="button"
+            disabled={marks.length === 0}
+            onClick={() => jump(-1)}
+            title="Previous marked line (p)"
+            aria-label="Previous marked line"
+          >
             ↑
           </button>
-          <button type="button" disabled={marks.length === 0} onClick={() => jump(1)} title="Next marked line (n)" aria-label="Next marked line">
+          <button
+            type="button"
+            disabled={marks.length === 0}
+            onClick={() => jump(1)}
+            title="Next marked line (n)"
+            aria-label="Next marked line"
+          >
             ↓
           </button>
           <span class="quiet">{marks.length === 0 ? "no line is marked" : place(marks, line)}</span>

@@ -63,10 +63,7 @@ function Steps({ model, at, set, link }: ViewProps) {
   );
   const near = useExact(model, range, zoomed);
   const series = useMemo(() => chosen(near.doc, metric, picked), [near, metric, picked]);
-  const starts = useMemo(
-    () => Int32Array.from(near.doc.steps.series.start, (s) => near.doc.steps.index[s]!),
-    [near],
-  );
+  const starts = useMemo(() => Int32Array.from(near.doc.steps.series.start, (s) => near.doc.steps.index[s]!), [near]);
   const pick = (p: number): void =>
     set({
       parameters: (picked.includes(p) ? picked.filter((q) => q !== p) : [...picked, p].slice(-MOST_CURVES)).join(","),

@@ -143,7 +143,7 @@ export function Icicle({ model, call, timeline, range, onRange, unit, label, mod
       const place = at ? timeline.rows[at.row]!.first[at.stretch]! : 0;
       for (let r = now.row + down; r >= 0 && r <= bottom; r += down) {
         const k = timeline.rows[r]!.last.findIndex((last) => last >= place);
-        if (k >= 0) return (e.preventDefault(), show({ row: r, stretch: k }));
+        if (k >= 0) return e.preventDefault(), show({ row: r, stretch: k });
       }
     } else if (e.key === "+" || e.key === "=") onRange(zoomed(range, 0.5, 0.6, total));
     else if (e.key === "-") onRange(zoomed(range, 0.5, 1.7, total));
