@@ -1,6 +1,6 @@
-import { defineConfig } from "vitest/config";
 import type { Plugin } from "vite";
 import { viteSingleFile } from "vite-plugin-singlefile";
+import { defineConfig } from "vitest/config";
 
 /**
  * The policy of the built page: nothing is loaded from anywhere but the place that the page came from, and only the

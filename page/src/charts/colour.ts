@@ -118,7 +118,7 @@ export function palette(): Palette {
   }
   const font = getComputedStyle(document.body).fontFamily;
   probe.remove();
-  const [r = 255] = (found["page"] ?? "").match(/[\d.]+/g)?.map(Number) ?? [];
+  const [r = 255] = (found.page ?? "").match(/[\d.]+/g)?.map(Number) ?? [];
   return { ...(found as Record<ColourName, string>), dark: r < 128, font };
 }
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { csv } from "../parts/save";
-import { cells, sorted, turned, type Column } from "./rows";
+import { type Column, cells, sorted, turned } from "./rows";
 
 interface Row {
   name: string;

@@ -1,5 +1,5 @@
 /** Hand-written documents for the tests of the charts. */
-import type { Decoded, Memory, Floats, Parameter, Series } from "../data/document";
+import type { Decoded, Floats, Memory, Parameter, Series } from "../data/document";
 import type { Calls, Nodes } from "../data/model";
 
 type DecodedSeries = Series<Floats, Int32Array>;

@@ -1,4 +1,4 @@
-import { FORMAT, type Decoded, type Packed, type Raw } from "./document";
+import { type Decoded, FORMAT, type Packed, type Raw } from "./document";
 
 /** Something that a person can act on: the message is shown as it is. */
 export class PageError extends Error {}

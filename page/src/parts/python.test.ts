@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { line, starts, type Start } from "./python";
+import { line, type Start, starts } from "./python";
 
 const kinds = (text: string, start: Start = 0) => line(text, start).tokens.map(([kind, part]) => `${kind}:${part}`);
 

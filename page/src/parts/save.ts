@@ -14,7 +14,7 @@ export function csv(columns: readonly string[], rows: Iterable<readonly (string 
     const text = typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value);
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
-  return [columns, ...rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
+  return `${[columns, ...rows].map((row) => row.map(cell).join(",")).join("\r\n")}\r\n`;
 }
 
 export function saveCsv(name: string, columns: readonly string[], rows: Iterable<readonly (string | number)[]>): void {

@@ -1,23 +1,23 @@
 import "./findings.css";
 import { useEffect, useRef } from "preact/hooks";
-import type { Model } from "../../data/model";
 import type { Finding } from "../../data/document";
+import type { Model } from "../../data/model";
 import { Copy } from "../../parts/copy";
 import { Sign } from "../../parts/severity";
 import { count } from "../../parts/words";
 import type { ViewProps } from "../view";
 import { Calm } from "./calm";
 import { Card } from "./card";
-import { opened, toggled } from "./opened";
 import { Figures } from "./figures";
+import { opened, toggled } from "./opened";
 import { asMarkdown, asText } from "./words";
 
 /** The first screen: what went wrong, the most important first, or that nothing did. */
 export function Findings({ model, at, set, link }: ViewProps) {
   const findings = model.doc.findings;
-  const open = opened(at["finding"], findings.length);
+  const open = opened(at.finding, findings.length);
   const list = useRef<HTMLOListElement>(null);
-  const named = at["finding"] !== undefined && open.length > 0 ? open[0]! : 0;
+  const named = at.finding !== undefined && open.length > 0 ? open[0]! : 0;
   useEffect(() => {
     // Somebody followed a link to this finding. The first one is in sight already.
     if (named > 0) list.current?.children[named]?.scrollIntoView({ block: "start" });

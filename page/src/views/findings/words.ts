@@ -18,7 +18,7 @@ export function facts(finding: Finding): [string, string][] {
 }
 
 export function asText(doc: Doc, numbers: readonly number[]): string {
-  return numbers.map((number) => textOf(doc, number)).join("\n\n") + `\n\n${made(doc)}\n`;
+  return `${numbers.map((number) => textOf(doc, number)).join("\n\n")}\n\n${made(doc)}\n`;
 }
 
 function textOf(doc: Doc, number: number): string {
@@ -39,7 +39,7 @@ function textOf(doc: Doc, number: number): string {
 }
 
 export function asMarkdown(doc: Doc, numbers: readonly number[]): string {
-  return numbers.map((number) => markdownOf(doc, number)).join("\n\n") + `\n\n${plain(made(doc))}\n`;
+  return `${numbers.map((number) => markdownOf(doc, number)).join("\n\n")}\n\n${plain(made(doc))}\n`;
 }
 
 function markdownOf(doc: Doc, number: number): string {

@@ -1,10 +1,9 @@
 import { describe, expect, it } from "vitest";
-import { documentOf, modulesOf, parameter } from "../../charts/testing";
+import { documentOf, modulesOf, parameter, seriesOf, stepsOf } from "../../charts/testing";
 import { Model } from "../../data/model";
 import { parameterChart } from "./chart";
 import { brackets, clampWindow, moduleItems, parameterItems, zoomWindow } from "./items";
 import { bandPath, linePath, rowsOf, signPath } from "./shapes";
-import { seriesOf, stepsOf } from "../../charts/testing";
 
 const model = new Model(
   documentOf({

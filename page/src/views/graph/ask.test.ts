@@ -6,7 +6,7 @@ import { fullName, nameOf, shorten } from "./names";
 import { search } from "./search";
 import { chipsOf } from "./sizes";
 import { childRows, nodeRows, sorted } from "./tables";
-import { leaf, sceneOf, type Spec } from "./testing";
+import { leaf, type Spec, sceneOf } from "./testing";
 
 const spec: Spec = {
   modules: [

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { flows, OUTSIDE, Together } from "./between";
-import { hierarchyOf, leaf, randomSpec, sceneOf } from "./testing";
 import { Links } from "./links";
+import { hierarchyOf, leaf, randomSpec, sceneOf } from "./testing";
 
 describe("flows", () => {
   test("a diamond between a node, a module and a node", () => {

@@ -1,12 +1,12 @@
 import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { BoxView } from "./box";
-import { drawn, type Eye, find, fitted, region, type Region, zoomed } from "./cull";
+import { drawn, type Eye, find, fitted, type Region, region, zoomed } from "./cull";
 import { type Emphasis, within } from "./emphasis";
 import { Frame } from "./frame";
-import { useMoves } from "./moves";
 import type { Inner } from "./layout";
 import type { Metric } from "./metrics";
+import { useMoves } from "./moves";
 import type { Scene } from "./scene";
 import { Patterns, WireView } from "./wires";
 
@@ -66,6 +66,7 @@ export function Canvas(props: CanvasProps) {
   useLayoutEffect(() => {
     if (size.width === 0) return;
     const spot = anchor.current ? place(anchor.current.box) : null;
+    // biome-ignore lint/suspicious/noFocusedTests: not the fit of a test
     if (shown.current?.graph !== graph) fit();
     else if (shown.current.size !== size) {
       // What was in the middle stays there.

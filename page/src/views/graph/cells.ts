@@ -1,7 +1,7 @@
 import { bytes as bytesText, norm } from "../../parts/words";
-import { nodeFacts } from "./names";
 import { BAD, FORWARD, MADE, type Metric, type Metrics, RAISED, ZERO } from "./metrics";
-import { type Look, look, said, type Scale } from "./scale";
+import { nodeFacts } from "./names";
+import { type Look, look, type Scale, said } from "./scale";
 
 /** One half of a box: forward or backward. Only a half that shows the metric has a look. */
 export interface Cell {

@@ -31,9 +31,9 @@ export function endWord(box: number): string {
 /** The path that the address asks for: from `from`, the loss where it is left out, to `to`. Null: it asks for none. */
 export function asked(scene: Scene, at: Readonly<Record<string, string>>): Emphasis | string | null {
   const { h, links } = scene;
-  const to = endOf(scene, at["to"]);
+  const to = endOf(scene, at.to);
   if (!to) return null;
-  const from = endOf(scene, at["from"]) ?? loss(scene);
+  const from = endOf(scene, at.from) ?? loss(scene);
   if (to.missing.length || from.missing.length) {
     const cut = cutOf(h, to.missing.length ? to.missing : from.missing);
     return `No path from ${from.name} to ${to.name}. ${cut.text}.`.replace("..", ".");
@@ -54,7 +54,7 @@ export function asked(scene: Scene, at: Readonly<Record<string, string>>): Empha
 
 /** The nodes of the line that the address names. */
 export function ofSite(h: Hierarchy, at: Readonly<Record<string, string>>): Emphasis | null {
-  const site = whole(at["site"], h.model.doc.sites.length, -1);
+  const site = whole(at.site, h.model.doc.sites.length, -1);
   if (site < 0) return null;
   const on = Uint8Array.from(h.nodes.site, (one) => (one === site ? 1 : 0));
   const sums = summed(h, on);

@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
-import { bytes as bytesText, count, norm, number, seconds } from "../../parts/words";
 import { saveCsv } from "../../parts/save";
+import { bytes as bytesText, count, norm, number, seconds } from "../../parts/words";
 import { BAD, FORWARD, MADE, RAISED, ZERO } from "./metrics";
 import { briefName, nameOf } from "./names";
 import { Facts, Go, type PartProps, Place } from "./panel";

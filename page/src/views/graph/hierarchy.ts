@@ -1,7 +1,7 @@
 import type { Model, Nodes } from "../../data/model";
-import { addCuts } from "./missing";
 import { Folder } from "./fold";
 import { type Draft, Instances, type Kind } from "./instances";
+import { addCuts } from "./missing";
 
 /** Boxes that a picture may show. An entry of `items` is the number of a group, or `~node` for a node. */
 export interface Group {

@@ -1,7 +1,7 @@
 import "./graph.css";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { number } from "../../parts/words";
 import { saveCsv, savePng, saveSvg } from "../../parts/save";
+import { number } from "../../parts/words";
 import type { View, ViewProps } from "../view";
 import { flows } from "./between";
 import { Canvas } from "./canvas";
@@ -23,12 +23,12 @@ function GraphPage({ model, at, set, link }: ViewProps) {
   const scenes = useMemo(() => new Scenes(model), [model]);
   const scene = scenes.at(callAt(model, at));
   const { h, links, call } = scene;
-  const metric: Metric = METRICS.find((one) => one === at["color"]) ?? "gradient";
-  const chosen = useMemo(() => chosenAt(h, at), [h, at["node"], at["group"], at["module"], at["nth"], at["parameter"]]);
+  const metric: Metric = METRICS.find((one) => one === at.color) ?? "gradient";
+  const chosen = useMemo(() => chosenAt(h, at), [h, at.node, at.group, at.module, at.nth, at.parameter]);
   const open = useMemo(() => {
-    const asIs = opened(h, at["open"]);
+    const asIs = opened(h, at.open);
     return chosen === null ? asIs : reveal(h, asIs, chosen);
-  }, [h, at["open"], chosen]);
+  }, [h, at.open, chosen]);
   const layouter = useMemo(
     () =>
       new Layouter(
@@ -39,8 +39,8 @@ function GraphPage({ model, at, set, link }: ViewProps) {
     [h, call],
   );
   const picture = useMemo(() => layouter.picture(open), [layouter, open]);
-  const path = useMemo(() => asked(scene, at), [scene, at["from"], at["to"]]);
-  const site = useMemo(() => ofSite(h, at), [h, at["site"]]);
+  const path = useMemo(() => asked(scene, at), [scene, at.from, at.to]);
+  const site = useMemo(() => ofSite(h, at), [h, at.site]);
   const way = typeof path === "string" ? null : path;
   const emphasis = way ?? site;
   const marked = useMemo(() => marker(scene, emphasis?.on ?? null), [scene, emphasis]);
@@ -148,8 +148,8 @@ function GraphPage({ model, at, set, link }: ViewProps) {
               To its middle
             </button>
           )}
-          {at["to"] && (
-            <button type="button" onClick={() => set({ from: at["to"]!, to: at["from"] || "loss" })}>
+          {at.to && (
+            <button type="button" onClick={() => set({ from: at.to!, to: at.from || "loss" })}>
               Swap ends
             </button>
           )}
@@ -158,7 +158,7 @@ function GraphPage({ model, at, set, link }: ViewProps) {
           </button>
         </p>
       )}
-      {!say && at["from"] && (
+      {!say && at.from && (
         <p class="graph-say" role="status">
           <span>Paths start at the chosen place. Choose another one and say “Path to here”.</span>
           <button type="button" onClick={() => set({ from: "" })}>
@@ -179,7 +179,7 @@ function GraphPage({ model, at, set, link }: ViewProps) {
           <Canvas {...{ scene, picture, metric, chosen, emphasis, marked, press, sight, svg }} />
           <Legend scene={scene} metric={metric} />
         </div>
-        <Panel {...{ scene, link, go, set }} box={chosen ?? 0} from={at["from"] ?? ""} />
+        <Panel {...{ scene, link, go, set }} box={chosen ?? 0} from={at.from ?? ""} />
       </div>
     </section>
   );

@@ -3,8 +3,8 @@ import { type Flow, flows, OUTSIDE } from "./between";
 import { drawn, find, fitted, MOST_DRAWN, region, zoomed } from "./cull";
 import { curve, type Inner, Layouter, type Spot } from "./layout";
 import { firstOpened, opened, reveal, visible, written } from "./opened";
-import { sizeOf } from "./sizes";
 import type { Scene } from "./scene";
+import { sizeOf } from "./sizes";
 import { leaf, randomSpec, sceneOf } from "./testing";
 
 function layouterOf({ h, links, call }: Scene, asked: number[] = []): Layouter {

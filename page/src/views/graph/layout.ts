@@ -1,4 +1,4 @@
-import { Graph, layout as dagre } from "@dagrejs/dagre";
+import { layout as dagre, Graph } from "@dagrejs/dagre";
 import { type Flow, OUTSIDE } from "./between";
 import type { Hierarchy } from "./hierarchy";
 

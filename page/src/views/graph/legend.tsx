@@ -1,5 +1,5 @@
-import { colour, said, ticks } from "./scale";
 import type { Metric } from "./metrics";
+import { colour, said, ticks } from "./scale";
 import type { Scene } from "./scene";
 
 export const METRIC_NAMES: Readonly<Record<Metric, string>> = {
@@ -15,7 +15,7 @@ export function Legend({ scene, metric }: { scene: Scene; metric: Metric }) {
   const marks = ticks(scene.scale(metric));
   const stops = Array.from({ length: 9 }, (_, k) => `${colour(k / 8)} ${(100 * k) / 8}%`).join(", ");
   return (
-    <div class="graph-legend" aria-label="Legend">
+    <div class="graph-legend" role="group" aria-label="Legend">
       {metric !== "bad" && marks.length > 0 && (
         <div class="graph-scale">
           <span class="graph-scale-name">{METRIC_NAMES[metric] + (scene.scale(metric).log ? ", log" : "")}</span>

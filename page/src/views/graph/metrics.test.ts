@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { BAD, FORWARD, MADE } from "./metrics";
 import { cells, markWords, signs } from "./cells";
+import { BAD, FORWARD, MADE } from "./metrics";
 import { colour, inkOn, look, said, scaleOf, ticks } from "./scale";
 import { leaf, randomSpec, sceneOf } from "./testing";
 

@@ -1,7 +1,7 @@
 import type { Calls, Model } from "../../data/model";
 import type { Hierarchy } from "./hierarchy";
-import type { Links } from "./links";
 import { shareBytes } from "./kept";
+import type { Links } from "./links";
 
 /** What boxes can be coloured by. */
 export const METRICS = ["gradient", "time", "bytes", "order", "bad"] as const;
@@ -57,7 +57,7 @@ export class Metrics {
     this.firstForward = first;
     const shares = shareBytes(model, model.nodes(call));
     this.kept = shares && sums(h, (node) => shares.ofNode[node]!, Float64Array);
-    this.keptByModule = shares && shares.ofModule;
+    this.keptByModule = shares?.ofModule ?? null;
     const seen = [...model.doc.forward].sort((a, b) => a.step - b.step);
     const measured = seen.filter((f) => f.step <= call.step).at(-1) ?? seen[0];
     this.forwardStep = measured?.step ?? -1;

@@ -39,9 +39,11 @@ export function useMoves(
       event.preventDefault();
       const at = next ?? eye.current;
       const lines = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : 1;
-      if (event.shiftKey) return soon({ ...at, x: at.x - (event.deltaX || event.deltaY) * lines });
-      const { x, y } = here(event);
-      soon(zoomed(at, Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0015)), x, y));
+      if (event.shiftKey) soon({ ...at, x: at.x - (event.deltaX || event.deltaY) * lines });
+      else {
+        const { x, y } = here(event);
+        soon(zoomed(at, Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0015)), x, y));
+      }
     };
     const down = (event: PointerEvent): void => {
       if (event.button !== 0 || !(event.target instanceof SVGElement)) return;

@@ -2,9 +2,9 @@ import type { ComponentChildren } from "preact";
 import { norm, seconds } from "../../parts/words";
 import type { ViewProps } from "../view";
 import { markWords } from "./cells";
+import { endWord } from "./emphasis";
 import { CutPart, GroupPart } from "./grouppart";
 import { briefName, fullName, nodeFacts, shorten } from "./names";
-import { endWord } from "./emphasis";
 import type { Scene } from "./scene";
 
 export interface PartProps {

@@ -61,7 +61,7 @@ describe("between", () => {
       const made = new Links(doc.layouts[0]!);
       const reach = Array.from({ length: 24 }, (_, i) => Array.from({ length: 24 }, (_, j) => i === j));
       for (let pass = 0; pass < 24; pass++)
-        made.to.forEach((to, e) => reach.forEach((row) => row[made.from[e]!] && (row[to] = true)));
+        for (const [e, to] of made.to.entries()) for (const row of reach) row[to] ||= row[made.from[e]!]!;
       for (const [a, b] of [
         [0, 23],
         [3, 17],

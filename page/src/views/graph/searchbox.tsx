@@ -1,7 +1,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Hierarchy } from "./hierarchy";
-import { type Hit, search } from "./search";
 import { shorten } from "./names";
+import { type Hit, search } from "./search";
 
 /** Finds modules, parameters, nodes and lines; `/` puts the cursor here. */
 export function SearchBox({ h, go }: { h: Hierarchy; go: (box: number) => void }) {

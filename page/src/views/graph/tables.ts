@@ -1,5 +1,5 @@
-import { nodeFacts, nameOf } from "./names";
 import { markWords } from "./cells";
+import { nameOf, nodeFacts } from "./names";
 import type { Scene } from "./scene";
 
 export const NODE_COLUMNS = [

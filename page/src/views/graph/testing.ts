@@ -2,7 +2,7 @@
 import type { Decoded, Finding } from "../../data/document";
 import { Model } from "../../data/model";
 import { Hierarchy } from "./hierarchy";
-import { Scenes, type Scene } from "./scene";
+import { type Scene, Scenes } from "./scene";
 
 export interface NodeSpec {
   name?: string;

@@ -2,7 +2,7 @@ import { useMemo } from "preact/hooks";
 import type { Model } from "../../data/model";
 import { bytes, norm, seconds } from "../../parts/words";
 import type { ViewProps } from "../view";
-import { MARKS, nodesAt, type Costs } from "./costs";
+import { type Costs, MARKS, nodesAt } from "./costs";
 
 interface Props {
   model: Model;

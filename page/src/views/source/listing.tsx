@@ -4,7 +4,7 @@ import type { Source } from "../../data/document";
 import { Code } from "../../parts/code";
 import { bytes, norm, seconds } from "../../parts/words";
 import type { ViewProps } from "../view";
-import { mark, type Costs } from "./costs";
+import { type Costs, mark } from "./costs";
 
 /** Height of a line in pixels, as in source.css. */
 export const ROW = 20;

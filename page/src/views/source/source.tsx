@@ -12,15 +12,15 @@ import { Listing, ROW } from "./listing";
 /** The run's source files, each line with what it cost and what its gradients did. */
 export function Source({ model, at, set, link }: ViewProps) {
   const { calls, sources } = model.doc;
-  const number = whole(at["call"], calls.length, telling(model));
+  const number = whole(at.call, calls.length, telling(model));
   const call = calls[number];
   const times = useMemo(() => byFile(model, call), [model, call]);
-  const asked = sources.findIndex((one) => one.file === at["file"]);
+  const asked = sources.findIndex((one) => one.file === at.file);
   const source = sources[asked >= 0 ? asked : chief(model, times)]!;
   const found = useMemo(() => costs(model, source.file, source.lines.length, call), [model, source, call]);
   const begins = useMemo(() => starts(source.lines), [source]);
   const marks = useMemo(() => marked(found), [found]);
-  const line = whole(at["line"], source.lines.length + 1, 0);
+  const line = whole(at.line, source.lines.length + 1, 0);
   const box = useRef<HTMLDivElement>(null);
 
   const show = (target: number) => {

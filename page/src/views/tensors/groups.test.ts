@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { symlog } from "../../charts/scale";
-import { bars, described, greatest, groups, symlogTicks, threshold, type Captured } from "./groups";
+import { bars, type Captured, described, greatest, groups, symlogTicks, threshold } from "./groups";
 
 function captured(more: Partial<Captured> = {}): Captured {
   return {

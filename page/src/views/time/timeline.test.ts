@@ -4,7 +4,7 @@ import { Model } from "../../data/model";
 import { marked } from "./about";
 import { clamped, panned, zoomed } from "./range";
 import { byModule, byOp, coverage } from "./tables";
-import { boxes, moduleOf, ranInOrder, stretchAt, timeline, type Row } from "./timeline";
+import { boxes, moduleOf, type Row, ranInOrder, stretchAt, timeline } from "./timeline";
 
 const PATHS = ["", "a", "a.x", "b"];
 
