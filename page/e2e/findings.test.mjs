@@ -83,8 +83,11 @@ test("the buttons copy what they say", async () => {
   await opened(page, "hostile");
   const copied = () => page.evaluate(() => navigator.clipboard.readText());
   const findings = expected.hostile.findings;
-  await page.getByRole("button", { name: "Copy all as text" }).click();
-  await page.getByText("Copied").waitFor();
+  // The word is there for a moment only, so it is waited for before the click.
+  await Promise.all([
+    page.getByText("Copied").waitFor(),
+    page.getByRole("button", { name: "Copy all as text" }).click(),
+  ]);
   const text = await copied();
   for (const [i, finding] of findings.entries()) {
     assert.ok(
@@ -92,8 +95,11 @@ test("the buttons copy what they say", async () => {
     );
     for (const site of finding.sites) assert.ok(text.includes(`:${site.line} in ${site.function}`));
   }
-  await page.locator(".findings-card").first().getByRole("button", { name: "Copy as Markdown" }).click();
-  await page.locator(".findings-card").first().getByText("Copied").waitFor();
+  const card = page.locator(".findings-card").first();
+  await Promise.all([
+    card.getByText("Copied").waitFor(),
+    card.getByRole("button", { name: "Copy as Markdown" }).click(),
+  ]);
   const markdown = await copied();
   assert.ok(markdown.startsWith(`### 1. \`${findings[0].kind}\` (${findings[0].severity}`));
   assert.ok(!markdown.includes(`### 2.`));
