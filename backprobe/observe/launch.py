@@ -56,7 +56,9 @@ def launch(
         own = (os.path.dirname(os.path.abspath(script)),)
         sys.path[0] = os.path.dirname(os.path.abspath(script))
     session = Session(sink, settings, own)
-    children = session.ranks.children = Children(session)
+    session.scene.whole = True
+    children = Children(session)
+    session.attach(children)
     begin(session)
     process = os.getpid()
     children.start()
@@ -78,7 +80,7 @@ def launch(
         if error is not None:
             raise error
         os._exit(code)
-    session.ranks.raised = error
+    session.scene.raised = error
     try:
         finish(error)
     finally:
