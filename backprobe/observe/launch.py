@@ -18,6 +18,7 @@ from typing import Any
 import torch.overrides
 
 from ..errors import BackprobeError
+from ..source.places import STAND_IN
 from .processes.children import Children
 from .session import Session, Settings, Sink
 
@@ -174,7 +175,7 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
     dropped = set()
     for i, one in enumerate(frames):
         file = one.tb_frame.f_code.co_filename
-        if file.startswith(_OURS) and not file.startswith(_EXAMPLES):
+        if one.tb_frame.f_code.co_name == STAND_IN or (file.startswith(_OURS) and not file.startswith(_EXAMPLES)):
             dropped.add(i)
             # A function of torch that is written in Python asks for modes first: the call that went to us, and the
             # function that made it and is called again.
