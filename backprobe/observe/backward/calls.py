@@ -114,9 +114,9 @@ class BackwardCalls:
         except Exception as error:
             self._events.fault(self, error)
         if running is None:
-            return func(*args, **kwargs)
+            return self._eye.call(func, args, kwargs, frame)
         try:
-            result = func(*args, **kwargs)
+            result = self._eye.call(func, args, kwargs, frame)
         except BaseException as error:
             running.error = error
             raise

@@ -48,14 +48,14 @@ class Special:
     def _entry_point(self, entry: EntryPoint) -> Callable[..., Any]:
         def call(func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
             if os.getpid() != self.pid:
-                return func(*args, **kwargs)
+                return self._eye.call(func, args, kwargs, frame)
             if self.around is None:
                 return watched(func, args, kwargs, frame)
             return self.around(entry.kind, args, kwargs, lambda: watched(func, args, kwargs, frame))
 
         def watched(func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
             if not self.on:
-                return func(*args, **kwargs)
+                return self._eye.call(func, args, kwargs, frame)
             return self._calls.run(entry, func, args, kwargs, frame)
 
         return call
@@ -64,7 +64,7 @@ class Special:
         tensor = args[0] if args else kwargs.get("self")
         if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
             self._safely(self._calls.hook_registered, tensor.grad_fn)
-        return func(*args, **kwargs)
+        return self._eye.call(func, args, kwargs, frame)
 
     def _safely(self, note: Callable[..., None], *given: Any) -> None:
         """What fails in noting is ours, not the script's."""
@@ -74,20 +74,20 @@ class Special:
             self._events.fault(self, error)
 
     def _read_data(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        out = func(*args, **kwargs)
+        out = self._eye.call(func, args, kwargs, frame)
         if self._eye.noting and not self._eye.optimizing:
             self._events.tell("data_read", args[0], out, frame)
         return out
 
     def _read_memory(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        out = func(*args, **kwargs)
+        out = self._eye.call(func, args, kwargs, frame)
         if self._eye.noting and self._eye.careful and not self._eye.optimizing:
             self._events.tell("memory_read", func, args[0], out, frame)
         return out
 
     def _read_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         """``.grad`` of a tensor that is not a leaf is ``None`` for ever; a leaf's is not written yet in a backward."""
-        value = func(*args, **kwargs)
+        value = self._eye.call(func, args, kwargs, frame)
         if self.on:
             if args[0].grad_fn is None:
                 if self._calls.inside:
@@ -100,7 +100,7 @@ class Special:
         """An optimizer asks this of every parameter it is given: that is how we see where one is made."""
         if self.on and frame.f_code is _ADD_GROUP:
             self._safely(self._optimizer_made, frame)
-        return func(*args, **kwargs)
+        return self._eye.call(func, args, kwargs, frame)
 
     def _optimizer_made(self, frame: Any) -> None:
         above, frames = frame.f_back, self._names.frames
@@ -115,4 +115,4 @@ class Special:
                 frame = frame.f_back
             if frame is not None:
                 self._events.tell("grad_mode_set", on, frame)
-        return func(*args, **kwargs)
+        return self._eye.call(func, args, kwargs, frame)

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from ...graphs.plan import VIEW_OPS
 from ...records import Site
 from ...source.frames import Frames, Spot
+from ...source.places import StandIns
 from ...torchside import private
 from ..events import Events
 from .modules import ModuleWatch
@@ -74,6 +75,7 @@ class Eye(TorchFunctionMode):
         #: Functions that mean something besides making nodes, and who calls them for us, with the frame that did.
         self.special: dict[Any, Callable[[Any, Any, Any, Any], Any]] = {}
         self.events = events
+        self._stand_ins = StandIns().of
         self.log = log if log is not None else OpLog()
         self.thread = threading.get_ident()
         #: Whether to note ops at all (not at the level ``watch``), and whether to look closely at each.
@@ -87,6 +89,10 @@ class Eye(TorchFunctionMode):
         #: How often we are on this thread's stack of modes by ``push``.
         self._pushed = 0
 
+    def call(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        """Call `func` as `frame` would: Note [Warnings have the script's place]."""
+        return self._stand_ins(frame)(func, args, kwargs)
+
     def optimizer_begins(self, optimizer: Any) -> None:
         self.optimizing = True
 
@@ -99,11 +105,13 @@ class Eye(TorchFunctionMode):
         special = self.special.get(func)
         if special is not None:
             return special(func, args, kwargs or {}, _frame(1))
+        frame = _frame(1)
+        call = self._stand_ins(frame)
         if not self.noting:
-            return func(*args, **kwargs) if kwargs else func(*args)
+            return call(func, args, kwargs)
         before = _next()
         if before != self.last:
-            self._gap(before, _frame(1))
+            self._gap(before, frame)
         kind = self._kinds.get(func, self)
         if kind is self:
             kind = self._kinds[func] = kind_of(func)
@@ -112,12 +120,12 @@ class Eye(TorchFunctionMode):
         if writes:
             events.tell("about_to_write")
         try:
-            out = func(*args, **kwargs) if kwargs else func(*args)
+            out = call(func, args, kwargs)
         except RuntimeError as error:
-            events.tell("op_raised", str(error), _frame(1), args)
+            events.tell("op_raised", str(error), frame, args)
             raise
         except private.StopRecomputation:
-            events.tell("recomputation_stopped", func, args, kwargs, _frame(1))
+            events.tell("recomputation_stopped", func, args, kwargs, frame)
             raise
         profiled = _profiled()
         if profiled:
@@ -125,11 +133,11 @@ class Eye(TorchFunctionMode):
         try:
             after = _next()
             if writes and not self.optimizing:
-                self._wrote(kind, func, args, kwargs, after, _frame(1))
+                self._wrote(kind, func, args, kwargs, after, frame)
             if self.careful or events.op_claimed:
-                self._closely(Op(func, args, kwargs, out, (before, after), _frame(1), self.careful, self.optimizing))
+                self._closely(Op(func, args, kwargs, out, (before, after), frame, self.careful, self.optimizing))
             elif after != before:
-                entry = self._note(func, after, _frame(1))
+                entry = self._note(func, after, frame)
                 if func not in VIEWS:
                     for hear in events.op_made:
                         try:
