@@ -73,7 +73,9 @@ def all_questions() -> Registry:
     for name, value in loaded:
         try:
             if not isinstance(value, Question):
-                raise TypeError(f"{value!r} is no question: decorate it with backprobe.findings.question")
+                raise TypeError(
+                    f"it is a {type(value).__name__}, not a question: decorate it with backprobe.findings.question"
+                )
             known = register([*known.questions, replace(value, plugin=name)])
         except Exception as error:
             left_out.append(failure(name, GROUP, error))
