@@ -246,13 +246,20 @@ def test_a_topic_of_a_plugin_can_be_asked_for(installed: Path) -> None:
     module.write_text(
         MODULE.replace("import Kind,", "import Kind, Topic,").replace('after="exploding-gradient")\n', asked)
     )
-    (installed / "train.py").write_text(SCRIPT)
-    for ask, kinds in ((), []), (("--ask", "losses"), ["loss-jumped"]):
-        done = python(installed, "-m", "backprobe", "run", "--no-keep", "--findings", "f.json", *ask, "train.py")
-        assert done.returncode == 0, done.stderr
-        assert [f["kind"] for f in json.loads((installed / "f.json").read_text())["findings"]] == kinds
-    wrong = python(installed, "-m", "backprobe", "run", "--ask", "everything", "train.py")
-    assert wrong.returncode == 2
-    assert (
-        "invalid choice: 'everything' (choose from 'functions', 'divergence', 'checkpoints', 'losses'" in wrong.stderr
+    (installed / "ask.py").write_text(
+        "import argparse, sys\n"
+        "from backprobe.commands import main\n"
+        "from backprobe.commands.run import Run\n"
+        "from backprobe.records import Facts, Step\n"
+        "from backprobe.traced import Trace, TracedStep\n"
+        "parser = argparse.ArgumentParser()\n"
+        "Run().arguments(parser)\n"
+        "topics = tuple(parser.parse_args(['--ask', 'losses', 'train.py']).ask)\n"
+        "steps = [TracedStep(Step(i, 0.1, loss, ()), ()) for i, loss in enumerate([1.0, 50.0])]\n"
+        "print([[f.kind for f in Trace(steps, Facts(asked=ask)).findings] for ask in ((), topics)])\n"
+        "assert 'torch' not in sys.modules\n"
+        "sys.exit(main(['run', '--ask', 'everything', 'train.py']))\n"
     )
+    done = python(installed, "ask.py")
+    assert (done.returncode, done.stdout) == (2, "[[], ['loss-jumped']]\n"), done.stderr
+    assert "invalid choice: 'everything' (choose from 'functions', 'divergence', 'checkpoints', 'losses'" in done.stderr
