@@ -220,6 +220,7 @@ def test_runs_are_read_without_torch_beside_a_plugin_that_needs_it(installed: Pa
     (installed / "block.py").write_text(
         block
         + "assert [f.kind for f in trace.findings] == ['loss-jumped']\nassert not trace.unseen\ntrace.save('run')\n"
+        + "assert backprobe.explain(model, lambda: model(x).sum()) == []\n"  # sinks do not hear of a single loss
     )
     made = python(installed, "block.py")
     assert made.returncode == 0, made.stderr
