@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types page page-test bench clean
+.PHONY: help setup demo test lint types docs page page-test bench clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -30,6 +30,9 @@ lint: setup  ## Style and types
 
 test: lint  ## Style, types and all tests but the slow ones
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu"
+
+docs: setup  ## Write the table of kinds in docs/findings from what the findings state of themselves
+	$(BIN)/python docs/kinds.py
 
 page/node_modules/.ready: page/package-lock.json
 	cd page && npm ci --no-audit --no-fund

@@ -30,7 +30,8 @@ ALLOWED = {
     "records": set(),
     "graphs": {"errors", "select", "records"},
     "packed": {"graphs", "records"},
-    "findings": {"records", "graphs", "traced"},
+    "plugins": {"records"},
+    "findings": {"records", "graphs", "traced", "plugins"},
     "traced": {"records", "findings", "store", "report"},
     "store": {"errors", "records", "packed", "traced"},
     "view": {"records", "findings", "traced"},
@@ -44,6 +45,8 @@ ALLOWED = {
     "engine": {"errors", "select", "records", "graphs", "torchside", "source", "observe"},
     "saved_tensors": {"errors", "select", "records", "graphs", "torchside", "source", "kept"},
     "observe": {"errors", "select", "records", "graphs", "packed", "store", "traced", "torchside", "source", "kept"},
+    "observe.live": {"findings"},
+    "observe.sinks": {"plugins"},
     "commands": {"errors", "records", "findings", "store", "traced", "view", "report", "observe", "engine"},
     "__init__": {"errors", "records", "store", "traced", *PRODUCERS},
     "__main__": {"commands"},
@@ -107,7 +110,8 @@ def may(room: str, target: str) -> bool:
     top, wanted = room.split(".")[0], target.split(".")[0]
     if top == wanted == "observe":
         return room in FLOORS and target in FLOORS and FLOORS.index(target) < FLOORS.index(room)
-    return wanted in ALLOWED[top] or target in ALLOWED[top]
+    allowed = ALLOWED[top] | ALLOWED.get(room, set())
+    return wanted in allowed or target in allowed
 
 
 def test_imports_follow_the_picture() -> None:

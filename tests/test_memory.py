@@ -228,7 +228,7 @@ def memory_of(*modules, unknown=(), start=1000):
 
 def finding_of(memory, entries=None):
     rows = Reading(entries or [entry(1, 1000)], [], [], [], 1).rows()
-    (finding,) = Trace([], Facts(seen=(*rows, memory))).findings
+    (finding,) = Trace([], Facts(asked=("memory",), seen=(*rows, memory))).findings
     return finding
 
 

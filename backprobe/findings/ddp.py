@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..records import BackwardCall, Finding, FindingSite
 from .growth import common_module
+from .questions import WRONG, Kind, question
 from .words import few
 
 if TYPE_CHECKING:
@@ -15,6 +16,15 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"Parameter at index \d+ with name (\S+) has been marked")
 
 
+@question(
+    Kind(
+        "ddp-ready-twice",
+        "error",
+        "two backward calls of an iteration reach the same data-parallel parameters",
+        rank=WRONG + 40,
+    ),
+    spoils=True,
+)
 def ready_twice(trace: Trace) -> list[Finding]:
     found = []
     before: list[BackwardCall] = []

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from ..records import Cut, Finding, FindingSite, NoGradient, Parameter, Site
 from .growth import common_module
+from .questions import LEARNING, Kind, question
 from .words import few, plural
 
 if TYPE_CHECKING:
     from ..traced import Trace
 
 
+@question(Kind("none-grad", "warning", "parameters got no gradient in any backward call", rank=LEARNING + 40))
 def none_grads(trace: Trace) -> list[Finding]:
     """One finding for each reason.
 
@@ -21,6 +23,10 @@ def none_grads(trace: Trace) -> list[Finding]:
     that were only called with gradient mode off (evaluation, teachers, moving averages), unless they are part of a
     model that trains otherwise.
     """
+    # A run that failed early has not had the time to reach every parameter.
+    failed = any(call.raised is not None and call.raised.node is not None for call in trace.backwards)
+    if failed and sum(call.raised is None for call in trace.backwards) < 3:
+        return []
     if not any(c.raised is None and c.inside is None and len(c.nodes) for c in trace.backwards):
         return _no_graph(trace)
     used_roots = {p.root for p in trace.parameters if p.reached}

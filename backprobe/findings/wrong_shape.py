@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from ..records import BackwardCall, Finding, FindingSite
+from ..records import BackwardCall, Facts, Finding, FindingSite
+from .questions import WRONG, Kind, question
 
 _TEXTS = ("returned an invalid gradient at index", "returned an incorrect number of gradients")
 
 
-def wrong_shape(call: BackwardCall) -> list[Finding]:
+@question(
+    Kind(
+        "wrong-backward-shape",
+        "error",
+        "a custom function's backward returned gradients of a wrong shape or number",
+        rank=WRONG + 30,
+    ),
+    each_call=True,
+    spoils=True,
+)
+def wrong_shape(call: BackwardCall, facts: Facts) -> list[Finding]:
     raised = call.raised
     if raised is None or not any(text in raised.text for text in _TEXTS):
         return []

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..graphs.plan import VIEW_NODES
 from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
+from .questions import LEARNING, SPOILED, Kind, question
 from .words import few
 
 if TYPE_CHECKING:
@@ -16,6 +17,10 @@ _Key = tuple[str, "Site | None", "str | None"]
 _FLAT = ("Sign", "Round", "Floor", "Ceil", "Trunc", "Heaviside", "Fix", "Frac")
 
 
+@question(
+    Kind("zero-grad", "warning", "parameters got exact zeros in every backward call", rank=LEARNING + 30),
+    silenced_by=(SPOILED,),
+)
 def zero_grads(trace: Trace) -> list[Finding]:
     """One finding for each op whose backward gives zeros.
 
