@@ -176,7 +176,6 @@ class _Watcher:
             "started": self._begin,
             "torch": importlib.metadata.version("torch"),
             "python": platform.python_version(),
-            "backprobe": importlib.metadata.version("backprobe"),
         }
         try:
             self.keep = Keep(Writer(folder.absolute(), info, options.keep_mb << 20))
