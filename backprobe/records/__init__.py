@@ -25,15 +25,15 @@ from .parameters import Cut, NoGradient, Parameter, Stray
 from .places import Site
 from .ranks import RankSeen, RankWait
 from .regions import Recomputed, RegionDiffers, RegionGradient
-from .registry import kinds, record
+from .registry import KINDS, record
 from .steps import OptimizerSeen, ParameterStat, Step
 from .values import BadValues, TensorSeen, TensorStat
 
 __all__ = [
-    "ACCUMULATE_SEQ", "Aside", "BackwardCall", "BadNode", "BadOp", "BadValues", "Cut", "Divergence", "Facts",
+    "ACCUMULATE_SEQ", "KINDS", "Aside", "BackwardCall", "BadNode", "BadOp", "BadValues", "Cut", "Divergence", "Facts",
     "Finding", "FindingSite", "FunctionChecked", "GradStat", "GradientCycle", "HookSeen", "ModuleCall", "Mutation",
     "NoGradient", "Node", "NodeRun", "OptimizerSeen", "Parameter", "ParameterStat", "Raised", "RankSeen", "RankWait",
     "Recomputed", "RegionDiffers", "RegionGradient", "Retained", "Reuse", "Root", "SavedBytes", "SavedEntry",
     "SavedMemory", "SavedModule", "SavedMoment", "SavedPlaced", "SavedUnknown", "SilentWrite", "Site", "StaleRead",
-    "Step", "Stray", "TensorSeen", "TensorStat", "Unseen", "kinds", "record",
+    "Step", "Stray", "TensorSeen", "TensorStat", "Unseen", "record",
 ]  # fmt: skip

@@ -9,6 +9,8 @@ from typing import TypeVar
 
 _T = TypeVar("_T")
 _kinds: dict[str, type] = {}
+#: Every kind of record that is known, by name.
+KINDS: Mapping[str, type] = MappingProxyType(_kinds)
 
 
 def record(kind: type[_T]) -> type[_T]:
@@ -29,8 +31,3 @@ def record(kind: type[_T]) -> type[_T]:
         )
     _kinds[name] = kind
     return kind
-
-
-def kinds() -> Mapping[str, type]:
-    """Every kind of record that is known, by name."""
-    return MappingProxyType(_kinds)

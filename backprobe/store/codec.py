@@ -12,12 +12,13 @@ from functools import cache
 from typing import Any, TypeVar
 
 from ..errors import BackprobeError
-from ..records import kinds
+from ..records import KINDS
 
 T = TypeVar("T")
 Make = Callable[[Any], Any]
 #: What a list in JSON becomes, by the origin of a type.
 _MANY: dict[Any, Make] = {Sequence: tuple, **{kind: kind for kind in (tuple, list, set, frozenset)}}
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 @cache
@@ -27,26 +28,29 @@ def _names(kind: type) -> tuple[str, ...]:
 
 def own_fields() -> dict[str, Sequence[str]]:
     """The names of the fields of every kind of record that is known here."""
-    return {name: _names(kind) for name, kind in kinds().items()}
+    return {name: _names(kind) for name, kind in KINDS.items()}
 
 
-def to_plain(value: Any) -> Any:
+def to_plain(value: Any, without: str = "") -> Any:
     """`value` as lists and dicts that JSON can hold; a record becomes the list of its fields.
 
+    :param without: a field of the record `value`, of several values, that is left empty.
     :raises BackprobeError: there is a dataclass in it that is no ``@record``.
     """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        kind = type(value)
-        if kinds().get(kind.__name__) is not kind:
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    if kind is tuple or kind is list:
+        return [to_plain(v) for v in value]
+    if dataclasses.is_dataclass(kind):
+        if KINDS.get(kind.__name__) is not kind:
             raise BackprobeError(f"{kind.__module__}.{kind.__qualname__} cannot be stored: put @record above the class")
-        return [to_plain(getattr(value, name)) for name in _names(kind)]
+        return [to_plain(getattr(value, name)) if name != without else [] for name in _names(kind)]
     if isinstance(value, Mapping):
         return {str(k): to_plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [to_plain(v) for v in value]
-    if isinstance(value, (str, int, float, bool, type(None))):
-        return value
-    return str(value)
+    return value if isinstance(value, (str, int, float)) else str(value)
 
 
 class Decoder:
@@ -124,8 +128,7 @@ def from_plain(kind: type[T], plain: Any) -> T:
     return _decoder(kind, plain)
 
 
-def dumps(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), default=str)
+dumps = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
 def squeeze(value: Any) -> bytes:
@@ -141,5 +144,5 @@ def checksum(*values: int | str | bytes | None) -> int:
     found = 0
     for value in values:
         data = value if isinstance(value, bytes) else str(value).encode()
-        found = zlib.crc32(data, zlib.crc32(b"%d " % len(data), found))
+        found = zlib.crc32(data, zlib.crc32(b" ", found))
     return found

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import records
 from ..errors import BackprobeError
-from ..records import Aside, Facts, Unseen, kinds
+from ..records import KINDS, Aside, Facts, Unseen
 from .codec import Decoder, own_fields, to_plain
 
 #: Entry points of other packages: the name of each is that of a kind of record, and it loads the class.
@@ -62,13 +62,13 @@ def facts_from(rows: Mapping[str, Sequence[Any]], asked: Iterable[str], decoder:
 def _made(kind: str, rows: Sequence[Any], decoder: Decoder) -> list[Any]:
     """The records of one kind; aside where the package that defines it is not there or does not fit."""
     if kind in _OURS:
-        return [decoder(kinds()[kind], row) for row in rows]
+        return [decoder(KINDS[kind], row) for row in rows]
     try:
-        found = kinds().get(kind)
+        found = KINDS.get(kind)
         if found is None:
             for entry in metadata.entry_points(group=PLUGINS, name=kind):
                 entry.load()
-            found = kinds().get(kind)
+            found = KINDS.get(kind)
         if found is not None:
             return [decoder(found, row) for row in rows]
         why = "kept as they are: they are of a package that is not installed here, or of a newer backprobe"

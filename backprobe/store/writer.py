@@ -6,7 +6,6 @@ N13. Write-ahead logging without a flush to the disk at each commit: what is com
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sqlite3
 import time
@@ -120,7 +119,7 @@ class Writer:
             self._signatures[id(packed.signature)] = (packed.signature, signature)
             while len(self._signatures) > 256:
                 del self._signatures[next(iter(self._signatures))]
-        head = dumps(to_plain(dataclasses.replace(call, nodes=())))
+        head = dumps(to_plain(call, without="nodes"))
         few = {"unmeasured": sorted(packed.unmeasured), "bad": to_plain(packed.bad)}
         apart = dumps({name: value for name, value in few.items() if value})
         norms, seconds = array("d", packed.norms).tobytes(), array("f", packed.seconds).tobytes()
@@ -140,7 +139,7 @@ class Writer:
         if number is None:
             number = self._names[names] = self._new("names", names)
         values = array("d", (_or_less(v) for p in step.parameters for v in (p.weight, p.grad, p.update)))
-        head = dumps(to_plain(dataclasses.replace(step, parameters=())))
+        head = dumps(to_plain(step, without="parameters"))
         self._bytes += len(head) + 8 * len(values) + 32
         self._row("steps", step.index, head, number, values.tobytes(), trail)
         self.commit()
