@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-from ..errors import BackprobeError
 from ..records import KINDS
 
 T = TypeVar("T")
@@ -32,10 +31,11 @@ def own_fields() -> dict[str, Sequence[str]]:
 
 
 def to_plain(value: Any, without: str = "") -> Any:
-    """`value` as lists and dicts that JSON can hold; a record becomes the list of its fields.
+    """`value` as lists and dicts that JSON can hold.
+
+    A record becomes the list of its fields. A dataclass that is no ``@record`` becomes a dict, with their names.
 
     :param without: a field of the record `value`, of several values, that is left empty.
-    :raises BackprobeError: there is a dataclass in it that is no ``@record``.
     """
     kind = type(value)
     if kind in _SCALARS:
@@ -44,7 +44,7 @@ def to_plain(value: Any, without: str = "") -> Any:
         return [to_plain(v) for v in value]
     if dataclasses.is_dataclass(kind):
         if KINDS.get(kind.__name__) is not kind:
-            raise BackprobeError(f"{kind.__module__}.{kind.__qualname__} cannot be stored: put @record above the class")
+            return {name: to_plain(getattr(value, name)) for name in _names(kind)}
         return [to_plain(getattr(value, name)) if name != without else [] for name in _names(kind)]
     if isinstance(value, Mapping):
         return {str(k): to_plain(v) for k, v in value.items()}
@@ -97,18 +97,19 @@ class Decoder:
         return self._record(hint) if dataclasses.is_dataclass(hint) else None
 
     def _record(self, kind: Any) -> Make:
-        places: list[tuple[str, Make | None] | None] = []
+        makers: dict[str, Make | None] = {}
+        names: list[str] = []
 
         def make(plain: Any) -> Any:
-            if not places:  # not before: a record may hold others of its kind
+            if not makers:  # not before: a record may hold others of its kind
                 hints = typing.get_type_hints(kind)
-                names = _names(kind) if self.fields is None else self.fields[kind.__name__]
-                places.extend((name, self._maker(hints[name])) if name in hints else None for name in names)
-            fits = isinstance(plain, list) and (len(plain) == len(places) or (self._short and len(plain) < len(places)))
-            if not fits:
-                raise ValueError(f"a {kind.__name__} has {len(places)} fields, not as in {str(plain)[:80]}")
-            found = zip(places, plain, strict=False)
-            return kind(**{place[0]: _apply(place[1], value) for place, value in found if place is not None})
+                names.extend(_names(kind) if self.fields is None else self.fields.get(kind.__name__, ()))
+                makers.update((name, self._maker(hints[name])) for name in _names(kind))
+            if isinstance(plain, list) and (len(plain) == len(names) or (self._short and len(plain) < len(names))):
+                plain = dict(zip(names, plain, strict=False))
+            elif not isinstance(plain, dict):
+                raise ValueError(f"a {kind.__name__} has {len(names)} fields, not as in {str(plain)[:80]}")
+            return kind(**{name: _apply(makers[name], value) for name, value in plain.items() if name in makers})
 
         return make
 

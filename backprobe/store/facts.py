@@ -7,7 +7,6 @@ from importlib import metadata
 from typing import Any
 
 from .. import records
-from ..errors import BackprobeError
 from ..records import KINDS, Aside, Facts, Unseen
 from .codec import Decoder, own_fields, to_plain
 
@@ -26,12 +25,12 @@ def facts_plain(facts: Facts) -> tuple[dict[str, list[Any]], dict[str, Sequence[
     aside = facts.of(Aside)
     lost: dict[str, int] = {}
     for one in facts.seen:
-        if isinstance(one, Aside):
-            continue
-        try:
-            rows.setdefault(type(one).__name__, []).append(to_plain(one))
-        except BackprobeError as error:
-            lost[str(error)] = lost.get(str(error), 0) + 1
+        kind = type(one)
+        if KINDS.get(kind.__name__) is kind:
+            rows.setdefault(kind.__name__, []).append(to_plain(one))
+        elif kind is not Aside:
+            why = f"{kind.__module__}.{kind.__qualname__} is not known by its name: put @record above the class"
+            lost[why] = lost.get(why, 0) + 1
     for one in aside:
         if all(fields.get(kind, names) == tuple(names) for kind, names in one.fields.items()):
             rows.setdefault(one.kind, []).extend(one.rows)
