@@ -141,7 +141,7 @@ def unsqueeze(data: bytes) -> Any:
 
 
 def checksum(*values: int | str | bytes | None) -> int:
-    """CRC-32 of the values of a row: what SQLite reads without complaint is what was written."""
+    """CRC-32 of a table's name and the values of a row: what SQLite reads without complaint is what was written."""
     found = 0
     for value in values:
         data = value if isinstance(value, bytes) else str(value).encode()

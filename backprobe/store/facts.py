@@ -32,7 +32,7 @@ def facts_plain(facts: Facts) -> tuple[dict[str, list[Any]], dict[str, Sequence[
             why = f"{kind.__module__}.{kind.__qualname__} is not known by its name: put @record above the class"
             lost[why] = lost.get(why, 0) + 1
     for one in aside:
-        if all(fields.get(kind, names) == tuple(names) for kind, names in one.fields.items()):
+        if all(tuple(names) == tuple(fields.get(kind, names)) for kind, names in one.fields.items()):
             rows.setdefault(one.kind, []).extend(one.rows)
             fields = {**one.fields, **fields}
         else:

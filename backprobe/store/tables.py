@@ -17,19 +17,18 @@ from typing import Any
 from ..errors import BackprobeError
 from .codec import checksum, unsqueeze
 
-#: The columns of each table; the last of each row is the checksum of the others.
+#: What each table is made of. The last column is the checksum of the others.
 TABLES = {
-    "info": "key text primary key, value text",
-    "records": "kind text primary key, data blob",
-    "layouts": "id integer primary key, data blob",
-    "signatures": "id integer primary key, data blob",
-    "trails": "id integer primary key, data blob",
-    "names": "id integer primary key, data blob",
-    "steps": "id integer primary key, head text, names integer, parameters blob, trail integer",
-    "backwards": "id integer primary key, step integer, trouble integer, layout integer, signature integer, head text, "
-    "apart text, norms blob, seconds blob",
+    "info": "(key text primary key, value text, crc integer) without rowid",
+    "records": "(kind text primary key, data blob, crc integer) without rowid",
+    **dict.fromkeys(("layouts", "signatures", "trails", "names"), "(id integer primary key, data blob, crc integer)"),
+    "steps": "(id integer primary key, head text, names integer, parameters blob, trail integer, crc integer)",
+    "backwards": "(id integer primary key, step integer, trouble integer, layout integer, signature integer, "
+    "head text, apart text, norms blob, seconds blob, crc integer)",
 }
 _DAMAGE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, zlib.error)
+#: What SQLite says of a file that may be sound: another process has it, it may not be opened, it was closed here.
+_NOT_DAMAGE = ("database is locked", "unable to open database", "readonly database", "closed database")
 
 
 @contextmanager
@@ -40,13 +39,10 @@ def reading(file: Path, damage: str = "is damaged") -> Iterator[None]:
     """
     try:
         yield
-    except sqlite3.ProgrammingError as error:
-        raise BackprobeError(f"{file} cannot be read: {error}") from error
-    except sqlite3.OperationalError as error:
-        held = any(words in str(error) for words in ("locked", "unable to open", "readonly"))
-        raise BackprobeError(f"{file} {'cannot be read' if held else damage}: {error}") from error
     except (sqlite3.Error, *_DAMAGE) as error:
-        raise BackprobeError(f"{file} {damage}: {str(error) or type(error).__name__}") from error
+        why = " ".join(str(error).split())[:200] or type(error).__name__
+        said = "cannot be read" if any(words in why for words in _NOT_DAMAGE) else damage
+        raise BackprobeError(f"{file} {said}: {why}") from error
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,7 @@ class Tables:
     def _rows(self, table: str, columns: str, more: str = "", values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         found = self.db.execute(f"select {columns}, crc from {table} {more}", values).fetchall()
         for row in found:
-            if checksum(*row[:-1]) != row[-1]:
+            if checksum(table, *row[:-1]) != row[-1]:
                 raise ValueError(f"a row of {table} is not what was written")
         return [row[:-1] for row in found]
 

@@ -58,7 +58,7 @@ class Writer:
             self._db.create_function("checksum", -1, checksum)
             self._db.execute("begin")
             for table, columns in TABLES.items():
-                self._db.execute(f"create table {table} ({columns}, crc integer)")
+                self._db.execute(f"create table {table} {columns}")
             self._db.execute("create index backwards_step on backwards (step)")
             self.put({**info, "format": FORMAT, "backprobe": __version__, "fields": own_fields()})
             self._db.execute("commit")
@@ -80,7 +80,7 @@ class Writer:
 
     def _row(self, table: str, *values: int | str | bytes) -> None:
         marks = "?, " * len(values)
-        self._db.execute(f"insert or replace into {table} values ({marks}?)", (*values, checksum(*values)))
+        self._db.execute(f"insert or replace into {table} values ({marks}?)", (*values, checksum(table, *values)))
 
     def _new(self, table: str, plain: Any) -> int:
         data = squeeze(plain)
@@ -169,7 +169,7 @@ class Writer:
             )
         if self._stride > 64:  # what grows now are the steps' own numbers
             self._db.execute(
-                "update steps set parameters = x'', crc = checksum(id, head, names, x'', trail) "
+                "update steps set parameters = x'', crc = checksum('steps', id, head, names, x'', trail) "
                 "where id > 3 and id < ? and id % ? != 0",
                 (now - 3, self._stride // 64),
             )
