@@ -81,8 +81,11 @@ class PackedNodes(Sequence[NodeRun]):
     def __getitem__(self, i: slice) -> tuple[NodeRun, ...]: ...
     def __getitem__(self, i: int | slice) -> NodeRun | tuple[NodeRun, ...]:
         if self._runs is None:
-            self._runs = unpack(self.packed)
+            self._runs = self._unpacked()
         return self._runs[i]
+
+    def _unpacked(self) -> tuple[NodeRun, ...]:
+        return unpack(self.packed)
 
     def forget(self) -> None:
         """Drop the unpacked records; the next use makes them again."""
