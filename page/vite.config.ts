@@ -1,6 +1,6 @@
-import { defineConfig } from "vitest/config";
 import type { Plugin } from "vite";
 import { viteSingleFile } from "vite-plugin-singlefile";
+import { defineConfig } from "vitest/config";
 
 /**
  * The policy of the built page: nothing is loaded from anywhere but the place that the page came from, and only the
@@ -41,6 +41,12 @@ const guarded: Plugin = {
 export default defineConfig({
   plugins: [viteSingleFile({ removeViteModuleLoader: true }), guarded],
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
-  build: { outDir: "dist", target: "es2022", modulePreload: false, reportCompressedSize: true, chunkSizeWarningLimit: 400 },
+  build: {
+    outDir: "dist",
+    target: "es2022",
+    modulePreload: false,
+    reportCompressedSize: true,
+    chunkSizeWarningLimit: 400,
+  },
   test: { include: ["src/**/*.test.ts"] },
 });

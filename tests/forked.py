@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-AT_ONCE, SECONDS = 2, 120
+AT_ONCE, SECONDS = 2, 600
 
 
 def run(job: dict) -> None:

@@ -215,7 +215,7 @@ STEPS = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=7))
 def test_any_chain_of_views_and_writes(steps: list[str]) -> None:
     torch.manual_seed(1)
@@ -829,5 +829,5 @@ def test_the_function_is_there_whichever_way_it_is_imported(first: str) -> None:
         "assert inspect.isfunction(backprobe.capture) and inspect.isfunction(backprobe.graph)\n"
         "assert 'Keep the tensors that modules return' in backprobe.capture.__doc__\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr

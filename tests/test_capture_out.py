@@ -242,7 +242,7 @@ def test_pyplot_keeps_no_figure() -> None:
         "acts.plot('').savefig(sys.stdout.buffer, format='png')\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=600)
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout.startswith(b"\x89PNG")
 
@@ -255,7 +255,7 @@ def test_without_matplotlib_the_error_says_what_to_install() -> None:
         "try: acts.plot('')\n"
         "except bp.BackprobeError as error: print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert done.stdout == "pictures need matplotlib: pip install 'backprobe[plot]'\n", done.stderr
 
 

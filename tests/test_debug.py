@@ -124,7 +124,7 @@ def test_hooks_of_the_user_run_in_their_order() -> None:
     assert same(alone, stepped)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(programs())
 def test_generated_graphs(program) -> None:
     leaves, steps, hooks, roots, some = program
@@ -679,7 +679,7 @@ def test_threads_step_debuggers_of_their_own() -> None:
     together = threading.Barrier(4)
 
     def work(k: int) -> None:
-        together.wait(60)
+        together.wait(600)
         wanted = [*models[k][0].parameters(), shared]
         debugger = backprobe.debug(losses[k], wanted, call="grad", retain_graph=True)
         names = []
@@ -692,7 +692,7 @@ def test_threads_step_debuggers_of_their_own() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(600)
     for k in range(4):
         grads, names = found[k]
         assert all(map(torch.equal, grads, alone[k]))

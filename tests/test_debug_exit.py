@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -16,8 +15,9 @@ loss = model(torch.ones(2, 3)).sum()
 """
 
 
-def run(script: str, timeout: float = 50) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", PREPARE + script], capture_output=True, text=True, timeout=timeout)
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    """What hangs is ended, and raises."""
+    return subprocess.run([sys.executable, "-c", PREPARE + script], capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.parametrize(
@@ -29,10 +29,8 @@ def run(script: str, timeout: float = 50) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_the_interpreter_ends_while_it_stands(script: str) -> None:
-    begin = time.time()
     done = run(script)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
-    assert time.time() - begin < 30
 
 
 def test_an_uncaught_error_while_it_stands() -> None:
@@ -66,38 +64,53 @@ print(model[0].weight.grad is not None)
 def test_ctrl_c_on_a_handle_stops_at_the_next_node() -> None:
     done = run(
         """
-class Slow(torch.autograd.Function):
+import linecache
+ran, left, main = [], threading.Event(), threading.get_ident()
+signal.signal(signal.SIGUSR1, lambda *_: None)
+def waits():
+    frame = sys._current_frames()[main]
+    return "acquire()" in linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+def ctrl_c(seen):
+    os.kill(os.getpid(), signal.SIGINT)
+    while not seen():  # a signal that comes right before a thread waits for a lock is seen with the next one
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(0.01)
+def press():
+    while not waits():
+        time.sleep(0.001)
+    ctrl_c(lambda: dbg._pilot.interrupted)
+def twice():
+    press()
+    ctrl_c(left.is_set)
+class Long(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         return x * 1.0
     @staticmethod
     def backward(ctx, g):
-        time.sleep(0.05)
+        ran.append(g)
+        {5: press, 10: twice}.get(len(ran), int)()
         return g
 x = torch.ones(2, requires_grad=True)
 y = x
-for _ in range(100):
-    y = Slow.apply(y)
+for _ in range(20):
+    y = Long.apply(y)
 dbg = backprobe.debug(y.sum())
-threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT)).start()
 stop = dbg.cont()
-print(stop.reason, 0 < len(stop.ran) < 90, dbg.state)
-threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT)).start()
-threading.Timer(0.41, os.kill, (os.getpid(), signal.SIGINT)).start()
+print(stop.reason, len(ran), dbg.state)
 try:
     dbg.finish()
 except KeyboardInterrupt:
-    print("left alone", dbg.state)
+    print("left alone", len(ran))
+left.set()
 stop = dbg.step()
-print(dbg.state)
+print(stop.reason, len(ran), dbg.state)
 dbg.abort()
 print(dbg.state, x.grad)
 """
     )
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert lines[0] == "interrupted True stopped"
-    assert lines[-1] == "aborted None"
+    assert done.stdout == "interrupted 5 stopped\nleft alone 10\nstep 11 stopped\naborted None\n"
 
 
 DEEP = """

@@ -89,7 +89,7 @@ def run(lines, leaf, place):
     return sum(v.square().sum() for v in values[1:])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(LINES, min_size=1, max_size=8), st.integers(0, 5))
 def test_generated_programs(lines, seed):
     start = torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from watching import same, watched
 
@@ -80,7 +80,7 @@ def run(program, seed, note=None):
     return [[v.grad for v in values[:leaves]], order]
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120)
 @given(programs())
 def test_gradients_and_hook_order_are_the_same(program) -> None:
     alone = [run(program, seed) for seed in range(4)]
@@ -102,7 +102,7 @@ def _same(a, b) -> bool:
     return (a is None and b is None) or same(a, b)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80)
 @given(programs(), st.sampled_from(["careful", "quick"]))
 def test_recorded_norms_are_what_autograd_hooks_see(program, how) -> None:
     """The oracle: a pre-hook of our own on every node of the graph, one norm at a time."""

@@ -146,7 +146,7 @@ def graphs(draw):
     return [(upto(len(OPS) - 1), upto(i + 1), upto(i + 1)) for i in range(draw(st.integers(1, 7)))]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(graphs(), st.data())
 def test_generated_graphs(steps, data) -> None:
     """Shared nodes, several y and x, some of them not connected, x on the way to another x."""
@@ -434,6 +434,6 @@ def test_a_deep_graph_that_is_not_connected_is_walked_and_freed() -> None:
         "except bp.BackprobeError as e: print(e)\n"
         "print(bp.vjp(y, x)); del y; print('freed')\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "has 120001 nodes" in done.stdout and "freed" in done.stdout

@@ -30,7 +30,7 @@ def ran(folder, *arguments, script=SCRIPT, environment=()):
     (folder / "train.py").write_text(script)
     command = [sys.executable, "-m", "backprobe", "run", "--no-keep", *arguments, "train.py"]
     env = {**os.environ, "OMP_NUM_THREADS": "1", **dict(environment)}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, env=env)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, env=env)
 
 
 def untimed(line):
@@ -65,7 +65,7 @@ def test_lines_of_chosen_steps(tmp_path):
     assert [line for line in same if line.startswith("step ")] == [
         re.sub(r"(, | in )[\d.]+ (us|ms|s)$", "", line) for line in found
     ]
-    plain = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    plain = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert plain.stdout == done.stdout == other.stdout
 
 

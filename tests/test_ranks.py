@@ -100,7 +100,7 @@ def test_children_are_watched(tmp_path, method: str, mistake: str) -> None:
         method,
         mistake,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=600)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"[6.0, 22.0]\ndone {sys.executable} 3\n"
     found = json.loads((tmp_path / "f.json").read_text())["findings"]

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from stepping import Cube, Fails, Net, Noisy
 from test_debug import hooks_left
@@ -155,7 +155,7 @@ def test_nothing_keeps_the_graph() -> None:
     assert alive() is None
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 @given(programs())
 def test_generated_graphs(program) -> None:
     seen: list = []
@@ -362,7 +362,7 @@ def test_the_order_among_equals_is_that_of_the_standard_library() -> None:
         assert [number[id(leaf)] for leaf in replay.finish()] == native
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=30), st.randoms(use_true_random=False))
 def test_the_heap_gives_the_highest_first(seqs, random) -> None:
     ready, inside, out = Ready(seqs), [], []

@@ -281,7 +281,7 @@ def test_memory_is_what_the_run_says(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT.replace("nn.Linear(3, 1)", "nn.Sequential(nn.Linear(3, 64), nn.Tanh())"))
     env = {**os.environ, "PYTHONPATH": str(Path(backprobe.__file__).parents[1])}
     command = [sys.executable, "-m", "backprobe", "run", "--quiet", "--ask", "memory", "--out", "run", "train.py"]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=120, env=env)
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=600, env=env)
     trace = open_run(tmp_path / "run")
     memory = document(trace)["memory"]
     # The square keeps what tanh gave, tanh its own result: one storage of 2 x 64 floats.
@@ -327,7 +327,7 @@ def kept(tmp_path_factory):
     (folder / "train.py").write_text(SCRIPT)
     command = [sys.executable, "-m", "backprobe", "run", "--quiet", "--out", "run", "train.py"]
     env = {**os.environ, "PYTHONPATH": str(Path(backprobe.__file__).parents[1])}
-    subprocess.run(command, cwd=folder, check=True, timeout=120, env=env)
+    subprocess.run(command, cwd=folder, check=True, timeout=600, env=env)
     (folder / "train.py").write_text("# another script by now\n")
     return folder
 
@@ -360,7 +360,7 @@ def test_a_report_is_written_without_torch(kept):
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"
     )
     env = {**os.environ, "PYTHONPATH": str(Path(backprobe.__file__).parents[1])}
-    done = subprocess.run([sys.executable, "-c", read], cwd=kept, capture_output=True, text=True, timeout=60, env=env)
+    done = subprocess.run([sys.executable, "-c", read], cwd=kept, capture_output=True, text=True, timeout=600, env=env)
     assert done.returncode == 0, done.stderr
 
 
@@ -377,7 +377,7 @@ def server(kept):
 def ask(address, host=None):
     request = urllib.request.Request(address, headers={"Host": host} if host else {})
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=600) as answer:
             return answer.status, answer.read(), answer.headers
     except urllib.error.HTTPError as error:
         return error.code, error.read(), error.headers

@@ -72,7 +72,7 @@ def run(
     script, out = tmp_path / "train.py", tmp_path / "findings.json"
     script.write_text(text)
     command = [sys.executable, "-m", "backprobe", "run", "--findings", str(out), *before, str(script), *args]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=600)
     return done, json.loads(out.read_text())["findings"] if out.exists() else []
 
 
@@ -99,7 +99,7 @@ def test_names_the_line(tmp_path: Path, text: str, kind: str, module: str, part:
 def test_a_healthy_script_is_as_it_was(tmp_path: Path) -> None:
     done, findings = run(tmp_path, HEALTHY, "--lr", "1")
     alone = subprocess.run(
-        [sys.executable, "train.py", "--lr", "1"], capture_output=True, text=True, cwd=tmp_path, timeout=60
+        [sys.executable, "train.py", "--lr", "1"], capture_output=True, text=True, cwd=tmp_path, timeout=600
     )
     assert findings == []
     assert (done.returncode, done.stdout) == (7, alone.stdout) == (alone.returncode, alone.stdout)

@@ -119,7 +119,7 @@ def agree(plain, got):
     return isinstance(got, str) and re.sub(node, "", got) == re.sub(node, "", plain)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PROGRAMS, st.integers(0, 5))
 def test_generated_programs(lines, seed):
     start = torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -129,7 +129,7 @@ def test_generated_programs(lines, seed):
         assert agree(plain, got), name
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(PROGRAMS, st.integers(0, 5))
 def test_errors_name_the_same_versions_when_the_values_are_gone(lines, seed):
     start = torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -138,7 +138,7 @@ def test_errors_name_the_same_versions_when_the_values_are_gone(lines, seed):
     assert agree(plain, got)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PROGRAMS, st.lists(st.sampled_from([*LOSSLESS, "allow"]), max_size=3), st.integers(0, 5), st.booleans())
 def test_policies_inside_one_another(lines, names, seed, allow):
     """Without ``allow_mutation`` as plain; with it, anywhere, as if each saved tensor had been cloned at the save."""

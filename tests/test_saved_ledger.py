@@ -132,7 +132,7 @@ def test_adds_up_for_a_sentence_encoder(encoder):
     assert "(unknown)" not in by_module
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PROGRAMS, st.integers(0, 5))
 def test_generated_programs_against_counting_hooks(lines, seed):
     """The oracle: a pair of hooks that notes each memory that a node saves."""

@@ -342,14 +342,14 @@ def test_a_killed_process_leaves_nothing_for_long(tmp_path):
         "y.sum().backward()\n"
         "assert torch.equal(x.grad, x.exp())\n"
     )
-    assert subprocess.run([sys.executable, "-c", script, "kill"], timeout=60).returncode == -9
+    assert subprocess.run([sys.executable, "-c", script, "kill"], timeout=600).returncode == -9
     (left,) = tmp_path.iterdir()
     assert len(list(left.glob("*.safetensors"))) == 1
     with policies.on_disk(folder=tmp_path) as layer:
         assert not left.exists()
         assert sweep(tmp_path) == [] and layer.folder.exists()  # in use: not swept, also not by ourselves
     # The child of a fork leaves its parent's files alone; at the end of the process all are gone.
-    done = subprocess.run([sys.executable, "-c", script, "fork"], timeout=60, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script, "fork"], timeout=600, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     del layer
     assert list(tmp_path.iterdir()) == []
@@ -384,7 +384,7 @@ def test_deep_graphs_are_freed():
         "    y.sum().backward()\n"
         "    del y\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], timeout=100, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script], timeout=600, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
@@ -442,7 +442,7 @@ def test_mark_written():
 # Forms
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sampled_from([torch.bool, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32]),
     st.integers(1, 3000),

@@ -129,7 +129,7 @@ def test_the_command(tmp_path):
         "for _ in range(3):\n    o.zero_grad(); m(torch.ones(2, 3)).sum().backward(); o.step()\n"
     )
     command = [sys.executable, "-m", "backprobe", "run", "--quiet", "--out", "r", "--tensors", "weight", "train.py"]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=600)
     found = open_run(tmp_path / "r").facts.of(TensorSeen)
     assert [(t.name, t.kind, t.step) for t in found] == [
         ("weight", kind, s) for s in range(3) for kind in ("weight", "gradient")

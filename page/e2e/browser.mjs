@@ -21,6 +21,9 @@ export const documentOf = (name) => JSON.parse(gunzipSync(packed(name)).toString
 
 const places = [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
 
+/** How long something may take before the test counts as hung; no machine is as slow as that. */
+const HANG = 300_000;
+
 export async function launch() {
   const executablePath = places.find((one) => one && existsSync(one));
   assert.ok(executablePath, "no Chromium found: install it, or say where it is in CHROMIUM");
@@ -33,6 +36,7 @@ export async function launch() {
  */
 export async function watched(browser, options = {}, allowed = null) {
   const context = await browser.newContext({ viewport: { width: 1400, height: 900 }, ...options });
+  context.setDefaultTimeout(HANG);
   const wrong = [];
   const watch = (page) => {
     page.on("console", (message) => wrong.push(`console ${message.type()}: ${message.text()}`));
@@ -60,10 +64,21 @@ export async function opened(page, name, route = "") {
   await page.waitForSelector("main#content");
 }
 
-/** Names of the views, in the order of the navigation. */
-export const views = (page) => page.$$eval(".frame-nav a", (all) => all.map((a) => a.getAttribute("href").replace(/^#\//, "")));
+/** Wait until `holds`, asked over and over. */
+export async function until(holds) {
+  const end = performance.now() + HANG;
+  while (!(await holds())) {
+    assert.ok(performance.now() < end, `${holds} never came true`);
+    await new Promise((done) => setTimeout(done, 20));
+  }
+}
 
-export const current = (page) => page.$eval('.frame-nav a[aria-current="page"]', (a) => a.getAttribute("href").replace(/^#\//, ""));
+/** Names of the views, in the order of the navigation. */
+export const views = (page) =>
+  page.$$eval(".frame-nav a", (all) => all.map((a) => a.getAttribute("href").replace(/^#\//, "")));
+
+export const current = (page) =>
+  page.$eval('.frame-nav a[aria-current="page"]', (a) => a.getAttribute("href").replace(/^#\//, ""));
 
 /** By how many pixels the body is wider than the window. */
 export const sideways = (page) => page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth);

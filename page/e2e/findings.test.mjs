@@ -24,7 +24,8 @@ describe("every finding is shown as the records have it", () => {
         const text = flat(await card.innerText());
         assert.equal(flat(await card.locator(".findings-title").innerText()), flat(finding.title).trim());
         assert.equal(await card.locator(".findings-severity").innerText(), WORDS[finding.severity]);
-        for (const part of [finding.kind, finding.confidence, finding.advice]) assert.ok(text.includes(flat(part)), `${part} of ${finding.kind}`);
+        for (const part of [finding.kind, finding.confidence, finding.advice])
+          assert.ok(text.includes(flat(part)), `${part} of ${finding.kind}`);
         if (finding.step !== null) assert.ok(text.includes(`step ${finding.step}`));
         const marked = await card.locator(".findings-marked").evaluateAll((all) =>
           all.map((one) => ({
@@ -40,7 +41,8 @@ describe("every finding is shown as the records have it", () => {
         }
         const chips = await card.locator(".findings-chip").allTextContents();
         assert.deepEqual(chips, finding.parameters);
-        for (const key of Object.keys(finding.evidence)) assert.ok(text.includes(key.replaceAll("_", " ").trim()), `evidence ${key}`);
+        for (const key of Object.keys(finding.evidence))
+          assert.ok(text.includes(key.replaceAll("_", " ").trim()), `evidence ${key}`);
       }
       page.quiet();
       await page.context().close();
@@ -81,15 +83,23 @@ test("the buttons copy what they say", async () => {
   await opened(page, "hostile");
   const copied = () => page.evaluate(() => navigator.clipboard.readText());
   const findings = expected.hostile.findings;
-  await page.getByRole("button", { name: "Copy all as text" }).click();
-  await page.getByText("Copied").waitFor();
+  // The word is there for a moment only, so it is waited for before the click.
+  await Promise.all([
+    page.getByText("Copied").waitFor(),
+    page.getByRole("button", { name: "Copy all as text" }).click(),
+  ]);
   const text = await copied();
   for (const [i, finding] of findings.entries()) {
-    assert.ok(text.includes(`${i + 1}. ${finding.kind}  (${finding.severity}, ${finding.confidence})\n   ${finding.title}\n`));
+    assert.ok(
+      text.includes(`${i + 1}. ${finding.kind}  (${finding.severity}, ${finding.confidence})\n   ${finding.title}\n`),
+    );
     for (const site of finding.sites) assert.ok(text.includes(`:${site.line} in ${site.function}`));
   }
-  await page.locator(".findings-card").first().getByRole("button", { name: "Copy as Markdown" }).click();
-  await page.locator(".findings-card").first().getByText("Copied").waitFor();
+  const card = page.locator(".findings-card").first();
+  await Promise.all([
+    card.getByText("Copied").waitFor(),
+    card.getByRole("button", { name: "Copy as Markdown" }).click(),
+  ]);
   const markdown = await copied();
   assert.ok(markdown.startsWith(`### 1. \`${findings[0].kind}\` (${findings[0].severity}`));
   assert.ok(!markdown.includes(`### 2.`));
@@ -107,11 +117,16 @@ test("links lead to the views that show more", async () => {
   const hrefs = await page.$$eval(".findings-body a", (all) => all.map((a) => a.getAttribute("href")));
   const step = expected.hostile.findings[0].step;
   assert.ok(hrefs.includes(`#/steps?step=${step}`));
-  const parameter = documentOf("hostile").parameters.findIndex((one) => one.name === expected.hostile.findings[1].parameters[0]);
+  const parameter = documentOf("hostile").parameters.findIndex(
+    (one) => one.name === expected.hostile.findings[1].parameters[0],
+  );
   assert.ok(parameter >= 0 && hrefs.includes(`#/flow?parameter=${parameter}`));
   await page.locator(".findings-lines figcaption a").first().click();
   await page.waitForSelector(".source-row[aria-current]");
-  assert.equal(Number(await page.innerText(".source-row[aria-current] .source-number")), expected.hostile.findings[0].sites[0].line);
+  assert.equal(
+    Number(await page.innerText(".source-row[aria-current] .source-number")),
+    expected.hostile.findings[0].sites[0].line,
+  );
   page.quiet();
   await page.context().close();
 });
@@ -133,9 +148,14 @@ test("a healthy run says so, with its figures and its loss", async () => {
   await opened(page, "healthy");
   assert.match(await page.innerText("main"), /Nothing wrong found/);
   const losses = expected.healthy.losses;
-  const ends = await page.$$eval(".findings-ends span", (all) => all.map((one) => Number(one.textContent.split(": ")[1])));
-  for (const [i, loss] of [losses[0], losses.at(-1)].entries()) assert.ok(Math.abs(ends[i] - loss) < 0.01 * Math.abs(loss), `${ends[i]} for ${loss}`);
-  const points = await page.$$eval(".findings-loss polyline", (all) => all.flatMap((one) => one.getAttribute("points").split(" ")));
+  const ends = await page.$$eval(".findings-ends span", (all) =>
+    all.map((one) => Number(one.textContent.split(": ")[1])),
+  );
+  for (const [i, loss] of [losses[0], losses.at(-1)].entries())
+    assert.ok(Math.abs(ends[i] - loss) < 0.01 * Math.abs(loss), `${ends[i]} for ${loss}`);
+  const points = await page.$$eval(".findings-loss polyline", (all) =>
+    all.flatMap((one) => one.getAttribute("points").split(" ")),
+  );
   assert.equal(points.length, losses.length);
   page.quiet();
   await page.context().close();

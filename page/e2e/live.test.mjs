@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { after, before, test } from "node:test";
 import { gzipSync } from "node:zlib";
-import { documentOf, html, launch, watched } from "./browser.mjs";
+import { documentOf, html, launch, until, watched } from "./browser.mjs";
 
 const TOKEN = "a+b/c=";
 let browser, server, base, state;
@@ -53,15 +53,19 @@ test("a newer document is shown, and the address, the scroll and what is open st
   const place = async () => (await page.locator(".findings-lines").first().boundingBox()).y;
   const before = await place();
   const address = page.url();
-  await page.locator(".findings-head button").first().evaluate((one) => one.focus({ preventScroll: true }));
+  await page
+    .locator(".findings-head button")
+    .first()
+    .evaluate((one) => one.focus({ preventScroll: true }));
   state.doc = { ...state.doc, version: "v2", run: { ...state.doc.run, steps: 12345 } };
-  await page.getByText("12,345 steps").waitFor({ timeout: 8000 });
+  await page.getByText("12,345 steps").waitFor();
   assert.equal(page.url(), address);
   assert.ok(Math.abs((await place()) - before) <= 1, "what is read stays where it is, to a pixel");
   assert.ok(await page.evaluate(() => document.activeElement.closest(".findings-head") !== null), "the focus stays");
-  const taken = state.asked.filter((one) => one === "/data").length;
-  await page.waitForTimeout(4500);
-  assert.equal(state.asked.filter((one) => one === "/data").length, taken, "the same version is not asked for again");
+  const asked = (path) => state.asked.filter((one) => one === path).length;
+  const [taken, news] = [asked("/data"), asked("/version")];
+  await until(() => asked("/version") >= news + 3);
+  assert.equal(asked("/data"), taken, "the same version is not asked for again");
   assert.ok(!state.asked.includes("/favicon.ico"));
   page.quiet();
   await page.context().close();
@@ -73,13 +77,13 @@ test("a page that comes without data asks for it, and a server that is gone is t
   await open(page);
   assert.match(await page.innerText("main"), /1 finding/);
   state.doc = { ...state.doc, version: "v3", run: { ...state.doc.run, live: false } };
-  await page.waitForFunction(() => !document.querySelector(".frame-state").textContent.includes("live"), null, { timeout: 8000 });
+  await page.waitForFunction(() => !document.querySelector(".frame-state").textContent.includes("live"));
   state.page = "";
   await new Promise((done) => {
     server.close(done);
     server.closeAllConnections();
   });
-  await page.getByText("no connection").waitFor({ timeout: 8000 });
+  await page.getByText("no connection").waitFor();
   assert.match(await page.innerText("main"), /1 finding/, "what was shown stays");
   await page.context().close();
 });

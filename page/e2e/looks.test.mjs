@@ -14,7 +14,10 @@ before(async () => {
 after(() => browser.close());
 
 for (const colorScheme of ["light", "dark"]) {
-  for (const [look, width, height] of [["wide", 1400, 900], ["narrow", 390, 844]]) {
+  for (const [look, width, height] of [
+    ["wide", 1400, 900],
+    ["narrow", 390, 844],
+  ]) {
     for (const name of ["nan", "raised", "healthy", "hostile", "killed"]) {
       test(`${name}, ${look}, ${colorScheme}`, async () => {
         const page = await watched(browser, { colorScheme, viewport: { width, height } });

@@ -12,7 +12,9 @@ const PYTHON = process.env.PYTHON ?? "python3";
 
 async function served(run, work) {
   assert.ok(existsSync(run), `${run} is not there: run reports.py`);
-  const command = spawn(PYTHON, ["-m", "backprobe", "view", "--no-browser", run], { stdio: ["ignore", "pipe", "inherit"] });
+  const command = spawn(PYTHON, ["-m", "backprobe", "view", "--no-browser", run], {
+    stdio: ["ignore", "pipe", "inherit"],
+  });
   const browser = await launch();
   try {
     const [line] = await once(createInterface({ input: command.stdout }), "line");
@@ -42,10 +44,10 @@ test("norms that were thinned are exact where the reader looks", async () => {
   await served(join(OUT, "big", "steps"), async (page, address) => {
     await page.goto(`${address}#/steps?parameters=3`);
     const note = page.getByText("Thinned to fit in a page");
-    await note.waitFor({ timeout: 60_000 });
-    const answer = page.waitForResponse((one) => one.url().includes("/steps?"), { timeout: 60_000 });
+    await note.waitFor();
+    const answer = page.waitForResponse((one) => one.url().includes("/steps?"));
     await page.goto(`${address}#/steps?parameters=3&from=7000&to=7200`);
     assert.equal((await answer).status(), 200);
-    await note.waitFor({ state: "detached", timeout: 20_000 });
+    await note.waitFor({ state: "detached" });
   });
 });

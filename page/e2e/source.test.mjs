@@ -43,7 +43,11 @@ describe("times by line are the sums over the nodes", () => {
           seen++;
           assert.notEqual(row.gradient, "", `line ${line} has nodes`);
           if (want.seconds < 0) assert.equal(row.time, "");
-          else assert.ok(Math.abs(duration(row.time) - want.seconds) <= 0.006 * want.seconds + 1e-8, `line ${line}: ${row.time} for ${want.seconds}`);
+          else
+            assert.ok(
+              Math.abs(duration(row.time) - want.seconds) <= 0.006 * want.seconds + 1e-8,
+              `line ${line}: ${row.time} for ${want.seconds}`,
+            );
         }
         assert.ok(seen > 0, "no line was compared");
       }
@@ -58,11 +62,19 @@ test("the lines are the file's, and those that findings name are marked", async 
   const doc = documentOf("nan");
   await opened(page, "nan", "#/source");
   const shown = await rows(page);
-  assert.deepEqual(shown.map((row) => row.text), doc.sources[0].lines);
+  assert.deepEqual(
+    shown.map((row) => row.text),
+    doc.sources[0].lines,
+  );
   const named = await page.$$eval(".source-named .source-number", (all) => all.map((one) => Number(one.textContent)));
   const file = expected.nan.findings[0].sites[0].file;
-  const want = expected.nan.findings.flatMap((one) => one.sites.filter((site) => site.file === file).map((site) => site.line));
-  assert.deepEqual(named, [...new Set(want)].sort((a, b) => a - b));
+  const want = expected.nan.findings.flatMap((one) =>
+    one.sites.filter((site) => site.file === file).map((site) => site.line),
+  );
+  assert.deepEqual(
+    named,
+    [...new Set(want)].sort((a, b) => a - b),
+  );
   page.quiet();
   await page.context().close();
 });
@@ -92,7 +104,10 @@ test("from mark to mark by button and key, and the address keeps the line", asyn
 test("the table is saved as CSV with every line", async () => {
   const page = await watched(browser, { acceptDownloads: true });
   await opened(page, "nan", "#/source");
-  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "CSV" }).click()]);
+  const [download] = await Promise.all([
+    page.waitForEvent("download"),
+    page.getByRole("button", { name: "CSV" }).click(),
+  ]);
   const text = readFileSync(await download.path(), "utf-8");
   assert.equal(download.suggestedFilename(), "fully_masked_attention_row.py.csv");
   assert.match(text, /^line,text,backward_seconds,nodes,gradient_norm,bytes_kept,marks,findings\r\n1,/);

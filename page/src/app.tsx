@@ -55,6 +55,7 @@ export function App({ model, live }: { model: Model; live: Link | null }) {
 
   return (
     <>
+      {/* biome-ignore lint/a11y/useValidAnchor: what is after # is the page's own address, so a click moves the focus */}
       <a class="frame-skip" href="#content" onClick={skip}>
         Skip to the content
       </a>
@@ -110,7 +111,15 @@ class Scroll {
 function useLinks(address: Address): void {
   useEffect(() => {
     const follow = (event: MouseEvent) => {
-      if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+      if (
+        event.defaultPrevented ||
+        event.button !== 0 ||
+        event.metaKey ||
+        event.ctrlKey ||
+        event.shiftKey ||
+        event.altKey
+      )
+        return;
       const target = event.target instanceof Element ? event.target.closest("a[href^='#/']") : null;
       if (target === null) return;
       event.preventDefault();

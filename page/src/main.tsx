@@ -4,7 +4,7 @@ import { render } from "preact";
 import { App } from "./app";
 import { PageError, unzip } from "./data/decode";
 import type { Model } from "./data/model";
-import { keepLooking, look, token, type Follow, type Link } from "./frame/live";
+import { type Follow, keepLooking, type Link, look, token } from "./frame/live";
 import { Message } from "./frame/message";
 import { modelled, open } from "./frame/open";
 import { apply, chosen } from "./frame/theme";

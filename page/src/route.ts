@@ -28,5 +28,7 @@ export function href(route: Route): string {
 /** A number in an address; `otherwise` where there is none or it is out of bounds. */
 export function whole(text: string | undefined, below: number, otherwise: number): number {
   const value = Number(text);
-  return text !== undefined && text !== "" && Number.isInteger(value) && value >= 0 && value < below ? value : otherwise;
+  return text !== undefined && text !== "" && Number.isInteger(value) && value >= 0 && value < below
+    ? value
+    : otherwise;
 }

@@ -1,5 +1,5 @@
-import { useLayoutEffect, useRef } from "preact/hooks";
 import type { CanvasHTMLAttributes, RefObject } from "preact";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 export type Draw = (context: CanvasRenderingContext2D, width: number, height: number) => void;
 

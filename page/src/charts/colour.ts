@@ -5,8 +5,16 @@ type Rgb = readonly [number, number, number];
 
 /** Cividis: even to the eye, also with red-green colour blindness. */
 const SEQUENTIAL: readonly Rgb[] = [
-  [0, 34, 78], [18, 53, 112], [59, 73, 108], [87, 93, 109], [112, 113, 115],
-  [138, 134, 120], [165, 156, 116], [195, 179, 105], [225, 204, 85], [254, 232, 56],
+  [0, 34, 78],
+  [18, 53, 112],
+  [59, 73, 108],
+  [87, 93, 109],
+  [112, 113, 115],
+  [138, 134, 120],
+  [165, 156, 116],
+  [195, 179, 105],
+  [225, 204, 85],
+  [254, 232, 56],
 ]; // prettier-ignore
 
 function mix(stops: readonly Rgb[], t: number): Rgb {
@@ -24,7 +32,23 @@ export function sequential(t: number): Rgb {
 
 /** Colour of `t` from -1 (blue) over 0 (the middle) to 1 (orange). */
 export function diverging(t: number): Rgb {
-  return t < 0 ? mix([[245, 245, 243], [110, 170, 215], [0, 80, 150]], -t) : mix([[245, 245, 243], [240, 150, 85], [165, 60, 0]], t); // prettier-ignore
+  return t < 0
+    ? mix(
+        [
+          [245, 245, 243],
+          [110, 170, 215],
+          [0, 80, 150],
+        ],
+        -t,
+      )
+    : mix(
+        [
+          [245, 245, 243],
+          [240, 150, 85],
+          [165, 60, 0],
+        ],
+        t,
+      ); // prettier-ignore
 }
 
 export function css([r, g, b]: Rgb): string {
@@ -62,7 +86,21 @@ export const DASHES: readonly (readonly number[])[] = [
 ];
 
 const NAMES = [
-  "page", "surface", "sunken", "ink", "quiet", "line", "accent", "accent-soft", "bad", "bad-soft", "warn", "good", "forward", "backward", "update",
+  "page",
+  "surface",
+  "sunken",
+  "ink",
+  "quiet",
+  "line",
+  "accent",
+  "accent-soft",
+  "bad",
+  "bad-soft",
+  "warn",
+  "good",
+  "forward",
+  "backward",
+  "update",
 ] as const; // prettier-ignore
 export type ColourName = (typeof NAMES)[number];
 export type Palette = Readonly<Record<ColourName, string>> & { dark: boolean; font: string };
@@ -80,7 +118,7 @@ export function palette(): Palette {
   }
   const font = getComputedStyle(document.body).fontFamily;
   probe.remove();
-  const [r = 255] = (found["page"] ?? "").match(/[\d.]+/g)?.map(Number) ?? [];
+  const [r = 255] = (found.page ?? "").match(/[\d.]+/g)?.map(Number) ?? [];
   return { ...(found as Record<ColourName, string>), dark: r < 128, font };
 }
 

@@ -1,16 +1,16 @@
 import "uplot/dist/uPlot.min.css";
-import uPlot from "uplot";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { number } from "../parts/words";
-import { usePalette, type Palette } from "./colour";
-import type { Curve } from "./marks";
+import uPlot from "uplot";
 import { savePng } from "../parts/save";
+import { number } from "../parts/words";
 import { opaque } from "./canvas";
+import { type Palette, usePalette } from "./colour";
+import type { Curve } from "./marks";
 import { Button } from "./panel";
-import { Pairs, Tooltip } from "./tooltip";
+import { type Marker, signs } from "./signs";
 import { useWidth } from "./size";
 import { linearTicks, logTicks, tickText } from "./ticks";
-import { signs, type Marker } from "./signs";
+import { Pairs, Tooltip } from "./tooltip";
 
 export interface Series {
   name: string;
@@ -171,7 +171,12 @@ function options(latest: { current: Props }, colours: Palette, width: number, ho
     cursor: {
       drag: { x: true, y: false, setScale: false },
       points: { size: 6 },
-      bind: { dblclick: () => () => (latest.current.onRange?.(null), null) },
+      bind: {
+        dblclick: () => () => {
+          latest.current.onRange?.(null);
+          return null;
+        },
+      },
       ...(sync ? { sync: { key: sync, setSeries: false } } : {}),
     },
     scales: {

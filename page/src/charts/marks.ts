@@ -1,5 +1,5 @@
 /** Curves for a chart over steps: what is drawn as a line, and what is drawn as a sign because it has no place on the axis. */
-import { sortOf, type Sort } from "./scale";
+import { type Sort, sortOf } from "./scale";
 
 /** Stretches of steps whose value is not a number: positions `first` to `last` (both in), in order. */
 export interface Stretch {
@@ -23,7 +23,7 @@ export function normCurve(values: ArrayLike<number>): Curve {
 export function plainCurve(values: ArrayLike<number>, known: (i: number) => boolean = () => true): Curve {
   return curve(values, (v, i) => {
     if (!known(i)) return "missing";
-    if (v !== v) return "nan";
+    if (Number.isNaN(v)) return "nan";
     return Number.isFinite(v) ? "number" : "inf";
   });
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { csv } from "../parts/save";
-import { cells, sorted, turned, type Column } from "./rows";
+import { type Column, cells, sorted, turned } from "./rows";
 
 interface Row {
   name: string;
@@ -38,7 +38,16 @@ describe("a table", () => {
   });
   it("takes numbers below zero for values where a column says so", () => {
     const signed: Column<Row> = { name: "mean", value: (r) => r.norm, signed: true };
-    expect(sorted([{ name: "a", norm: 1 }, { name: "b", norm: -5 }], [signed], { column: "mean", down: false })).toEqual([1, 0]); // prettier-ignore
+    expect(
+      sorted(
+        [
+          { name: "a", norm: 1 },
+          { name: "b", norm: -5 },
+        ],
+        [signed],
+        { column: "mean", down: false },
+      ),
+    ).toEqual([1, 0]); // prettier-ignore
     expect([...cells([{ name: "b", norm: -5 }], [signed], [0])]).toEqual([[-5]]);
   });
   it("is saved as it is seen; what was not measured is empty, a formula is disarmed", () => {

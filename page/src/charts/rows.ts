@@ -36,7 +36,7 @@ function compare(a: string | number, b: string | number, sign: number, signed: b
   const [missingA, missingB] = signed ? [false, false] : [a < 0, b < 0];
   if (missingA || missingB) return Number(missingA) - Number(missingB);
   // NaN and infinity are what a person looks for: greater than all numbers, NaN the greatest.
-  const rank = (v: number): number => (v !== v ? 2 : v === Infinity ? 1 : v === -Infinity ? -1 : 0);
+  const rank = (v: number): number => (Number.isNaN(v) ? 2 : v === Infinity ? 1 : v === -Infinity ? -1 : 0);
   return sign * (rank(a) - rank(b) || (rank(a) ? 0 : a - b));
 }
 

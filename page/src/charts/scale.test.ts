@@ -58,7 +58,10 @@ describe("curves", () => {
   it("of plain numbers may be negative; an unknown NaN is a gap and no finding", () => {
     const { values, stretches } = plainCurve([-2, NaN, NaN, -Infinity], (i) => i !== 1);
     expect(values).toEqual([-2, null, null, null]);
-    expect(stretches).toEqual([{ sort: "nan", first: 2, last: 2 }, { sort: "inf", first: 3, last: 3 }]); // prettier-ignore
+    expect(stretches).toEqual([
+      { sort: "nan", first: 2, last: 2 },
+      { sort: "inf", first: 3, last: 3 },
+    ]); // prettier-ignore
   });
 });
 

@@ -5,7 +5,7 @@ export type Sort = "number" | "zero" | "nan" | "inf" | "missing";
 
 export function sortOf(norm: number | undefined): Sort {
   if (norm === undefined || norm < 0) return "missing";
-  if (norm !== norm) return "nan";
+  if (Number.isNaN(norm)) return "nan";
   if (norm === Infinity) return "inf";
   return norm === 0 ? "zero" : "number";
 }

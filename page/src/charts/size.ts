@@ -1,5 +1,5 @@
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { RefObject } from "preact";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 /** An element's width in CSS pixels, kept up to date; 0 before the first layout. */
 export function useWidth<E extends HTMLElement>(): [RefObject<E | null>, number] {

@@ -1,7 +1,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { saveCsv } from "../parts/save";
 import { Button } from "./panel";
-import { cells, sorted, turned, type Column, type Order } from "./rows";
+import { type Column, cells, type Order, sorted, turned } from "./rows";
 
 const HEIGHT = 30;
 
@@ -90,6 +90,7 @@ export function Table<R>({ rows, columns, what, onPick, picked, start, room = 14
             </tr>
           </thead>
           <tbody>
+            {/* biome-ignore lint/a11y/noAriaHiddenOnFocusable: an empty row takes no focus */}
             {first > 0 && <tr aria-hidden="true" style={{ height: `${first * HEIGHT}px` }} />}
             {indexes.slice(first, last).map((i, k) => (
               <Row
@@ -102,6 +103,7 @@ export function Table<R>({ rows, columns, what, onPick, picked, start, room = 14
               />
             ))}
             {last < indexes.length && (
+              // biome-ignore lint/a11y/noAriaHiddenOnFocusable: an empty row takes no focus
               <tr aria-hidden="true" style={{ height: `${(indexes.length - last) * HEIGHT}px` }} />
             )}
           </tbody>
@@ -136,7 +138,10 @@ function Row<R>({
               type="button"
               class="chart-pick"
               aria-pressed={picked}
-              onClick={(e) => (e.stopPropagation(), onPick(row))}
+              onClick={(e) => {
+                e.stopPropagation();
+                onPick(row);
+              }}
               title={text}
             >
               {text}

@@ -1,12 +1,18 @@
 /** Hand-written documents for the tests of the charts. */
-import type { Decoded, Memory, Floats, Parameter, Series } from "../data/document";
+import type { Decoded, Floats, Memory, Parameter, Series } from "../data/document";
 import type { Calls, Nodes } from "../data/model";
 
 type DecodedSeries = Series<Floats, Int32Array>;
 
 /** Modules of these paths, in this order; a parent must come before its children. */
 export function modulesOf(paths: readonly string[]): Decoded["modules"] {
-  return paths.map((path) => ({ path, class: `Class${path.split(".").length}`, parent: path === "" ? -1 : paths.indexOf(path.slice(0, Math.max(0, path.lastIndexOf(".")))), calls: 1, site: -1 })); // prettier-ignore
+  return paths.map((path) => ({
+    path,
+    class: `Class${path.split(".").length}`,
+    parent: path === "" ? -1 : paths.indexOf(path.slice(0, Math.max(0, path.lastIndexOf(".")))),
+    calls: 1,
+    site: -1,
+  })); // prettier-ignore
 }
 
 export function parameter(name: string, more: Partial<Parameter> = {}): Parameter {
@@ -29,7 +35,25 @@ export function documentOf(more: Partial<Decoded> = {}): Decoded {
   return {
     format: 1,
     version: "",
-    run: { name: "run", script: "", arguments: [], started: null, ended: null, seconds: null, steps: 0, backwards: 0, cost: null, error: null, live: false, cut: false, level: "", torch: "", python: "", backprobe: "", thinned: 0 }, // prettier-ignore
+    run: {
+      name: "run",
+      script: "",
+      arguments: [],
+      started: null,
+      ended: null,
+      seconds: null,
+      steps: 0,
+      backwards: 0,
+      cost: null,
+      error: null,
+      live: false,
+      cut: false,
+      level: "",
+      torch: "",
+      python: "",
+      backprobe: "",
+      thinned: 0,
+    }, // prettier-ignore
     findings: [],
     figures: [],
     unseen: [],
@@ -78,7 +102,10 @@ export function seriesOf(
   kinds: Partial<Record<"gradient" | "weight" | "update", { low?: number[]; high: number[] }>>,
 ): DecodedSeries {
   const size = Math.max(...Object.values(kinds).map((k) => k.high.length), 0);
-  const kind = (k?: { low?: number[]; high: number[] }) => ({ low: Float64Array.from(k?.low ?? (exact ? [] : new Array<number>(size).fill(-1))), high: Float64Array.from(k?.high ?? new Array<number>(size).fill(-1)) }); // prettier-ignore
+  const kind = (k?: { low?: number[]; high: number[] }) => ({
+    low: Float64Array.from(k?.low ?? (exact ? [] : new Array<number>(size).fill(-1))),
+    high: Float64Array.from(k?.high ?? new Array<number>(size).fill(-1)),
+  }); // prettier-ignore
   return {
     exact,
     start: Int32Array.from(start),

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { linearTicks, logTicks, tickText, wholeTicks } from "./ticks";
 import { draws } from "./testing";
+import { linearTicks, logTicks, tickText, wholeTicks } from "./ticks";
 
 describe("linear ticks", () => {
   it("are round and exact", () => {

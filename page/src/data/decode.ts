@@ -1,4 +1,4 @@
-import { FORMAT, type Decoded, type Packed, type Raw } from "./document";
+import { type Decoded, FORMAT, type Packed, type Raw } from "./document";
 
 /** Something that a person can act on: the message is shown as it is. */
 export class PageError extends Error {}
@@ -21,7 +21,8 @@ export function bytes(text: string): Uint8Array<ArrayBuffer> {
 export function column(packed: Packed): Float32Array | Float64Array | Int32Array {
   const raw = bytes(packed.b);
   const kind = KINDS[packed.t];
-  if (!kind || raw.byteLength % kind.BYTES_PER_ELEMENT !== 0) throw new PageError(`a column of type ${packed.t} is damaged`);
+  if (!kind || raw.byteLength % kind.BYTES_PER_ELEMENT !== 0)
+    throw new PageError(`a column of type ${packed.t} is damaged`);
   const made = new kind(raw.buffer);
   return made instanceof Uint8Array ? Int32Array.from(made) : made;
 }
@@ -79,5 +80,7 @@ async function unzipped(packed: Uint8Array<ArrayBuffer>): Promise<object> {
 }
 
 function damaged(why: unknown): PageError {
-  return new PageError(`the data of this report is damaged (${why instanceof Error ? why.message : String(why)}): write it again`);
+  return new PageError(
+    `the data of this report is damaged (${why instanceof Error ? why.message : String(why)}): write it again`,
+  );
 }

@@ -25,9 +25,9 @@ class Fake implements Place {
         return fake.entries[fake.at]!.replace(/^[^#]*/, "");
       },
       set hash(value: string) {
-        fake.entries = [...fake.entries.slice(0, fake.at + 1), "file:///r.html" + value];
+        fake.entries = [...fake.entries.slice(0, fake.at + 1), `file:///r.html${value}`];
         fake.at++;
-        fake.listeners["hashchange"]?.();
+        fake.listeners.hashchange?.();
       },
       get href() {
         return fake.entries[fake.at]!;
@@ -46,7 +46,7 @@ class Fake implements Place {
   }
   back() {
     this.at--;
-    this.listeners["hashchange"]?.();
+    this.listeners.hashchange?.();
   }
 }
 
@@ -90,7 +90,7 @@ describe("the address", () => {
   test("leaving the page writes what waits", () => {
     const { fake, address } = made("#/graph");
     address.go({ view: "graph", at: { node: "3" } }, false);
-    fake.listeners["pagehide"]!();
+    fake.listeners.pagehide!();
     expect(fake.entries).toEqual(["file:///r.html#/graph?node=3"]);
   });
 
@@ -110,7 +110,10 @@ describe("the address", () => {
 });
 
 test("parts of an address change and go", () => {
-  expect(changed({ view: "v", at: { a: "1", b: "2" } }, { a: "", c: "3" })).toEqual({ view: "v", at: { b: "2", c: "3" } });
+  expect(changed({ view: "v", at: { a: "1", b: "2" } }, { a: "", c: "3" })).toEqual({
+    view: "v",
+    at: { b: "2", c: "3" },
+  });
 });
 
 test("a mistyped address is no error", () => {

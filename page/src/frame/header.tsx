@@ -33,7 +33,11 @@ export function Header({ run, link, help, themed }: Props) {
             {command}
           </code>
         )}
-        <span class="frame-figures">{facts(run).map((fact) => <span key={fact}>{fact}</span>)}</span>
+        <span class="frame-figures">
+          {facts(run).map((fact) => (
+            <span key={fact}>{fact}</span>
+          ))}
+        </span>
       </p>
     </header>
   );
@@ -51,11 +55,31 @@ export function facts(run: Run): string[] {
 function State({ run, link }: Pick<Props, "run" | "link">) {
   return (
     <span class="frame-state" role="status">
-      {link === "lost" && <span class="frame-sign frame-warn" title="The server does not answer; what is shown stays">○ no connection</span>}
-      {link === "on" && run.live && <span class="frame-sign frame-good" title="New steps appear by themselves">● live</span>}
-      {link === null && run.live && <span class="frame-sign frame-warn" title="The run was going on when this was written">◐ not finished</span>}
-      {run.cut && !run.live && <span class="frame-sign frame-warn" title="The run ended without saying so: it was killed">▲ cut off</span>}
-      {run.error && <span class="frame-sign frame-bad" title={run.error}>✕ ended with an error</span>}
+      {link === "lost" && (
+        <span class="frame-sign frame-warn" title="The server does not answer; what is shown stays">
+          ○ no connection
+        </span>
+      )}
+      {link === "on" && run.live && (
+        <span class="frame-sign frame-good" title="New steps appear by themselves">
+          ● live
+        </span>
+      )}
+      {link === null && run.live && (
+        <span class="frame-sign frame-warn" title="The run was going on when this was written">
+          ◐ not finished
+        </span>
+      )}
+      {run.cut && !run.live && (
+        <span class="frame-sign frame-warn" title="The run ended without saying so: it was killed">
+          ▲ cut off
+        </span>
+      )}
+      {run.error && (
+        <span class="frame-sign frame-bad" title={run.error}>
+          ✕ ended with an error
+        </span>
+      )}
     </span>
   );
 }

@@ -8,7 +8,13 @@ export function Help({ views, close }: { views: readonly View[]; close: () => vo
   useEffect(() => dialog.current?.showModal(), []);
   const byName = new Map([...letters(views.map((view) => view.name))].map(([letter, name]) => [name, letter]));
   return (
-    <dialog class="frame-help" aria-label="Keys" ref={dialog} onClose={close} onClick={(event) => event.target === dialog.current && close()}>
+    <dialog
+      class="frame-help"
+      aria-label="Keys"
+      ref={dialog}
+      onClose={close}
+      onClick={(event) => event.target === dialog.current && close()}
+    >
       <div class="frame-help-inside">
         <h2>Keys</h2>
         <dl>
@@ -39,7 +45,9 @@ export function Help({ views, close }: { views: readonly View[]; close: () => vo
             <dd>Close, or leave a field</dd>
           </div>
         </dl>
-        <p class="quiet">The address holds what you look at: copy it to come back here, or to show somebody with the same file.</p>
+        <p class="quiet">
+          The address holds what you look at: copy it to come back here, or to show somebody with the same file.
+        </p>
         <button type="button" onClick={close}>
           Close
         </button>

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { keepLooking, look, type Follow, type Link } from "./live";
+import { type Follow, keepLooking, type Link, look } from "./live";
 
 function server(version: string, shown: string) {
   const asked: string[] = [];

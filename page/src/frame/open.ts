@@ -13,11 +13,24 @@ export async function open(text: string): Promise<Model> {
 /** A model of a document; one that lacks parts is damaged. */
 export function modelled(doc: Decoded): Model {
   const missing = PARTS.filter((part) => doc[part] === undefined || (doc[part] === null && part !== "memory"));
-  if (missing.length > 0) throw new PageError(`the data of this report is damaged (no ${missing.join(", ")}): write it again`);
+  if (missing.length > 0)
+    throw new PageError(`the data of this report is damaged (no ${missing.join(", ")}): write it again`);
   return new Model(doc);
 }
 
 const PARTS = [
-  "run", "findings", "figures", "unseen", "sites", "sources", "modules", "parameters", "steps", "layouts", "calls",
-  "forward", "memory", "tensors",
+  "run",
+  "findings",
+  "figures",
+  "unseen",
+  "sites",
+  "sources",
+  "modules",
+  "parameters",
+  "steps",
+  "layouts",
+  "calls",
+  "forward",
+  "memory",
+  "tensors",
 ] as const; // prettier-ignore

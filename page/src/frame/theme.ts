@@ -22,8 +22,8 @@ export function choose(theme: Theme): void {
 }
 
 export function apply(theme: Theme): void {
-  if (theme === "auto") delete document.documentElement.dataset["theme"];
-  else document.documentElement.dataset["theme"] = theme;
+  if (theme === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
 }
 
 export function following(theme: Theme): Theme {

@@ -7,7 +7,9 @@ export function Code({ text, start = 0 }: { text: string; start?: number }) {
   return (
     <>
       {tokens.map(([kind, part], i) =>
-        kind === "plain" ? part : (
+        kind === "plain" ? (
+          part
+        ) : (
           <span key={i} class={`code-${kind}`}>
             {part}
           </span>

@@ -10,7 +10,11 @@ export function Copy({ label, text, title }: { label: string; text: () => string
     return () => clearTimeout(timer);
   }, [done]);
   return (
-    <button type="button" title={title} onClick={async () => setDone((await copyText(text())) ? "Copied" : "The browser refused")}>
+    <button
+      type="button"
+      title={title}
+      onClick={async () => setDone((await copyText(text())) ? "Copied" : "The browser refused")}
+    >
       <span aria-live="polite">{done ?? label}</span>
     </button>
   );

@@ -7,8 +7,10 @@ export type Token = readonly [Kind, string];
 export type Start = 0 | 1 | 2;
 
 const KEYWORDS = new Set(
-  ("and as assert async await break case class continue def del elif else except finally for from global if import in is " +
-    "lambda match nonlocal not or pass raise return try while with yield True False None").split(" "),
+  (
+    "and as assert async await break case class continue def del elif else except finally for from global if import in is " +
+    "lambda match nonlocal not or pass raise return try while with yield True False None"
+  ).split(" "),
 );
 const TRIPLE = ["", '"""', "'''"] as const;
 const PART =

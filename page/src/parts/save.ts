@@ -14,7 +14,7 @@ export function csv(columns: readonly string[], rows: Iterable<readonly (string 
     const text = typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value);
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
-  return [columns, ...rows].map((row) => row.map(cell).join(",")).join("\r\n") + "\r\n";
+  return `${[columns, ...rows].map((row) => row.map(cell).join(",")).join("\r\n")}\r\n`;
 }
 
 export function saveCsv(name: string, columns: readonly string[], rows: Iterable<readonly (string | number)[]>): void {
@@ -22,8 +22,18 @@ export function saveCsv(name: string, columns: readonly string[], rows: Iterable
 }
 
 const STYLES = [
-  "fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "fill-opacity", "stroke-opacity",
-  "font-family", "font-size", "font-weight", "text-anchor", "dominant-baseline",
+  "fill",
+  "stroke",
+  "stroke-width",
+  "stroke-dasharray",
+  "opacity",
+  "fill-opacity",
+  "stroke-opacity",
+  "font-family",
+  "font-size",
+  "font-weight",
+  "text-anchor",
+  "dominant-baseline",
 ] as const; // prettier-ignore
 
 /** A picture that stands alone: a copy with the styles that the page gives it written into it. */

@@ -19,7 +19,11 @@ export function Calm({ model, link }: { model: Model; link: ViewProps["link"] })
         {watched && !run.error && <Sign level="good" />}
         {headline(run)}
       </h2>
-      {!watched && <p class="quiet">backprobe looks at what happens inside backward calls. This run made none while it was watched.</p>}
+      {!watched && (
+        <p class="quiet">
+          backprobe looks at what happens inside backward calls. This run made none while it was watched.
+        </p>
+      )}
       <Loss model={model} link={link} />
       <Figures model={model} />
     </section>
@@ -44,6 +48,7 @@ function Loss({ model, link }: { model: Model; link: ViewProps["link"] }) {
       <figcaption>
         Loss <span class="quiet">by step</span>
       </figcaption>
+      {/* biome-ignore lint/a11y/useAnchorContent: aria-label says what the picture shows */}
       <a href={link("steps")} aria-label={`Loss from ${number(found.first)} to ${number(found.last)}; open the steps`}>
         <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-hidden="true">
           {found.parts.map((part, i) => (

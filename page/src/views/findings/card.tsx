@@ -31,7 +31,9 @@ export function Card({ model, number, finding, open, toggle, link }: Props) {
           <svg class="findings-fold" viewBox="0 0 10 10" width="10" height="10" aria-hidden="true">
             <path d="M3 1l4 4-4 4" />
           </svg>
-          <span class="findings-severity">{open ? <Severity level={finding.severity} /> : <Short level={finding.severity} />}</span>
+          <span class="findings-severity">
+            {open ? <Severity level={finding.severity} /> : <Short level={finding.severity} />}
+          </span>
           <span class="findings-title">{finding.title}</span>
           {!open && <span class="findings-where mono">{main ? model.place(main.site) : (finding.module ?? "")}</span>}
         </button>
@@ -66,7 +68,11 @@ export function Card({ model, number, finding, open, toggle, link }: Props) {
               )}
               <span class="findings-buttons">
                 <Copy label="Copy as text" text={() => asText(model.doc, [number])} />
-                <Copy label="Copy as Markdown" title="For an issue tracker" text={() => asMarkdown(model.doc, [number])} />
+                <Copy
+                  label="Copy as Markdown"
+                  title="For an issue tracker"
+                  text={() => asMarkdown(model.doc, [number])}
+                />
               </span>
             </div>
           </div>
@@ -99,7 +105,14 @@ function About({ model, finding, link }: { model: Model; finding: Finding; link:
       )}
       {node !== null && (
         <span>
-          node {inGraph ? <a class="mono" href={inGraph}>{node}</a> : <b class="mono">{node}</b>}
+          node{" "}
+          {inGraph ? (
+            <a class="mono" href={inGraph}>
+              {node}
+            </a>
+          ) : (
+            <b class="mono">{node}</b>
+          )}
         </span>
       )}
       {node === null && inGraph && <a href={inGraph}>show in the graph</a>}
@@ -108,7 +121,9 @@ function About({ model, finding, link }: { model: Model; finding: Finding; link:
           tensor <b class="mono">{finding.tensor}</b>
         </span>
       )}
-      {step !== null && <span>{shown ? <a href={link("steps", { step: String(step) })}>step {step}</a> : `step ${step}`}</span>}
+      {step !== null && (
+        <span>{shown ? <a href={link("steps", { step: String(step) })}>step {step}</a> : `step ${step}`}</span>
+      )}
       {finding.kind === "saved-memory" && model.doc.memory !== null && <a href={link("memory")}>show what is kept</a>}
       {finding.rank !== null && <span>rank {finding.rank}</span>}
     </>
@@ -120,7 +135,12 @@ function Parameters({ model, names, link }: { model: Model; names: readonly stri
   const chips = (some: readonly string[]) =>
     some.map((name) => {
       const number = model.doc.parameters.findIndex((one) => one.name === name);
-      if (number < 0) return <span key={name} class="findings-chip mono">{name}</span>;
+      if (number < 0)
+        return (
+          <span key={name} class="findings-chip mono">
+            {name}
+          </span>
+        );
       return (
         <a key={name} class="findings-chip mono" href={link("flow", { parameter: String(number) })} title={name}>
           {name}

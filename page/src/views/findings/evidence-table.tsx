@@ -1,4 +1,4 @@
-import { label, shown, type Shown } from "./evidence";
+import { label, type Shown, shown } from "./evidence";
 
 /** Entries and rows that are shown before the rest is folded. */
 const FEW = 8;

@@ -5,7 +5,8 @@ const lines = Array.from({ length: 40 }, (_, i) => `line ${i + 1}`);
 const site = (line: number, text = `line ${line}`, file = "a.py") => ({ file, line, function: "f", text });
 const sites = [site(10), site(14), site(30), site(1), site(12, "other"), site(5, "gone", "b.py"), site(40)];
 const doc = { sites, sources: [{ file: "a.py", lines }] };
-const of = (...named: [string, number][]) => excerpts(doc, { sites: named.map(([role, number]) => ({ role, site: number })) });
+const of = (...named: [string, number][]) =>
+  excerpts(doc, { sites: named.map(([role, number]) => ({ role, site: number })) });
 
 test("the main line comes with more lines around it", () => {
   const [first] = of(["cause", 0]);
@@ -15,7 +16,10 @@ test("the main line comes with more lines around it", () => {
 
 test("lines that are near share an excerpt, others do not", () => {
   const found = of(["mutated", 0], ["saved", 1], ["failed", 2], ["cause", 0]);
-  expect(found.map((one) => [one.first, one.first + one.lines.length - 1])).toEqual([[6, 16], [28, 32]]);
+  expect(found.map((one) => [one.first, one.first + one.lines.length - 1])).toEqual([
+    [6, 16],
+    [28, 32],
+  ]);
   expect(found[0]!.marks.get(10)!.roles).toEqual(["mutated", "cause"]);
   expect(found[0]!.marks.get(14)!.roles).toEqual(["saved"]);
 });

@@ -57,5 +57,12 @@ function same(line: string | undefined, recorded: string): boolean {
 
 function alone(site: Site, marks: Excerpt["marks"], changed: boolean): Excerpt {
   const mark = marks.get(site.line)!;
-  return { file: site.file, first: site.line, lines: [site.text], starts: new Uint8Array(1), marks: new Map([[site.line, mark]]), changed };
+  return {
+    file: site.file,
+    first: site.line,
+    lines: [site.text],
+    starts: new Uint8Array(1),
+    marks: new Map([[site.line, mark]]),
+    changed,
+  };
 }

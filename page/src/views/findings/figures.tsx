@@ -13,7 +13,9 @@ export function Figures({ model }: { model: Model }) {
             {figures.map((text) => (
               <li key={text}>{text}</li>
             ))}
-            {run.cost !== null && Number(run.cost) >= 0 && run.steps >= 10 && <li>watching took about {Math.round(100 * Number(run.cost))}% of the time</li>}
+            {run.cost !== null && Number(run.cost) >= 0 && run.steps >= 10 && (
+              <li>watching took about {Math.round(100 * Number(run.cost))}% of the time</li>
+            )}
           </ul>
         </section>
       )}

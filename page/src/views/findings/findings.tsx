@@ -1,23 +1,23 @@
 import "./findings.css";
 import { useEffect, useRef } from "preact/hooks";
-import type { Model } from "../../data/model";
 import type { Finding } from "../../data/document";
+import type { Model } from "../../data/model";
 import { Copy } from "../../parts/copy";
 import { Sign } from "../../parts/severity";
 import { count } from "../../parts/words";
 import type { ViewProps } from "../view";
 import { Calm } from "./calm";
 import { Card } from "./card";
-import { opened, toggled } from "./opened";
 import { Figures } from "./figures";
+import { opened, toggled } from "./opened";
 import { asMarkdown, asText } from "./words";
 
 /** The first screen: what went wrong, the most important first, or that nothing did. */
 export function Findings({ model, at, set, link }: ViewProps) {
   const findings = model.doc.findings;
-  const open = opened(at["finding"], findings.length);
+  const open = opened(at.finding, findings.length);
   const list = useRef<HTMLOListElement>(null);
-  const named = at["finding"] !== undefined && open.length > 0 ? open[0]! : 0;
+  const named = at.finding !== undefined && open.length > 0 ? open[0]! : 0;
   useEffect(() => {
     // Somebody followed a link to this finding. The first one is in sight already.
     if (named > 0) list.current?.children[named]?.scrollIntoView({ block: "start" });
@@ -33,8 +33,25 @@ export function Findings({ model, at, set, link }: ViewProps) {
           <div class="findings-bar">
             <Summary findings={findings} />
             <span class="findings-buttons">
-              <Copy label="Copy all as text" text={() => asText(model.doc, findings.map((_, i) => i))} />
-              <Copy label="Copy all as Markdown" title="For an issue tracker" text={() => asMarkdown(model.doc, findings.map((_, i) => i))} />
+              <Copy
+                label="Copy all as text"
+                text={() =>
+                  asText(
+                    model.doc,
+                    findings.map((_, i) => i),
+                  )
+                }
+              />
+              <Copy
+                label="Copy all as Markdown"
+                title="For an issue tracker"
+                text={() =>
+                  asMarkdown(
+                    model.doc,
+                    findings.map((_, i) => i),
+                  )
+                }
+              />
             </span>
           </div>
           <ol class="findings-list" ref={list}>
@@ -87,8 +104,12 @@ function Ending({ model }: { model: Model }) {
   const run = model.doc.run;
   const lines: string[] = [];
   if (run.error) lines.push(`The script ended with an error: ${run.error}`);
-  if (run.cut && !run.live) lines.push("The run was cut off: it ended without saying so, as when it is killed. What was recorded until then is here.");
-  if (run.thinned > 0) lines.push(`To keep the run small, the nodes of ${count(run.thinned, "step")} were not kept; their norms were.`);
+  if (run.cut && !run.live)
+    lines.push(
+      "The run was cut off: it ended without saying so, as when it is killed. What was recorded until then is here.",
+    );
+  if (run.thinned > 0)
+    lines.push(`To keep the run small, the nodes of ${count(run.thinned, "step")} were not kept; their norms were.`);
   if (lines.length === 0) return null;
   return (
     <div class="findings-ending" role="note">

@@ -31,7 +31,10 @@ export function Lines({ excerpt, kind, main, link }: Props) {
             const number = first + i;
             const marked = marks.get(number);
             return (
-              <div key={number} class={marked ? `findings-marked ${main && number === line ? "findings-main" : ""}` : ""}>
+              <div
+                key={number}
+                class={marked ? `findings-marked ${main && number === line ? "findings-main" : ""}` : ""}
+              >
                 <span class="findings-number" style={{ width: `${width}ch` }}>
                   {number}
                 </span>
@@ -39,7 +42,11 @@ export function Lines({ excerpt, kind, main, link }: Props) {
                   <Code text={text} start={excerpt.starts[i]} />
                 </span>
                 {marked?.roles.map((role) => (
-                  <div key={role} class="findings-role" style={{ paddingLeft: `min(calc(${width + 2 + indent(text)}ch + 12px), 30%)` }}>
+                  <div
+                    key={role}
+                    class="findings-role"
+                    style={{ paddingLeft: `min(calc(${width + 2 + indent(text)}ch + 12px), 30%)` }}
+                  >
                     <b>▲ {role}</b> {meaning(role, kind)}
                   </div>
                 ))}
@@ -48,7 +55,9 @@ export function Lines({ excerpt, kind, main, link }: Props) {
           })}
         </pre>
       </div>
-      {excerpt.changed && <p class="findings-changed">This file is no longer as it was when it ran; only the recorded line is shown.</p>}
+      {excerpt.changed && (
+        <p class="findings-changed">This file is no longer as it was when it ran; only the recorded line is shown.</p>
+      )}
     </figure>
   );
 }

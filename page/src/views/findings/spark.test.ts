@@ -5,7 +5,18 @@ const all = (n: number) => new Uint8Array(n).fill(1);
 
 test("every value where there are few", () => {
   expect(spark([4, 2, 0], all(3))).toEqual({
-    parts: [[[0, 0], [0.5, 0.5], [1, 1]]], low: 0, high: 4, first: 4, last: 0, bad: 0,
+    parts: [
+      [
+        [0, 0],
+        [0.5, 0.5],
+        [1, 1],
+      ],
+    ],
+    low: 0,
+    high: 4,
+    first: 4,
+    last: 0,
+    bad: 0,
   }); // prettier-ignore
 });
 
@@ -22,7 +33,10 @@ test("unknown values are left out; none at all gives nothing", () => {
 });
 
 test("a constant is in the middle", () => {
-  expect(spark([5, 5], all(2))!.parts[0]).toEqual([[0, 0.5], [1, 0.5]]);
+  expect(spark([5, 5], all(2))!.parts[0]).toEqual([
+    [0, 0.5],
+    [1, 0.5],
+  ]);
 });
 
 test("of many values the extremes stay", () => {

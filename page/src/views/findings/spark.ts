@@ -37,7 +37,8 @@ export function spark(values: ArrayLike<number>, known: ArrayLike<number>, colum
       if (max < 0 || values[i]! > values[max]!) max = i;
     }
     if (min < 0) continue;
-    for (const i of min === max ? [min] : [Math.min(min, max), Math.max(min, max)]) parts.at(-1)!.push([x(i), y(values[i]!)]);
+    for (const i of min === max ? [min] : [Math.min(min, max), Math.max(min, max)])
+      parts.at(-1)!.push([x(i), y(values[i]!)]);
   }
   return { parts: parts.filter((part) => part.length > 0), low, high, first, last, bad };
 }

@@ -2,11 +2,33 @@ import { expect, test } from "vitest";
 import type { Finding, Run } from "../../data/document";
 import { asMarkdown, asText, fence, plain, span } from "./words";
 
-const run = { name: "r1", script: "t.py", arguments: ["--lr", "1"], torch: "2.13.0", python: "3.12", backprobe: "0.1" } as Run;
+const run = {
+  name: "r1",
+  script: "t.py",
+  arguments: ["--lr", "1"],
+  torch: "2.13.0",
+  python: "3.12",
+  backprobe: "0.1",
+} as Run;
 const finding: Finding = {
-  kind: "inplace", severity: "error", title: "relu_ changed `x` <b>", confidence: "certain", module: "a.b", node: null, tensor: "x",
-  parameters: ["w", "b`c"], step: 3, rank: null, sites: [{ role: "mutated", site: 0 }, { role: "saved", site: 1 }, { role: "x", site: 9 }],
-  evidence: { op: "```", shape: [2, 3] }, advice: "Use relu.", at: null,
+  kind: "inplace",
+  severity: "error",
+  title: "relu_ changed `x` <b>",
+  confidence: "certain",
+  module: "a.b",
+  node: null,
+  tensor: "x",
+  parameters: ["w", "b`c"],
+  step: 3,
+  rank: null,
+  sites: [
+    { role: "mutated", site: 0 },
+    { role: "saved", site: 1 },
+    { role: "x", site: 9 },
+  ],
+  evidence: { op: "```", shape: [2, 3] },
+  advice: "Use relu.",
+  at: null,
 }; // prettier-ignore
 const doc = {
   run,
@@ -83,7 +105,10 @@ Run r1, t.py --lr 1, backprobe 0.1, torch 2.13.0, Python 3.12
 });
 
 test("several keep their numbers", () => {
-  expect(asText(doc, [0, 1]).match(/^\d\. .*$/gm)).toEqual(["1. inplace  (error, certain)", "2. none-grad  (error, certain)"]);
+  expect(asText(doc, [0, 1]).match(/^\d\. .*$/gm)).toEqual([
+    "1. inplace  (error, certain)",
+    "2. none-grad  (error, certain)",
+  ]);
   expect(asMarkdown(doc, [1])).toMatch(/^### 2\. `none-grad`/);
 });
 

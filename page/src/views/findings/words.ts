@@ -18,7 +18,7 @@ export function facts(finding: Finding): [string, string][] {
 }
 
 export function asText(doc: Doc, numbers: readonly number[]): string {
-  return numbers.map((number) => textOf(doc, number)).join("\n\n") + `\n\n${made(doc)}\n`;
+  return `${numbers.map((number) => textOf(doc, number)).join("\n\n")}\n\n${made(doc)}\n`;
 }
 
 function textOf(doc: Doc, number: number): string {
@@ -39,13 +39,18 @@ function textOf(doc: Doc, number: number): string {
 }
 
 export function asMarkdown(doc: Doc, numbers: readonly number[]): string {
-  return numbers.map((number) => markdownOf(doc, number)).join("\n\n") + `\n\n${plain(made(doc))}\n`;
+  return `${numbers.map((number) => markdownOf(doc, number)).join("\n\n")}\n\n${plain(made(doc))}\n`;
 }
 
 function markdownOf(doc: Doc, number: number): string {
   const finding = doc.findings[number]!;
-  const parts = [`### ${number + 1}. ${span(finding.kind)} (${finding.severity}, ${finding.confidence})`, plain(finding.title)];
-  const about = facts(finding).filter(([name]) => name !== "parameters").map(([name, value]) => `- ${name}: ${span(value)}`);
+  const parts = [
+    `### ${number + 1}. ${span(finding.kind)} (${finding.severity}, ${finding.confidence})`,
+    plain(finding.title),
+  ];
+  const about = facts(finding)
+    .filter(([name]) => name !== "parameters")
+    .map(([name, value]) => `- ${name}: ${span(value)}`);
   if (finding.parameters.length > 0) about.push(`- parameters: ${finding.parameters.map(span).join(", ")}`);
   if (about.length > 0) parts.push(about.join("\n"));
   for (const { role, site } of finding.sites) {
@@ -56,7 +61,9 @@ function markdownOf(doc: Doc, number: number): string {
   }
   if (finding.advice !== "") parts.push(`**What to do:** ${plain(finding.advice)}`);
   if (Object.keys(finding.evidence).length > 0) {
-    parts.push(`<details><summary>Evidence</summary>\n\n${fence(JSON.stringify(finding.evidence, null, 1), "json")}\n\n</details>`);
+    parts.push(
+      `<details><summary>Evidence</summary>\n\n${fence(JSON.stringify(finding.evidence, null, 1), "json")}\n\n</details>`,
+    );
   }
   return parts.join("\n\n");
 }
@@ -64,7 +71,11 @@ function markdownOf(doc: Doc, number: number): string {
 /** Where it was found. */
 function made({ run }: Doc): string {
   const command = [run.script, ...run.arguments].filter(Boolean).join(" ");
-  const with_ = [run.backprobe && `backprobe ${run.backprobe}`, run.torch && `torch ${run.torch}`, run.python && `Python ${run.python}`];
+  const with_ = [
+    run.backprobe && `backprobe ${run.backprobe}`,
+    run.torch && `torch ${run.torch}`,
+    run.python && `Python ${run.python}`,
+  ];
   return [`Run ${run.name}`, command, ...with_].filter(Boolean).join(", ");
 }
 

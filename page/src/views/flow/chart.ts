@@ -1,11 +1,12 @@
 /** From the address to what the chart and the table show. */
-import type { Model } from "../../data/model";
+
 import { sortOf } from "../../charts/scale";
+import type { Model } from "../../data/model";
 import { norm, number } from "../../parts/words";
-import { moduleItems, parameterItems, type Item } from "./items";
+import { type Item, moduleItems, parameterItems } from "./items";
 import { backwardNorms, forwardNorms, nearest } from "./modules";
 import type { PlotSeries, State } from "./shapes";
-import { beginnings, condition, parameterBand, type Band, type Metric } from "./values";
+import { type Band, beginnings, condition, type Metric, parameterBand } from "./values";
 
 export type By = "parameters" | "modules";
 

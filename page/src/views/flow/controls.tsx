@@ -4,7 +4,13 @@ import type { ViewProps } from "../view";
 import type { By } from "./chart";
 import type { Metric } from "./values";
 
-export const SHOWN: readonly (readonly [string, string])[] = [["gradient", "Gradient"], ["weight", "Weight"], ["update", "Update"], ["norms", "All three"], ["ratio", "Update / weight"]]; // prettier-ignore
+export const SHOWN: readonly (readonly [string, string])[] = [
+  ["gradient", "Gradient"],
+  ["weight", "Weight"],
+  ["update", "Update"],
+  ["norms", "All three"],
+  ["ratio", "Update / weight"],
+]; // prettier-ignore
 const BOUNDARIES: readonly (readonly [string, string])[] = [
   ["both", "Both"],
   ["forward", "Forward"],

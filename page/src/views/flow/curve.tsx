@@ -1,8 +1,8 @@
 import { useMemo } from "preact/hooks";
-import type { Model } from "../../data/model";
 import { Lines, type Series } from "../../charts/line";
 import { normCurve } from "../../charts/marks";
 import { Button, Legend, Panel } from "../../charts/panel";
+import type { Model } from "../../data/model";
 import { beginnings, condition, parameterCurve } from "./values";
 
 const KINDS = [

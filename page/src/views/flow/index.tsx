@@ -7,7 +7,7 @@ import { savePng, saveSvg } from "../../parts/save";
 import { count } from "../../parts/words";
 import { whole } from "../../route";
 import type { View, ViewProps } from "../view";
-import { moduleChart, parameterChart, said, type By } from "./chart";
+import { type By, moduleChart, parameterChart, said } from "./chart";
 import { Controls, metricsOf, SHOWN } from "./controls";
 import { ParameterCurve } from "./curve";
 import { brackets, clampWindow } from "./items";
@@ -22,14 +22,14 @@ const GUIDE = {
 
 function Flow({ model, at, set, link }: ViewProps) {
   const { doc } = model;
-  const by: By = at["by"] === "modules" ? "modules" : "parameters";
+  const by: By = at.by === "modules" ? "modules" : "parameters";
   const show =
     by === "modules"
-      ? ["forward", "backward"].includes(at["show"] ?? "")
-        ? at["show"]!
+      ? ["forward", "backward"].includes(at.show ?? "")
+        ? at.show!
         : "both"
-      : SHOWN.some(([k]) => k === at["show"])
-        ? at["show"]!
+      : SHOWN.some(([k]) => k === at.show)
+        ? at.show!
         : "gradient";
   const steps = useMemo(
     () =>
@@ -42,10 +42,10 @@ function Flow({ model, at, set, link }: ViewProps) {
     () => (by === "parameters" ? measuredStep(doc, steps[steps.length - 1] ?? 0) : (steps[steps.length - 1] ?? 0)),
     [doc, by, steps],
   );
-  const [stepText, goTo] = useSlow(at["step"] ?? "", (step) => set({ step }));
+  const [stepText, goTo] = useSlow(at.step ?? "", (step) => set({ step }));
   const step = whole(stepText, Infinity, final);
-  const from = whole(at["from"], Infinity, -1);
-  const to = whole(at["to"], Infinity, -1);
+  const from = whole(at.from, Infinity, -1);
+  const to = whole(at.to, Infinity, -1);
   const band = by === "parameters" && from >= 0 && to >= from ? ([from, to] as const) : null;
   const start = doc.steps.series.start;
   const bucket = (n: number): number => bucketOf(start, positionOf(doc.steps.index, n));
@@ -56,14 +56,14 @@ function Flow({ model, at, set, link }: ViewProps) {
     [model, by, show, step, first, last],
   );
   const rows = useMemo(() => brackets(chart.items, 3), [model, by]);
-  const [windowText, slide] = useSlow(at["items"] ?? "", (items) => set({ items }));
+  const [windowText, slide] = useSlow(at.items ?? "", (items) => set({ items }));
   const total = chart.items.length;
   const chosen = pair(windowText);
   const window = clampWindow(chosen?.[0] ?? 0, chosen?.[1] ?? total, total);
   const move = ([a, b]: readonly [number, number]): void =>
     slide(b - a >= total - 0.01 ? "" : paired(clampWindow(a, b, total)));
-  const parameter = whole(at["parameter"], doc.parameters.length, -1);
-  const module = whole(at["module"], doc.modules.length, -1);
+  const parameter = whole(at.parameter, doc.parameters.length, -1);
+  const module = whole(at.module, doc.modules.length, -1);
   const picked = by === "modules" ? chart.items.findIndex((i) => i.index === module) : parameter;
   const pick = (index: number): void =>
     set(

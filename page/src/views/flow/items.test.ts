@@ -1,10 +1,9 @@
 import { describe, expect, it } from "vitest";
-import { documentOf, modulesOf, parameter } from "../../charts/testing";
+import { documentOf, modulesOf, parameter, seriesOf, stepsOf } from "../../charts/testing";
 import { Model } from "../../data/model";
 import { parameterChart } from "./chart";
 import { brackets, clampWindow, moduleItems, parameterItems, zoomWindow } from "./items";
 import { bandPath, linePath, rowsOf, signPath } from "./shapes";
-import { seriesOf, stepsOf } from "../../charts/testing";
 
 const model = new Model(
   documentOf({
@@ -41,7 +40,11 @@ describe("brackets", () => {
   });
   it("do not join two stretches of the same name", () => {
     const split = new Model(documentOf({ parameters: ["a.x", "a.y", "b.x", "a.z"].map((n) => parameter(n)) }));
-    expect(brackets(parameterItems(split), 1)[0]!.map((b) => [b.first, b.last])).toEqual([[0, 1], [2, 2], [3, 3]]); // prettier-ignore
+    expect(brackets(parameterItems(split), 1)[0]!.map((b) => [b.first, b.last])).toEqual([
+      [0, 1],
+      [2, 2],
+      [3, 3],
+    ]); // prettier-ignore
   });
   it("of modules leave out containers that are never called", () => {
     const doc = documentOf({ modules: modulesOf(["", "list", "list.0", "list.1"]) });

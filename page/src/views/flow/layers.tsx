@@ -1,8 +1,8 @@
-import { logPlace, positiveExtent, roomy, type Extent } from "../../charts/scale";
+import { type Extent, logPlace, positiveExtent, roomy } from "../../charts/scale";
 import { logTicks, tickText } from "../../charts/ticks";
 import { Brackets } from "./brackets";
 import type { PlotProps } from "./plot";
-import { bandPath, dotPath, linePath, rowsOf, signPath, type Rows } from "./shapes";
+import { bandPath, dotPath, linePath, type Rows, rowsOf, signPath } from "./shapes";
 
 export const [LEFT, RIGHT, TOP] = [86, 14, 10];
 const [PLOT, ROW] = [250, 18];

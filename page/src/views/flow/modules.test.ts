@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { callOf, documentOf, draws, layoutOf, modulesOf } from "../../charts/testing";
-import { Model, type Calls } from "../../data/model";
+import { type Calls, Model } from "../../data/model";
 import { backwardNorms, forwardNorms, nearest } from "./modules";
 
 const PATHS = ["", "a", "a.x", "a.x.p", "a.y", "b", "b.z", "b.z.q"];

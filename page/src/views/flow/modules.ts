@@ -1,5 +1,5 @@
 /** Norms at the boundaries of modules: of what they returned, and of the gradients that came back to them. */
-import type { Forward, Floats } from "../../data/document";
+import type { Floats, Forward } from "../../data/document";
 import type { Calls, Model } from "../../data/model";
 
 /**

@@ -1,9 +1,9 @@
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { RefObject } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useFrame, useWidth } from "../../charts/size";
 import { Pairs, Tooltip } from "../../charts/tooltip";
-import { zoomWindow, type Bracket, type Item } from "./items";
-import { Layers, layoutOf, LEFT, RIGHT, TOP } from "./layers";
+import { type Bracket, type Item, zoomWindow } from "./items";
+import { Layers, LEFT, layoutOf, RIGHT, TOP } from "./layers";
 import type { PlotSeries, State } from "./shapes";
 
 export interface PlotProps {

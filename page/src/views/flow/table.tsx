@@ -1,11 +1,11 @@
 import { useMemo } from "preact/hooks";
-import type { Model } from "../../data/model";
 import type { Column } from "../../charts/rows";
 import { Table } from "../../charts/table";
+import type { Model } from "../../data/model";
 import { norm } from "../../parts/words";
 import type { Item } from "./items";
 import type { PlotSeries } from "./shapes";
-import { condition, parameterBand, type Metric } from "./values";
+import { condition, type Metric, parameterBand } from "./values";
 
 interface ParameterRow {
   index: number;

@@ -57,7 +57,10 @@ describe("bands", () => {
     const values = Array.from({ length: parameters * steps }, () => (draw() < 0.2 ? -1 : draw() * 10));
     const band = parameterBand(exact(values, steps), "gradient", 3, 30);
     for (let p = 0; p < parameters; p++) {
-      const own = values.slice(p * steps + 3, p * steps + 31).filter((v) => v >= 0).sort((a, b) => a - b); // prettier-ignore
+      const own = values
+        .slice(p * steps + 3, p * steps + 31)
+        .filter((v) => v >= 0)
+        .sort((a, b) => a - b); // prettier-ignore
       const middle =
         own.length % 2 ? own[(own.length - 1) / 2]! : (own[own.length / 2 - 1]! + own[own.length / 2]!) / 2;
       expect([band.low[p], band.middle[p], band.high[p]]).toEqual([own[0], middle, own[own.length - 1]]);

@@ -1,6 +1,7 @@
 /** What the flow chart draws: by parameter or by module, the values of one step or the band over several. */
-import type { Decoded, Floats, Series } from "../../data/document";
+
 import { median } from "../../charts/scale";
+import type { Decoded, Floats, Series } from "../../data/document";
 
 export type Metric = "gradient" | "weight" | "update" | "ratio";
 export const METRICS: readonly Metric[] = ["gradient", "weight", "update", "ratio"];

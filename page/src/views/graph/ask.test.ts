@@ -6,12 +6,19 @@ import { fullName, nameOf, shorten } from "./names";
 import { search } from "./search";
 import { chipsOf } from "./sizes";
 import { childRows, nodeRows, sorted } from "./tables";
-import { leaf, sceneOf, type Spec } from "./testing";
+import { leaf, type Spec, sceneOf } from "./testing";
 
 const spec: Spec = {
-  modules: [["enc", "Encoder"], ["enc.lin", "Linear", 2], ["off", "Linear"]],
+  modules: [
+    ["enc", "Encoder"],
+    ["enc.lin", "Linear", 2],
+    ["off", "Linear"],
+  ],
   parameters: [["enc.lin.weight"], ["off.weight", { reached: 0 }], ["off.bias", { reached: 0 }]],
-  sites: [["train.py", 41], ["lib/model.py", 7]],
+  sites: [
+    ["train.py", 41],
+    ["lib/model.py", 7],
+  ],
   nodes: [
     { name: "MseLossBackward0", op: "mse_loss", site: 0, to: [1], seq: 4, came: 1 },
     { name: "AddBackward0", op: "add", site: 1, to: [2], seq: 3 },
@@ -19,7 +26,15 @@ const spec: Spec = {
     { name: "MmBackward0", op: "linear", module: "enc.lin", nth: 1, site: 1, to: [4, -1], seq: 1 },
     leaf("enc.lin.weight"),
   ],
-  findings: [{ kind: "none-grad", title: "detach cut the graph", module: "", parameters: ["off.weight", "off.bias"], sites: [{ role: "cut", site: 1 }] }],
+  findings: [
+    {
+      kind: "none-grad",
+      title: "detach cut the graph",
+      module: "",
+      parameters: ["off.weight", "off.bias"],
+      sites: [{ role: "cut", site: 1 }],
+    },
+  ],
 }; // prettier-ignore
 const scene = sceneOf(spec);
 const { h } = scene;
@@ -40,7 +55,11 @@ describe("names", () => {
 
   test("of what is folded, and of its parts", () => {
     const size = 200;
-    const nodes = Array.from({ length: size }, (_, i) => ({ name: "MulBackward0", op: "mul", to: i + 1 < size ? [i + 1] : [] }));
+    const nodes = Array.from({ length: size }, (_, i) => ({
+      name: "MulBackward0",
+      op: "mul",
+      to: i + 1 < size ? [i + 1] : [],
+    }));
     const long = sceneOf({ nodes }).h;
     const [run, part] = [1, 2];
     expect(nameOf(long, run)).toEqual({ title: "MulBackward0 ×200", kind: "mul" });
@@ -52,7 +71,11 @@ describe("names", () => {
   test("of turns: by their module where each has its own, else by number", () => {
     const made = (names: string[]): string[] => {
       const modules = [...new Set(names)].map((name): [string, string, number] => [name, "Linear", names.length]);
-      const nodes = names.flatMap((module, i) => [{ name: "A", seq: 3 * i }, { name: "B", seq: 3 * i + 1 }, { name: "C", module, nth: i + 1, seq: 3 * i + 2 }]);
+      const nodes = names.flatMap((module, i) => [
+        { name: "A", seq: 3 * i },
+        { name: "B", seq: 3 * i + 1 },
+        { name: "C", module, nth: i + 1, seq: 3 * i + 2 },
+      ]);
       const loop = sceneOf({ modules, nodes }).h;
       return [1, ...loop.groups[1]!.items].map((id) => nameOf(loop, id).title);
     };
@@ -95,7 +118,9 @@ describe("paths that the address asks for", () => {
   test("from the loss to a parameter", () => {
     const way = asked(scene, { to: "p0" });
     if (way === null || typeof way === "string") throw new Error("a path was expected");
-    expect(way.text).toBe("5 nodes on the way of the gradient from the loss to enc.lin.weight; the shortest path has 3 edges");
+    expect(way.text).toBe(
+      "5 nodes on the way of the gradient from the loss to enc.lin.weight; the shortest path has 3 edges",
+    );
     expect(way.shortest).toEqual([0, 1, 2, 4]);
     expect([within(h, way, enc), within(h, way, off)]).toEqual([3, 0]);
   });
@@ -146,9 +171,17 @@ describe("what is chosen", () => {
 
   test("by parameter, by number or by name; by module; and nonsense is nothing", () => {
     expect([chosen(h, { parameter: "0" }), chosen(h, { parameter: "off.bias" })]).toEqual([~4, off]);
-    expect([chosen(h, { module: "2", nth: "2" }), chosen(h, { module: "2" }), chosen(h, { module: "3" })]).toEqual([lin[1], lin[0], off]); // prettier-ignore
+    expect([chosen(h, { module: "2", nth: "2" }), chosen(h, { module: "2" }), chosen(h, { module: "3" })]).toEqual([
+      lin[1],
+      lin[0],
+      off,
+    ]); // prettier-ignore
     expect(chosen(h, { module: "enc" })).toBe(enc);
-    expect([chosen(h, { node: "99" }), chosen(h, { module: "x" }), chosen(h, { group: "-1" })]).toEqual([null, null, null]);
+    expect([chosen(h, { node: "99" }), chosen(h, { module: "x" }), chosen(h, { group: "-1" })]).toEqual([
+      null,
+      null,
+      null,
+    ]);
   });
 
   test("the call: of the address, of a finding, of a finding's step, else the last", () => {
@@ -179,9 +212,17 @@ describe("tables", () => {
 
   test("children sorted: what is not finite first, what is not known last", () => {
     const row = { box: 0, name: "", nodes: 1, seconds: 0, bytes: 0 };
-    const by = sorted([-1, 3, NaN, 7].map((gradient) => ({ ...row, gradient })), "gradient");
+    const by = sorted(
+      [-1, 3, NaN, 7].map((gradient) => ({ ...row, gradient })),
+      "gradient",
+    );
     expect(by.map((r) => r.gradient)).toEqual([NaN, 7, 3, -1]);
-    expect(sorted(["b10", "b9"].map((name) => ({ ...row, name, gradient: 0 })), "name").map((r) => r.name)).toEqual(["b9", "b10"]);
+    expect(
+      sorted(
+        ["b10", "b9"].map((name) => ({ ...row, name, gradient: 0 })),
+        "name",
+      ).map((r) => r.name),
+    ).toEqual(["b9", "b10"]);
     expect(childRows(scene, 0).map((r) => r.name)).toEqual(["enc", "AddBackward0", "MseLossBackward0", "off"]);
   });
 

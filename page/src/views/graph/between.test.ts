@@ -1,18 +1,13 @@
 import { describe, expect, test } from "vitest";
 import { flows, OUTSIDE, Together } from "./between";
-import { hierarchyOf, leaf, randomSpec, sceneOf } from "./testing";
 import { Links } from "./links";
+import { hierarchyOf, leaf, randomSpec, sceneOf } from "./testing";
 
 describe("flows", () => {
   test("a diamond between a node, a module and a node", () => {
     const { h, links, call } = sceneOf({
       modules: [["m", "M"]],
-      nodes: [
-        { to: [1, 2], out: [3, 4] },
-        { module: "m", to: [3], out: [5] },
-        { module: "m", to: [3], out: [12] },
-        {},
-      ],
+      nodes: [{ to: [1, 2], out: [3, 4] }, { module: "m", to: [3], out: [5] }, { module: "m", to: [3], out: [12] }, {}],
     });
     // In forward order: node 3, the module, node 0.
     const found = flows(h, links, call.out, 0, null);
@@ -20,7 +15,14 @@ describe("flows", () => {
     expect(found).toContainEqual({ from: 1, to: 0, count: 2, norm: 13, marked: false, cut: false });
     expect(found.length).toBe(2);
     const inside = flows(h, links, call.out, 1, null);
-    expect(inside.map(({ from, to }) => [from, to]).sort()).toEqual([[0, OUTSIDE], [1, OUTSIDE], [OUTSIDE, 0], [OUTSIDE, 1]].sort()); // prettier-ignore
+    expect(inside.map(({ from, to }) => [from, to]).sort()).toEqual(
+      [
+        [0, OUTSIDE],
+        [1, OUTSIDE],
+        [OUTSIDE, 0],
+        [OUTSIDE, 1],
+      ].sort(),
+    ); // prettier-ignore
   });
 
   test("only edges between two nodes of the path are marked", () => {
@@ -39,7 +41,11 @@ describe("flows", () => {
       parameters: [["a.w"]],
       nodes: [{ module: "a", nth: 2, to: [1, 2], seq: 1 }, { module: "a", nth: 1, to: [2], seq: 0 }, leaf("a.w")],
     });
-    expect(flows(h, links, call.out, 0, null).map(({ from, to }) => [from, to])).toEqual([[0, 2], [1, 0], [1, 2]]); // prettier-ignore
+    expect(flows(h, links, call.out, 0, null).map(({ from, to }) => [from, to])).toEqual([
+      [0, 2],
+      [1, 0],
+      [1, 2],
+    ]); // prettier-ignore
     const second = h.modules.get(1)![1]!;
     expect(flows(h, links, call.out, second, null).map(({ from, to }) => [from, to])).toEqual([[0, OUTSIDE]]);
   });
@@ -50,7 +56,8 @@ describe("flows", () => {
       const call = h.model.doc.calls[0]!;
       const links = new Links(h.nodes);
       h.groups.forEach((group, id) => {
-        const slot = (node: number): number => group.items.findIndex((item) => item === ~node || (item >= 0 && h.holds(item, ~node)));
+        const slot = (node: number): number =>
+          group.items.findIndex((item) => item === ~node || (item >= 0 && h.holds(item, ~node)));
         const expected = new Map<string, { count: number; squares: number[] }>();
         links.to.forEach((to, e) => {
           const [from, target] = [slot(links.from[e]!), slot(to)];

@@ -1,9 +1,9 @@
 import { Component } from "preact";
 import { norm } from "../../parts/words";
 import { type Cell, cells, signs } from "./cells";
+import type { Metric } from "./metrics";
 import { fullName, nameOf, shorten } from "./names";
 import { colour, inkOn, look as lookOf } from "./scale";
-import type { Metric } from "./metrics";
 import type { Scene } from "./scene";
 import { BARS, chipsOf } from "./sizes";
 
@@ -32,7 +32,10 @@ export class BoxView extends Component<BoxProps> {
     const leaf = group === null && h.nodes.seq[~box]! < 0;
     const { title, kind } = nameOf(h, box);
     const nodes = group ? group.end - group.start : 0;
-    const about = group && group.kind !== "cut" ? [kind, nodes > 1 ? nodes.toLocaleString("en-US") : ""].filter(Boolean).join(" · ") : "";
+    const about =
+      group && group.kind !== "cut"
+        ? [kind, nodes > 1 ? nodes.toLocaleString("en-US") : ""].filter(Boolean).join(" · ")
+        : "";
     const room = Math.floor((width - (group ? 30 : 20)) / 7.1);
     const name = shorten(title, about ? Math.max(14, room - Math.min(about.length, 16) - 1) : room);
     const type = ["graph-box", leaf ? "graph-leaf" : group ? `graph-${group.kind}` : "graph-node"];
@@ -47,8 +50,14 @@ export class BoxView extends Component<BoxProps> {
         {group?.kind === "run" && <rect class="graph-behind" x={4} y={4} width={width} height={height} rx={6} />}
         <rect class="graph-back" width={width} height={height} rx={leaf ? 12 : 6} />
         {group && group.kind !== "cut" && <path class="graph-more" d="M10,10 l5,4 l-5,4 z" />}
-        <text class="graph-title" x={group && group.kind !== "cut" ? 21 : 10} y={18}>{name}</text>
-        {about && <text class="graph-kind" x={width - 9} y={18}>{shorten(about, Math.max(6, room - name.length - 1))}</text>}
+        <text class="graph-title" x={group && group.kind !== "cut" ? 21 : 10} y={18}>
+          {name}
+        </text>
+        {about && (
+          <text class="graph-kind" x={width - 9} y={18}>
+            {shorten(about, Math.max(6, room - name.length - 1))}
+          </text>
+        )}
         {group?.kind === "cut" ? (
           <CutText scene={scene} box={box} />
         ) : (
@@ -57,10 +66,16 @@ export class BoxView extends Component<BoxProps> {
         {group?.kind === "run" && <Bars scene={scene} metric={metric} box={box} width={width} y={height - BARS - 4} />}
         <Chips scene={scene} box={box} width={width} y={height - 23} />
         {badges.map((badge, k) => (
-          <g class={badge.bad ? "graph-badge" : "graph-badge graph-badge-mild"} transform={`translate(${width - 84 * (k + 1)},-9)`} key={badge.text}>
+          <g
+            class={badge.bad ? "graph-badge" : "graph-badge graph-badge-mild"}
+            transform={`translate(${width - 84 * (k + 1)},-9)`}
+            key={badge.text}
+          >
             <title>{badge.title}</title>
             <rect width={80} height={16} rx={8} />
-            <text x={40} y={11.5}>{badge.text}</text>
+            <text x={40} y={11.5}>
+              {badge.text}
+            </text>
           </g>
         ))}
       </g>
@@ -72,7 +87,11 @@ function CutText({ scene, box }: { scene: Scene; box: number }) {
   const cut = scene.cut(box);
   const where = scene.h.model.place(cut.site);
   const text = cut.never ? `✂ no gradient${where ? `: cut at ${where}` : ""}` : "✂ not in this call's graph";
-  return <text class={cut.finding ? "graph-cuttext graph-cutfound" : "graph-cuttext"} x={10} y={38}>{shorten(text, 34)}</text>;
+  return (
+    <text class={cut.finding ? "graph-cuttext graph-cutfound" : "graph-cuttext"} x={10} y={38}>
+      {shorten(text, 34)}
+    </text>
+  );
 }
 
 /** Forward on the left, backward on the right. */
@@ -113,7 +132,19 @@ export function Half(p: { cell: Cell; x: number; width: number; sign: string; si
 }
 
 /** The metric of each member of a run. */
-function Bars({ scene, metric, box, width, y }: { scene: Scene; metric: Metric; box: number; width: number; y: number }) {
+function Bars({
+  scene,
+  metric,
+  box,
+  width,
+  y,
+}: {
+  scene: Scene;
+  metric: Metric;
+  box: number;
+  width: number;
+  y: number;
+}) {
   const members = membersOf(scene, box);
   const scale = scene.scale(metric);
   const step = (width - 16) / members.length;
@@ -151,7 +182,9 @@ function membersOf({ h }: Scene, box: number): number[] {
     else found.push(item);
   }
   const most = 76;
-  return found.length <= most ? found : Array.from({ length: most }, (_, k) => found[Math.floor((k * found.length) / most)]!);
+  return found.length <= most
+    ? found
+    : Array.from({ length: most }, (_, k) => found[Math.floor((k * found.length) / most)]!);
 }
 
 function Chips({ scene, box, width, y }: { scene: Scene; box: number; width: number; y: number }) {
@@ -166,7 +199,11 @@ function Chips({ scene, box, width, y }: { scene: Scene; box: number; width: num
         const short = name.slice(name.lastIndexOf(".") + 1);
         const room = Math.floor((wide - 10) / 5.9);
         return (
-          <g key={p} class={`graph-chip ${node < 0 && requires_grad ? "graph-nograd" : ""}`} transform={`translate(${8 + k * (wide + 4)},${y})`}>
+          <g
+            key={p}
+            class={`graph-chip ${node < 0 && requires_grad ? "graph-nograd" : ""}`}
+            transform={`translate(${8 + k * (wide + 4)},${y})`}
+          >
             <title>{`${name}: ${node >= 0 ? `gradient norm ${value}` : requires_grad ? "no gradient" : "frozen"}`}</title>
             <rect width={wide} height={17} rx={8.5} />
             <text x={wide / 2} y={12}>{`${shorten(short, Math.max(3, room - value.length - 1))} ${value}`}</text>

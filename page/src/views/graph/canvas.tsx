@@ -1,12 +1,12 @@
 import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { BoxView } from "./box";
-import { drawn, type Eye, find, fitted, region, type Region, zoomed } from "./cull";
+import { drawn, type Eye, find, fitted, type Region, region, zoomed } from "./cull";
 import { type Emphasis, within } from "./emphasis";
 import { Frame } from "./frame";
-import { useMoves } from "./moves";
 import type { Inner } from "./layout";
 import type { Metric } from "./metrics";
+import { useMoves } from "./moves";
 import type { Scene } from "./scene";
 import { Patterns, WireView } from "./wires";
 
@@ -66,6 +66,7 @@ export function Canvas(props: CanvasProps) {
   useLayoutEffect(() => {
     if (size.width === 0) return;
     const spot = anchor.current ? place(anchor.current.box) : null;
+    // biome-ignore lint/suspicious/noFocusedTests: not the fit of a test
     if (shown.current?.graph !== graph) fit();
     else if (shown.current.size !== size) {
       // What was in the middle stays there.
@@ -106,29 +107,73 @@ export function Canvas(props: CanvasProps) {
   const now = useMemo(() => (seen ? drawn(picture, seen.region, seen.k) : null), [picture, seen]);
   const { x, y, k } = eye.current;
   return (
-    <div class="graph-canvas" ref={holder} tabIndex={0} onKeyDown={keys} aria-label="Picture of the graph. Plus and minus zoom, arrows move, 0 fits. The outline says the same as text." role="application">
+    <div
+      class="graph-canvas"
+      ref={holder}
+      tabIndex={0}
+      onKeyDown={keys}
+      aria-label="Picture of the graph. Plus and minus zoom, arrows move, 0 fits. The outline says the same as text."
+      role="application"
+    >
       <svg ref={svg} width={size.width} height={size.height} aria-hidden="true">
         <Patterns />
         <g ref={layer} transform={`translate(${x},${y}) scale(${k})`}>
           {now?.frames.map((spot) => (
-            <Frame key={spot.box} scene={scene} metric={metric} spot={spot} chosen={spot.box === chosen} faded={emphasis !== null && spot.box !== chosen && within(h, emphasis, spot.box) === 0} />
+            <Frame
+              key={spot.box}
+              scene={scene}
+              metric={metric}
+              spot={spot}
+              chosen={spot.box === chosen}
+              faded={emphasis !== null && spot.box !== chosen && within(h, emphasis, spot.box) === 0}
+            />
           ))}
           {now?.wires.map(({ group, wire, path, middle }) => {
             const marked = props.marked(group).has(`${wire.flow.from},${wire.flow.to}`);
-            return <WireView key={`${group}.${wire.flow.from}.${wire.flow.to}`} scene={scene} group={group} flow={wire.flow} path={path} middle={middle} marked={marked} faded={emphasis !== null && !marked} />;
+            return (
+              <WireView
+                key={`${group}.${wire.flow.from}.${wire.flow.to}`}
+                scene={scene}
+                group={group}
+                flow={wire.flow}
+                path={path}
+                middle={middle}
+                marked={marked}
+                faded={emphasis !== null && !marked}
+              />
+            );
           })}
           {now?.boxes.map((spot) => {
             const count = emphasis ? within(h, emphasis, spot.box) : 0;
             const { box, left, top, width, height } = spot;
-            return <BoxView key={box} {...{ scene, metric, box, left, top, width, height }} chosen={box === chosen} faded={emphasis !== null && box !== chosen && count === 0} onPath={count > 0} />;
+            return (
+              <BoxView
+                key={box}
+                {...{ scene, metric, box, left, top, width, height }}
+                chosen={box === chosen}
+                faded={emphasis !== null && box !== chosen && count === 0}
+                onPath={count > 0}
+              />
+            );
           })}
         </g>
       </svg>
-      {now && now.more > 0 && <p class="graph-toomany" role="status">{`${now.more.toLocaleString("en-US")} more boxes are here: zoom in, or close some groups`}</p>}
+      {now && now.more > 0 && (
+        <p
+          class="graph-toomany"
+          role="status"
+        >{`${now.more.toLocaleString("en-US")} more boxes are here: zoom in, or close some groups`}</p>
+      )}
       <div class="graph-zoom" role="group" aria-label="Zoom">
-        <button type="button" onClick={() => zoom(1.25)} aria-label="Zoom in" title="Zoom in (+)">+</button>
-        <button type="button" onClick={() => zoom(0.8)} aria-label="Zoom out" title="Zoom out (−)">−</button>
-        <button type="button" onClick={fit} title="Fit the picture (0)">Fit</button>
+        <button type="button" onClick={() => zoom(1.25)} aria-label="Zoom in" title="Zoom in (+)">
+          +
+        </button>
+        <button type="button" onClick={() => zoom(0.8)} aria-label="Zoom out" title="Zoom out (−)">
+          −
+        </button>
+        <button type="button" onClick={fit} title="Fit the picture (0)">
+          Fit
+        </button>
       </div>
     </div>
   );

@@ -1,7 +1,7 @@
 import { bytes as bytesText, norm } from "../../parts/words";
-import { nodeFacts } from "./names";
 import { BAD, FORWARD, MADE, type Metric, type Metrics, RAISED, ZERO } from "./metrics";
-import { type Look, look, said, type Scale } from "./scale";
+import { nodeFacts } from "./names";
+import { type Look, look, type Scale, said } from "./scale";
 
 /** One half of a box: forward or backward. Only a half that shows the metric has a look. */
 export interface Cell {
@@ -19,7 +19,10 @@ export function cells(metrics: Metrics, scale: Scale, box: number): { forward: C
   if (scale.metric === "gradient" || scale.metric === "bytes") {
     const gradient = metrics.gradient(box);
     const shown = scale.metric === "gradient" ? look(scale, gradient) : null;
-    return { forward, backward: { text: norm(gradient), look: shown, title: `gradient norm ${gradientWords(gradient)}` } };
+    return {
+      forward,
+      backward: { text: norm(gradient), look: shown, title: `gradient norm ${gradientWords(gradient)}` },
+    };
   }
   const text = said(scale.metric, value);
   const what = scale.metric === "time" ? "time in backward" : "place in the order of the backward";
@@ -31,7 +34,11 @@ function forwardCell(metrics: Metrics, box: number): Cell {
     const { op, place } = nodeFacts(metrics.h, ~box);
     const leaf = metrics.h.nodes.seq[~box]! < 0;
     const file = place.slice(Math.max(place.lastIndexOf("/"), place.lastIndexOf("\\")) + 1);
-    return { text: leaf ? "" : [op, file].filter(Boolean).join(" "), look: null, title: `made by ${op || "–"} ${place}` };
+    return {
+      text: leaf ? "" : [op, file].filter(Boolean).join(" "),
+      look: null,
+      title: `made by ${op || "–"} ${place}`,
+    };
   }
   const output = metrics.output(box);
   return { text: norm(output), look: null, title: `norm of the output ${gradientWords(output)}` };
@@ -41,7 +48,11 @@ function keptCell(metrics: Metrics, scale: Scale, box: number): Cell {
   const { bytes, shared } = metrics.bytes(box);
   const text = bytes < 0 ? "–" : `${shared && bytes > 0 ? "≈" : ""}${bytesText(Math.round(bytes))}`;
   const note = shared ? ", what an op keeps shared out evenly among its nodes" : "";
-  return { text, look: look(scale, bytes), title: bytes < 0 ? "bytes kept: not recorded" : `${text} kept for backward${note}` };
+  return {
+    text,
+    look: look(scale, bytes),
+    title: bytes < 0 ? "bytes kept: not recorded" : `${text} kept for backward${note}`,
+  };
 }
 
 function badCells(metrics: Metrics, box: number): { forward: Cell; backward: Cell } {
@@ -53,13 +64,21 @@ function badCells(metrics: Metrics, box: number): { forward: Cell; backward: Cel
     forward: metrics.beganForward(box)
       ? { text: "began here", look: { kind: "began" }, title: "the first result of the forward that was not finite" }
       : forward
-        ? { text: `not finite${share(forward)}`, look: { kind: "bad" }, title: "results of the forward were not finite" }
+        ? {
+            text: `not finite${share(forward)}`,
+            look: { kind: "bad" },
+            title: "results of the forward were not finite",
+          }
         : forwardCell(metrics, box),
     backward: made
       ? { text: "began here", look: { kind: "began" }, title: "made the first gradient that is not finite" }
       : bad
         ? { text: `spread${share(bad)}`, look: { kind: "bad" }, title: "got gradients that are not finite" }
-        : { text: none ? "did not run" : "finite", look: none, title: none ? "no node ran" : "all gradients that came in were finite" },
+        : {
+            text: none ? "did not run" : "finite",
+            look: none,
+            title: none ? "no node ran" : "all gradients that came in were finite",
+          },
   };
 }
 
@@ -83,7 +102,8 @@ export function signs(metrics: Metrics, box: number, metric: Metric): Sign[] {
     found.push({ text: "✕ first bad", title: `the first gradient that is not finite was made${inside}`, bad: true });
   }
   const zero = metrics.count(ZERO, box);
-  if (zero && metrics.gradient(box) !== 0) found.push({ text: "0 inside", title: `${zero} nodes got gradients that are exactly zero`, bad: false });
+  if (zero && metrics.gradient(box) !== 0)
+    found.push({ text: "0 inside", title: `${zero} nodes got gradients that are exactly zero`, bad: false });
   return found;
 }
 
@@ -91,7 +111,8 @@ export function signs(metrics: Metrics, box: number, metric: Metric): Sign[] {
 export function markWords(marks: number): string[] {
   const words: string[] = [];
   if (marks & RAISED) words.push("The backward call raised an error in this node.");
-  if (marks & MADE) words.push("It made the first gradient that is not finite: what came in was finite, what went out was not.");
+  if (marks & MADE)
+    words.push("It made the first gradient that is not finite: what came in was finite, what went out was not.");
   else if (marks & BAD) words.push("A gradient that came in was not finite (NaN or Inf).");
   if (marks & FORWARD) words.push("Its result in the forward was not finite (NaN or Inf).");
   if (marks & ZERO) words.push("Every gradient that came in was exactly zero.");

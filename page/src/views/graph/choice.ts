@@ -1,5 +1,5 @@
-import { whole } from "../../route";
 import type { Model } from "../../data/model";
+import { whole } from "../../route";
 import type { Hierarchy } from "./hierarchy";
 
 type At = Readonly<Record<string, string>>;
@@ -10,26 +10,30 @@ const NONE = { node: "", module: "", nth: "", group: "", parameter: "" };
 /** The call that the address names; else that of the first finding that has one, else the last. -1: there are none. */
 export function callAt(model: Model, at: At): number {
   const { calls, findings } = model.doc;
-  for (const { at: place, step } of at["call"] ? [] : findings) {
+  for (const { at: place, step } of at.call ? [] : findings) {
     const number = place?.[0] ?? (step === null ? -1 : calls.findIndex((call) => call.step === step));
     if (number >= 0 && number < calls.length) return number;
   }
-  return whole(at["call"], calls.length, calls.length - 1);
+  return whole(at.call, calls.length, calls.length - 1);
 }
 
 /** The box that the address names, or null. */
 export function chosen(h: Hierarchy, at: At): number | null {
   const { modules, parameters } = h.model.doc;
-  const node = whole(at["node"], h.sequence.length, -1);
+  const node = whole(at.node, h.sequence.length, -1);
   if (node >= 0) return ~node;
-  const group = whole(at["group"], h.groups.length, -1);
+  const group = whole(at.group, h.groups.length, -1);
   if (group >= 0) return group;
-  const named = at["parameter"] ?? "";
+  const named = at.parameter ?? "";
   const byName = named === "" ? -1 : parameters.findIndex((p) => p.name === named);
-  const parameter = byName >= 0 ? byName : whole(at["parameter"], parameters.length, -1);
+  const parameter = byName >= 0 ? byName : whole(at.parameter, parameters.length, -1);
   if (parameter >= 0) return ofParameter(h, parameter);
-  const module = whole(at["module"], modules.length, modules.findIndex((m) => m.path !== "" && m.path === at["module"])); // prettier-ignore
-  return module > 0 ? ofModule(h, module, whole(at["nth"], 2 ** 20, 0)) : null;
+  const module = whole(
+    at.module,
+    modules.length,
+    modules.findIndex((m) => m.path !== "" && m.path === at.module),
+  ); // prettier-ignore
+  return module > 0 ? ofModule(h, module, whole(at.nth, 2 ** 20, 0)) : null;
 }
 
 /** The box of a parameter: its node, or the group that says that it got no gradient. */
@@ -45,7 +49,8 @@ function ofModule(h: Hierarchy, module: number, nth: number): number | null {
   const cut = h.groups.findIndex((g) => g.kind === "cut" && h.model.within(module, g.module) && g.module > 0);
   if (cut >= 0) return cut;
   // One that nobody calls: what holds it.
-  for (let m = modules[module]!.parent; m > 0; m = modules[m]!.parent) if (h.modules.has(m)) return h.modules.get(m)![0]!;
+  for (let m = modules[module]!.parent; m > 0; m = modules[m]!.parent)
+    if (h.modules.has(m)) return h.modules.get(m)![0]!;
   return null;
 }
 

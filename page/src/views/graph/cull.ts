@@ -46,11 +46,17 @@ export function drawn(picture: Inner, seen: Region, k: number): Drawn {
     for (const wire of inner.wires) {
       if (!meets(wire.points, x, y, seen) || out.wires.length >= 2 * MOST_DRAWN) continue;
       const half = wire.points[wire.points.length >> 1]!;
-      out.wires.push({ group: inner.group, wire, path: curve(wire.points, x, y), middle: { x: x + half.x, y: y + half.y } });
+      out.wires.push({
+        group: inner.group,
+        wire,
+        path: curve(wire.points, x, y),
+        middle: { x: x + half.x, y: y + half.y },
+      });
     }
     for (const spot of inner.spots) {
       const [left, top] = [x + spot.x, y + spot.y];
-      if (left > seen.right || top > seen.bottom || left + spot.width < seen.left || top + spot.height < seen.top) continue;
+      if (left > seen.right || top > seen.bottom || left + spot.width < seen.left || top + spot.height < seen.top)
+        continue;
       if (spot.inner && spot.width * k >= TINY) {
         out.frames.push({ ...spot, left, top });
         stack.push({ inner: spot.inner, x: left, y: top });
@@ -73,7 +79,11 @@ function meets(points: readonly { x: number; y: number }[], x: number, y: number
 }
 
 /** Where a box is in a picture; null where it is not shown. `chain` are the groups around it, outermost first. */
-export function find(picture: Inner, chain: readonly number[], box: number): (Spot & { left: number; top: number }) | null {
+export function find(
+  picture: Inner,
+  chain: readonly number[],
+  box: number,
+): (Spot & { left: number; top: number }) | null {
   let inner: Inner | null = picture;
   let [x, y] = [0, 0];
   for (const id of [...chain, box]) {

@@ -56,7 +56,9 @@ export function cutFlows(h: Hierarchy, id: number): Flow[] {
     if (node < 0) return;
     const place = h.position[node]!;
     const inside = place >= start && place < end;
-    const from = inside ? items.findIndex((other) => other === ~node || (other >= 0 && h.holds(other, ~node))) : OUTSIDE;
+    const from = inside
+      ? items.findIndex((other) => other === ~node || (other >= 0 && h.holds(other, ~node)))
+      : OUTSIDE;
     found.push({ from, to, count: 0, norm: -1, marked: false, cut: true });
   });
   return found;

@@ -31,9 +31,9 @@ export function endWord(box: number): string {
 /** The path that the address asks for: from `from`, the loss where it is left out, to `to`. Null: it asks for none. */
 export function asked(scene: Scene, at: Readonly<Record<string, string>>): Emphasis | string | null {
   const { h, links } = scene;
-  const to = endOf(scene, at["to"]);
+  const to = endOf(scene, at.to);
   if (!to) return null;
-  const from = endOf(scene, at["from"]) ?? loss(scene);
+  const from = endOf(scene, at.from) ?? loss(scene);
   if (to.missing.length || from.missing.length) {
     const cut = cutOf(h, to.missing.length ? to.missing : from.missing);
     return `No path from ${from.name} to ${to.name}. ${cut.text}.`.replace("..", ".");
@@ -44,12 +44,17 @@ export function asked(scene: Scene, at: Readonly<Record<string, string>>): Empha
   const [start, end] = here ? [from, to] : [to, from];
   const edges = way.shortest.length - 1;
   const text = `${count(way.count, "node")} on the way of the gradient from ${start.name} to ${end.name}; the shortest path has ${count(edges, "edge")}`;
-  return { text: here ? text : `${text} (turned round: there is none the other way)`, on: way.on, sums: summed(h, way.on), shortest: way.shortest };
+  return {
+    text: here ? text : `${text} (turned round: there is none the other way)`,
+    on: way.on,
+    sums: summed(h, way.on),
+    shortest: way.shortest,
+  };
 }
 
 /** The nodes of the line that the address names. */
 export function ofSite(h: Hierarchy, at: Readonly<Record<string, string>>): Emphasis | null {
-  const site = whole(at["site"], h.model.doc.sites.length, -1);
+  const site = whole(at.site, h.model.doc.sites.length, -1);
   if (site < 0) return null;
   const on = Uint8Array.from(h.nodes.site, (one) => (one === site ? 1 : 0));
   const sums = summed(h, on);
@@ -77,7 +82,11 @@ function endOf(scene: Scene, word: string | undefined): End | null {
   const group = kind === "g" ? whole(rest, h.groups.length, -1) : -1;
   if (group >= 0) {
     const { start, end, parameters } = h.groups[group]!;
-    return { name: shorten(fullName(h, group), 60), nodes: Array.from(h.sequence.subarray(start, end)), missing: parameters };
+    return {
+      name: shorten(fullName(h, group), 60),
+      nodes: Array.from(h.sequence.subarray(start, end)),
+      missing: parameters,
+    };
   }
   const parameter = kind === "p" ? whole(rest, h.model.doc.parameters.length, -1) : -1;
   if (parameter < 0) return null;

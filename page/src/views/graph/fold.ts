@@ -148,7 +148,11 @@ export function paged(items: readonly (Draft | number)[], module: number): (Draf
     for (let k = 0; k < pages; k++) {
       const some = level.slice(Math.floor((k * level.length) / pages), Math.floor(((k + 1) * level.length) / pages));
       const count = some.reduce((sum, one) => sum + one.count, 0);
-      const part = draft("part", module, some.map((one) => one.item)); // prettier-ignore
+      const part = draft(
+        "part",
+        module,
+        some.map((one) => one.item),
+      ); // prettier-ignore
       part.first = first;
       part.of = of;
       first += count;

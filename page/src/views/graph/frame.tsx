@@ -36,7 +36,11 @@ export class Frame extends Component<FrameProps> {
     const [badge] = signs(metrics, box, metric);
     const left2 = width > 420 ? Math.floor((width - 250) / 7.1) - name.length : 0;
     return (
-      <g class={`graph-frame graph-${group.kind} ${chosen ? "graph-chosen" : ""} ${faded ? "graph-faded" : ""}`} data-box={box} transform={`translate(${left},${top})`}>
+      <g
+        class={`graph-frame graph-${group.kind} ${chosen ? "graph-chosen" : ""} ${faded ? "graph-faded" : ""}`}
+        data-box={box}
+        transform={`translate(${left},${top})`}
+      >
         <rect class="graph-back" width={width} height={height} rx={6} />
         <rect class="graph-head" width={width} height={HEADER - 4} rx={6} />
         <title>{`${fullName(h, box)}\n${nodes} nodes`}</title>
@@ -44,18 +48,29 @@ export class Frame extends Component<FrameProps> {
           <rect width={26} height={HEADER - 4} rx={6} />
           <path d="M8,10 h9 l-4.5,6 z" />
         </g>
-        <text class="graph-title" x={26} y={17}>{name}</text>
-        {left2 > 8 && <text class="graph-kind graph-kindleft" x={26 + 7.6 * (name.length + 1)} y={17}>{shorten(about, left2)}</text>}
+        <text class="graph-title" x={26} y={17}>
+          {name}
+        </text>
+        {left2 > 8 && (
+          <text class="graph-kind graph-kindleft" x={26 + 7.6 * (name.length + 1)} y={17}>
+            {shorten(about, left2)}
+          </text>
+        )}
         {metric === "bytes" ? (
           <Half cell={forward} x={width - 110} y={4} width={106} sign="↓" side="forward" />
         ) : (
           <Half cell={backward} x={width - 110} y={4} width={106} sign="↑" side="backward" />
         )}
         {badge && (
-          <g class={badge.bad ? "graph-badge" : "graph-badge graph-badge-mild"} transform={`translate(${width - 84},-12)`}>
+          <g
+            class={badge.bad ? "graph-badge" : "graph-badge graph-badge-mild"}
+            transform={`translate(${width - 84},-12)`}
+          >
             <title>{badge.title}</title>
             <rect width={80} height={16} rx={8} />
-            <text x={40} y={11.5}>{badge.text}</text>
+            <text x={40} y={11.5}>
+              {badge.text}
+            </text>
           </g>
         )}
       </g>

@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
-import { bytes as bytesText, count, norm, number, seconds } from "../../parts/words";
 import { saveCsv } from "../../parts/save";
+import { bytes as bytesText, count, norm, number, seconds } from "../../parts/words";
 import { BAD, FORWARD, MADE, RAISED, ZERO } from "./metrics";
 import { briefName, nameOf } from "./names";
 import { Facts, Go, type PartProps, Place } from "./panel";
@@ -26,15 +26,30 @@ export function GroupPart(props: PartProps) {
   const isModule = group.kind === "module" && box > 0;
   return (
     <>
-      <h2 class="mono">{isModule ? module!.path + (group.nth ? `:${group.nth}` : "") : box === 0 ? "The whole graph" : title}</h2>
-      {box === 0 ? <About scene={scene} /> : <p class="quiet">{[kind, isModule && calls > 1 ? `call ${group.nth} of ${calls} in this graph` : ""].filter(Boolean).join(", ")}</p>}
+      <h2 class="mono">
+        {isModule ? module!.path + (group.nth ? `:${group.nth}` : "") : box === 0 ? "The whole graph" : title}
+      </h2>
+      {box === 0 ? (
+        <About scene={scene} />
+      ) : (
+        <p class="quiet">
+          {[kind, isModule && calls > 1 ? `call ${group.nth} of ${calls} in this graph` : ""]
+            .filter(Boolean)
+            .join(", ")}
+        </p>
+      )}
       <Trouble {...props} />
       <Facts
         rows={[
           ["Gradient in", <b>{norm(metrics.gradient(box))}</b>],
           ...(isModule ? [["Output", output < 0 ? "not measured" : `norm ${norm(output)}${step}`] as const] : []),
           ["Time", seconds(metrics.seconds(box))],
-          ["Nodes", run === nodes ? nodes.toLocaleString("en-US") : `${nodes.toLocaleString("en-US")}, ${run.toLocaleString("en-US")} ran`],
+          [
+            "Nodes",
+            run === nodes
+              ? nodes.toLocaleString("en-US")
+              : `${nodes.toLocaleString("en-US")}, ${run.toLocaleString("en-US")} ran`,
+          ],
           ["Kept", bytes < 0 ? "not recorded" : `${shared ? "about " : ""}${bytesText(Math.round(bytes))}`],
           ...(isModule ? [["Called at", <Place scene={scene} site={module!.site} link={link} />] as const] : []),
         ]}
@@ -101,9 +116,19 @@ function Children({ scene, box, go }: PartProps) {
   const [by, setBy] = useState<RowKey | null>(null);
   const rows = sorted(childRows(scene, box), by);
   const bytes = rows.some((row) => row.bytes > 0);
-  const columns: [RowKey, string][] = [["name", "inside"], ["nodes", "nodes"], ["gradient", "gradient"], ["seconds", "time"], ...(bytes ? [["bytes", "kept"] as [RowKey, string]] : [])];
+  const columns: [RowKey, string][] = [
+    ["name", "inside"],
+    ["nodes", "nodes"],
+    ["gradient", "gradient"],
+    ["seconds", "time"],
+    ...(bytes ? [["bytes", "kept"] as [RowKey, string]] : []),
+  ];
   const save = (): void => {
-    saveCsv("graph-group.csv", ["name", "nodes", "gradient norm", "seconds", "bytes kept"], rows.map((r) => [r.name, r.nodes, r.gradient, r.seconds, Math.round(r.bytes)]));
+    saveCsv(
+      "graph-group.csv",
+      ["name", "nodes", "gradient norm", "seconds", "bytes kept"],
+      rows.map((r) => [r.name, r.nodes, r.gradient, r.seconds, Math.round(r.bytes)]),
+    );
   };
   if (rows.length === 0) return null;
   return (
@@ -111,13 +136,22 @@ function Children({ scene, box, go }: PartProps) {
       <table class="graph-table">
         <caption>
           {`What is inside, ${by === null ? "in forward order" : `by ${by}`} `}
-          <button type="button" onClick={save}>CSV</button>
+          <button type="button" onClick={save}>
+            CSV
+          </button>
         </caption>
         <thead>
           <tr>
             {columns.map(([key, name]) => (
-              <th key={key} scope="col" class={key === "name" ? "" : "number"} aria-sort={by === key ? (key === "name" ? "ascending" : "descending") : "none"}>
-                <button type="button" onClick={() => setBy(by === key ? null : key)}>{name + (by === key ? (key === "name" ? " ▴" : " ▾") : "")}</button>
+              <th
+                key={key}
+                scope="col"
+                class={key === "name" ? "" : "number"}
+                aria-sort={by === key ? (key === "name" ? "ascending" : "descending") : "none"}
+              >
+                <button type="button" onClick={() => setBy(by === key ? null : key)}>
+                  {name + (by === key ? (key === "name" ? " ▴" : " ▾") : "")}
+                </button>
               </th>
             ))}
           </tr>
@@ -125,7 +159,9 @@ function Children({ scene, box, go }: PartProps) {
         <tbody>
           {rows.map((row) => (
             <tr key={row.box}>
-              <td><Go scene={scene} box={row.box} go={go} name={row.name} most={15} /></td>
+              <td>
+                <Go scene={scene} box={row.box} go={go} name={row.name} most={15} />
+              </td>
               <td class="number">{row.nodes.toLocaleString("en-US")}</td>
               <td class="number">{norm(row.gradient)}</td>
               <td class="number">{row.seconds < 0 ? "–" : seconds(row.seconds)}</td>
@@ -150,7 +186,13 @@ function Parameters({ scene, box, go }: PartProps) {
       <table class="graph-table">
         <caption>{count(inside.length, "parameter")}</caption>
         <thead>
-          <tr><th scope="col">name</th><th scope="col">shape</th><th scope="col" class="number">gradient</th></tr>
+          <tr>
+            <th scope="col">name</th>
+            <th scope="col">shape</th>
+            <th scope="col" class="number">
+              gradient
+            </th>
+          </tr>
         </thead>
         <tbody>
           {inside.slice(0, MOST).map((k) => {
@@ -161,13 +203,27 @@ function Parameters({ scene, box, go }: PartProps) {
             const short = prefix && name.startsWith(`${prefix}.`) ? name.slice(prefix.length + 1) : name;
             return (
               <tr key={k}>
-                <td>{target === undefined ? <span class="mono" title={name}>{short}</span> : <button type="button" class="graph-go" title={name} onClick={() => go(target)}>{short}</button>}</td>
+                <td>
+                  {target === undefined ? (
+                    <span class="mono" title={name}>
+                      {short}
+                    </span>
+                  ) : (
+                    <button type="button" class="graph-go" title={name} onClick={() => go(target)}>
+                      {short}
+                    </button>
+                  )}
+                </td>
                 <td class="mono">{shape.join("×")}</td>
                 <td class="number">{node >= 0 ? norm(call.came[node]) : requires_grad ? "✂ none" : "frozen"}</td>
               </tr>
             );
           })}
-          {inside.length > MOST && <tr><td colSpan={3} class="quiet">{`and ${(inside.length - MOST).toLocaleString("en-US")} more`}</td></tr>}
+          {inside.length > MOST && (
+            <tr>
+              <td colSpan={3} class="quiet">{`and ${(inside.length - MOST).toLocaleString("en-US")} more`}</td>
+            </tr>
+          )}
         </tbody>
       </table>
     </div>
@@ -190,13 +246,22 @@ export function CutPart({ scene, box, link, go }: PartProps) {
       <Facts
         rows={[
           ["Cut at", <Place scene={scene} site={cut.site} link={link} />],
-          ["Would join", cut.node < 0 ? "not known" : <Go scene={scene} box={~cut.node} go={go} name={briefName(h, cut.node)} />],
+          [
+            "Would join",
+            cut.node < 0 ? "not known" : <Go scene={scene} box={~cut.node} go={go} name={briefName(h, cut.node)} />,
+          ],
         ]}
       />
       <table class="graph-table">
         <caption>{`${count(parameters.length, "parameter")} without gradient in this call`}</caption>
         <thead>
-          <tr><th scope="col">name</th><th scope="col">shape</th><th scope="col" class="number">calls that reached it</th></tr>
+          <tr>
+            <th scope="col">name</th>
+            <th scope="col">shape</th>
+            <th scope="col" class="number">
+              calls that reached it
+            </th>
+          </tr>
         </thead>
         <tbody>
           {parameters.slice(0, MOST).map((k) => (
@@ -206,7 +271,11 @@ export function CutPart({ scene, box, link, go }: PartProps) {
               <td class="number">{doc.parameters[k]!.reached.toLocaleString("en-US")}</td>
             </tr>
           ))}
-          {parameters.length > MOST && <tr><td colSpan={3} class="quiet">{`and ${(parameters.length - MOST).toLocaleString("en-US")} more`}</td></tr>}
+          {parameters.length > MOST && (
+            <tr>
+              <td colSpan={3} class="quiet">{`and ${(parameters.length - MOST).toLocaleString("en-US")} more`}</td>
+            </tr>
+          )}
         </tbody>
       </table>
     </>

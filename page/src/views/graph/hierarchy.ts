@@ -1,7 +1,7 @@
 import type { Model, Nodes } from "../../data/model";
-import { addCuts } from "./missing";
 import { Folder } from "./fold";
 import { type Draft, Instances, type Kind } from "./instances";
+import { addCuts } from "./missing";
 
 /** Boxes that a picture may show. An entry of `items` is the number of a group, or `~node` for a node. */
 export interface Group {
@@ -78,7 +78,22 @@ export class Hierarchy {
       // Plain arrays: a small typed one costs some microseconds, and there are as many as groups.
       const items: number[] = [];
       const [start, end, last] = [place, place, id + 1];
-      this.groups.push({ kind, parent, depth, module, nth, items, start, end, last, first, of, times, period, parameters }); // prettier-ignore
+      this.groups.push({
+        kind,
+        parent,
+        depth,
+        module,
+        nth,
+        items,
+        start,
+        end,
+        last,
+        first,
+        of,
+        times,
+        period,
+        parameters,
+      }); // prettier-ignore
       if (kind === "module") {
         const calls = this.modules.get(module);
         if (calls) calls.push(id);

@@ -1,7 +1,7 @@
 import "./graph.css";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { number } from "../../parts/words";
 import { saveCsv, savePng, saveSvg } from "../../parts/save";
+import { number } from "../../parts/words";
 import type { View, ViewProps } from "../view";
 import { flows } from "./between";
 import { Canvas } from "./canvas";
@@ -23,19 +23,24 @@ function GraphPage({ model, at, set, link }: ViewProps) {
   const scenes = useMemo(() => new Scenes(model), [model]);
   const scene = scenes.at(callAt(model, at));
   const { h, links, call } = scene;
-  const metric: Metric = METRICS.find((one) => one === at["color"]) ?? "gradient";
-  const chosen = useMemo(() => chosenAt(h, at), [h, at["node"], at["group"], at["module"], at["nth"], at["parameter"]]);
+  const metric: Metric = METRICS.find((one) => one === at.color) ?? "gradient";
+  const chosen = useMemo(() => chosenAt(h, at), [h, at.node, at.group, at.module, at.nth, at.parameter]);
   const open = useMemo(() => {
-    const asIs = opened(h, at["open"]);
+    const asIs = opened(h, at.open);
     return chosen === null ? asIs : reveal(h, asIs, chosen);
-  }, [h, at["open"], chosen]);
+  }, [h, at.open, chosen]);
   const layouter = useMemo(
-    () => new Layouter(h, (id) => [...flows(h, links, call.out, id, null), ...cutFlows(h, id)], (box) => sizeOf(h, box)),
+    () =>
+      new Layouter(
+        h,
+        (id) => [...flows(h, links, call.out, id, null), ...cutFlows(h, id)],
+        (box) => sizeOf(h, box),
+      ),
     [h, call],
   );
   const picture = useMemo(() => layouter.picture(open), [layouter, open]);
-  const path = useMemo(() => asked(scene, at), [scene, at["from"], at["to"]]);
-  const site = useMemo(() => ofSite(h, at), [h, at["site"]]);
+  const path = useMemo(() => asked(scene, at), [scene, at.from, at.to]);
+  const site = useMemo(() => ofSite(h, at), [h, at.site]);
   const way = typeof path === "string" ? null : path;
   const emphasis = way ?? site;
   const marked = useMemo(() => marker(scene, emphasis?.on ?? null), [scene, emphasis]);
@@ -75,8 +80,26 @@ function GraphPage({ model, at, set, link }: ViewProps) {
       <div class="graph-bar">
         <label>
           <span>Backward</span>
-          <select value={scene.number} onChange={(event) => set({ ...choose(h, null), call: event.currentTarget.value, ...(model.doc.calls[Number(event.currentTarget.value)]!.layout === call.layout ? {} : { open: "" }), from: "", to: "" }, true)}>
-            {model.doc.calls.map((_, k) => <option key={k} value={k}>{callName(model.doc.calls, k)}</option>)}
+          <select
+            value={scene.number}
+            onChange={(event) =>
+              set(
+                {
+                  ...choose(h, null),
+                  call: event.currentTarget.value,
+                  ...(model.doc.calls[Number(event.currentTarget.value)]!.layout === call.layout ? {} : { open: "" }),
+                  from: "",
+                  to: "",
+                },
+                true,
+              )
+            }
+          >
+            {model.doc.calls.map((_, k) => (
+              <option key={k} value={k}>
+                {callName(model.doc.calls, k)}
+              </option>
+            ))}
           </select>
         </label>
         <label>
@@ -91,50 +114,93 @@ function GraphPage({ model, at, set, link }: ViewProps) {
         </label>
         <SearchBox h={h} go={go} />
         <div class="graph-save">
-          <button type="button" onClick={() => set({ open: "0", ...choose(h, null) })}>Close all</button>
-          <button type="button" onClick={() => svg.current && saveSvg(`${name}.svg`, svg.current)} title="What is in sight, as SVG">SVG</button>
-          <button type="button" onClick={() => svg.current && void savePng(`${name}.png`, svg.current)} title="What is in sight, as PNG">PNG</button>
-          <button type="button" onClick={() => saveCsv(`${name}.csv`, NODE_COLUMNS, nodeRows(scene, chosen))} title={chosen === null ? "All nodes" : "The nodes of what is chosen"}>CSV</button>
+          <button type="button" onClick={() => set({ open: "0", ...choose(h, null) })}>
+            Close all
+          </button>
+          <button
+            type="button"
+            onClick={() => svg.current && saveSvg(`${name}.svg`, svg.current)}
+            title="What is in sight, as SVG"
+          >
+            SVG
+          </button>
+          <button
+            type="button"
+            onClick={() => svg.current && void savePng(`${name}.png`, svg.current)}
+            title="What is in sight, as PNG"
+          >
+            PNG
+          </button>
+          <button
+            type="button"
+            onClick={() => saveCsv(`${name}.csv`, NODE_COLUMNS, nodeRows(scene, chosen))}
+            title={chosen === null ? "All nodes" : "The nodes of what is chosen"}
+          >
+            CSV
+          </button>
         </div>
       </div>
       {say && (
         <p class={`graph-say ${emphasis ? "" : "graph-say-none"}`} role="status">
           <span>{say}</span>
-          {way && <button type="button" onClick={() => go(~way.shortest[Math.floor(way.shortest.length / 2)]!)}>To its middle</button>}
-          {at["to"] && <button type="button" onClick={() => set({ from: at["to"]!, to: at["from"] || "loss" })}>Swap ends</button>}
-          <button type="button" onClick={() => set({ from: "", to: "", site: "" })}>Clear</button>
+          {way && (
+            <button type="button" onClick={() => go(~way.shortest[Math.floor(way.shortest.length / 2)]!)}>
+              To its middle
+            </button>
+          )}
+          {at.to && (
+            <button type="button" onClick={() => set({ from: at.to!, to: at.from || "loss" })}>
+              Swap ends
+            </button>
+          )}
+          <button type="button" onClick={() => set({ from: "", to: "", site: "" })}>
+            Clear
+          </button>
         </p>
       )}
-      {!say && at["from"] && (
+      {!say && at.from && (
         <p class="graph-say" role="status">
           <span>Paths start at the chosen place. Choose another one and say “Path to here”.</span>
-          <button type="button" onClick={() => set({ from: "" })}>Start at the loss again</button>
+          <button type="button" onClick={() => set({ from: "" })}>
+            Start at the loss again
+          </button>
         </p>
       )}
       <div class="graph-main">
-        <Outline {...{ scene, open, metric, chosen, emphasis }} choose={(box) => set({ ...choose(h, box), open: written(open) })} toggle={(box, to) => {
-          clicked.current = box;
-          set({ ...choose(h, box), ...toggled(box, to) });
-        }} />
+        <Outline
+          {...{ scene, open, metric, chosen, emphasis }}
+          choose={(box) => set({ ...choose(h, box), open: written(open) })}
+          toggle={(box, to) => {
+            clicked.current = box;
+            set({ ...choose(h, box), ...toggled(box, to) });
+          }}
+        />
         <div class="graph-middle">
           <Canvas {...{ scene, picture, metric, chosen, emphasis, marked, press, sight, svg }} />
           <Legend scene={scene} metric={metric} />
         </div>
-        <Panel {...{ scene, link, go, set }} box={chosen ?? 0} from={at["from"] ?? ""} />
+        <Panel {...{ scene, link, go, set }} box={chosen ?? 0} from={at.from ?? ""} />
       </div>
     </section>
   );
 }
 
 /** By group: which of its flows have an edge between two nodes that are emphasised. */
-function marker({ h, links, call }: ReturnType<Scenes["at"]>, on: Uint8Array | null): (group: number) => ReadonlySet<string> {
+function marker(
+  { h, links, call }: ReturnType<Scenes["at"]>,
+  on: Uint8Array | null,
+): (group: number) => ReadonlySet<string> {
   const kept = new Map<number, ReadonlySet<string>>();
   const none = new Set<string>();
   return (group) => {
     if (on === null) return none;
     let found = kept.get(group);
     if (!found) {
-      found = new Set(flows(h, links, call.out, group, on).filter((flow) => flow.marked).map((flow) => `${flow.from},${flow.to}`));
+      found = new Set(
+        flows(h, links, call.out, group, on)
+          .filter((flow) => flow.marked)
+          .map((flow) => `${flow.from},${flow.to}`),
+      );
       kept.set(group, found);
     }
     return found;

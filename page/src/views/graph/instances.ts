@@ -25,7 +25,20 @@ export interface Draft {
 }
 
 export function draft(kind: Kind, module: number, items: (Draft | number)[] = [], nth = 0): Draft {
-  return { kind, module, nth, items, leaves: [], cuts: [], parameters: [], sign: -1, first: 0, of: 0, times: 1, period: 0 };
+  return {
+    kind,
+    module,
+    nth,
+    items,
+    leaves: [],
+    cuts: [],
+    parameters: [],
+    sign: -1,
+    first: 0,
+    of: 0,
+    times: 1,
+    period: 0,
+  };
 }
 
 const CALLS = 2 ** 20;

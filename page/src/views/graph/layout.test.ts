@@ -3,8 +3,8 @@ import { type Flow, flows, OUTSIDE } from "./between";
 import { drawn, find, fitted, MOST_DRAWN, region, zoomed } from "./cull";
 import { curve, type Inner, Layouter, type Spot } from "./layout";
 import { firstOpened, opened, reveal, visible, written } from "./opened";
-import { sizeOf } from "./sizes";
 import type { Scene } from "./scene";
+import { sizeOf } from "./sizes";
 import { leaf, randomSpec, sceneOf } from "./testing";
 
 function layouterOf({ h, links, call }: Scene, asked: number[] = []): Layouter {
@@ -16,7 +16,10 @@ function layouterOf({ h, links, call }: Scene, asked: number[] = []): Layouter {
 }
 
 const overlap = (a: Spot, b: Spot): boolean =>
-  a.x < b.x + b.width - 0.01 && b.x < a.x + a.width - 0.01 && a.y < b.y + b.height - 0.01 && b.y < a.y + a.height - 0.01;
+  a.x < b.x + b.width - 0.01 &&
+  b.x < a.x + a.width - 0.01 &&
+  a.y < b.y + b.height - 0.01 &&
+  b.y < a.y + a.height - 0.01;
 
 function check(inner: Inner): void {
   inner.spots.forEach((spot, k) => {
@@ -29,7 +32,11 @@ function check(inner: Inner): void {
 }
 
 const spec = {
-  modules: [["a", "A"], ["a.x", "X"], ["b", "B"]] as [string, string][],
+  modules: [
+    ["a", "A"],
+    ["a.x", "X"],
+    ["b", "B"],
+  ] as [string, string][],
   parameters: [["a.x.w"]] as [string][],
   nodes: [
     { to: [1] },
@@ -89,10 +96,14 @@ describe("layout", () => {
     const nodes = [...Array.from({ length: 6 }, () => ({ module: "m", to: [6] })), {}];
     const scene = sceneOf({ modules: [["m", "M"]], nodes, roots: [0, 1, 2, 3, 4, 5] });
     const m = scene.h.modules.get(1)![0]!;
-    const inner = layouterOf(scene).picture(new Set([0, m])).spots.find((spot) => spot.box === m)!.inner!;
+    const inner = layouterOf(scene)
+      .picture(new Set([0, m]))
+      .spots.find((spot) => spot.box === m)!.inner!;
     const over = inner.wires.filter(({ flow }) => flow.to === OUTSIDE);
     expect(over.length).toBe(6);
-    expect(over.filter(({ points }) => points.length === 2 && Math.abs(points[0]!.x - points[1]!.x) === 14).length).toBe(5);
+    expect(
+      over.filter(({ points }) => points.length === 2 && Math.abs(points[0]!.x - points[1]!.x) === 14).length,
+    ).toBe(5);
   });
 
   test("boxes never overlap, whatever is open", () => {
@@ -109,8 +120,23 @@ describe("layout", () => {
   });
 
   test("curves", () => {
-    expect(curve([{ x: 0, y: 0 }, { x: 1, y: 2 }], 10, 10)).toBe("M10,10L11,12"); // prettier-ignore
-    expect(curve([{ x: 0, y: 0 }, { x: 0, y: 10 }, { x: 5, y: 20 }])).toBe("M0,0Q0,10 2.5,15L5,20"); // prettier-ignore
+    expect(
+      curve(
+        [
+          { x: 0, y: 0 },
+          { x: 1, y: 2 },
+        ],
+        10,
+        10,
+      ),
+    ).toBe("M10,10L11,12"); // prettier-ignore
+    expect(
+      curve([
+        { x: 0, y: 0 },
+        { x: 0, y: 10 },
+        { x: 5, y: 20 },
+      ]),
+    ).toBe("M0,0Q0,10 2.5,15L5,20"); // prettier-ignore
     expect(curve([])).toBe("");
   });
 });
@@ -135,7 +161,10 @@ describe("what is drawn", () => {
   });
 
   test("never more than a page can bear", () => {
-    const spots = Array.from({ length: 1000 }, (_, k): Spot => ({ box: k, x: 0, y: k, width: 1, height: 1, inner: null }));
+    const spots = Array.from(
+      { length: 1000 },
+      (_, k): Spot => ({ box: k, x: 0, y: k, width: 1, height: 1, inner: null }),
+    );
     const made = drawn({ group: 0, spots, wires: [], width: 1, height: 1000 }, all, 1);
     expect([made.boxes.length, made.more]).toEqual([MOST_DRAWN, 600]);
   });
@@ -169,7 +198,8 @@ describe("what is open", () => {
   });
 
   test("goes through the address, and nonsense in it does no harm", () => {
-    for (const open of [new Set([0]), new Set([0, a]), new Set([0, a, x])]) expect(opened(h, written(open))).toEqual(open);
+    for (const open of [new Set([0]), new Set([0, a]), new Set([0, a, x])])
+      expect(opened(h, written(open))).toEqual(open);
     expect(opened(h, "zzz--1-%-0")).toEqual(new Set([0, 1]));
   });
 
@@ -178,7 +208,10 @@ describe("what is open", () => {
   });
 
   test("rows of the outline", () => {
-    const rows = (open: number[]): string => visible(h, new Set(open)).map(({ box, level }) => `${level}:${box}`).join(" "); // prettier-ignore
+    const rows = (open: number[]): string =>
+      visible(h, new Set(open))
+        .map(({ box, level }) => `${level}:${box}`)
+        .join(" "); // prettier-ignore
     expect(rows([0])).toBe(`1:${a} 1:${h.modules.get(3)![0]} 1:-1`);
     expect(rows([0, a])).toBe(`1:${a} 2:${x} 2:-3 1:${h.modules.get(3)![0]} 1:-1`);
   });

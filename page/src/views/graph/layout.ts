@@ -1,4 +1,4 @@
-import { Graph, layout as dagre } from "@dagrejs/dagre";
+import { layout as dagre, Graph } from "@dagrejs/dagre";
 import { type Flow, OUTSIDE } from "./between";
 import type { Hierarchy } from "./hierarchy";
 
@@ -101,8 +101,12 @@ export class Layouter {
     const shift = (width - 2 * pad - whole.width) / 2;
     for (const spot of spots) spot.x += shift;
     const wires = flows.map((flow): Wire => {
-      if (stubs.has(flow)) return { flow, points: stub(spots[flow.to === OUTSIDE ? flow.from : flow.to]!, flow.to === OUTSIDE) };
-      const [source, target] = [flow.to === OUTSIDE ? TOP! : String(flow.to), flow.from === OUTSIDE ? BOTTOM! : String(flow.from)];
+      if (stubs.has(flow))
+        return { flow, points: stub(spots[flow.to === OUTSIDE ? flow.from : flow.to]!, flow.to === OUTSIDE) };
+      const [source, target] = [
+        flow.to === OUTSIDE ? TOP! : String(flow.to),
+        flow.from === OUTSIDE ? BOTTOM! : String(flow.from),
+      ];
       const label = graph.edge(source, target) as { points: { x: number; y: number }[] };
       const points = label.points.map(({ x, y }) => ({ x: x + pad + shift, y: y + top }));
       // dagre aims at the middle of a box, so lines would end at the sides of a tall one.

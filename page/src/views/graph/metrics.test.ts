@@ -1,12 +1,16 @@
 import { describe, expect, test } from "vitest";
-import { BAD, FORWARD, MADE } from "./metrics";
 import { cells, markWords, signs } from "./cells";
+import { BAD, FORWARD, MADE } from "./metrics";
 import { colour, inkOn, look, said, scaleOf, ticks } from "./scale";
 import { leaf, randomSpec, sceneOf } from "./testing";
 
 describe("metrics", () => {
   const scene = sceneOf({
-    modules: [["m", "M"], ["m.a", "A"], ["m.b", "B"]],
+    modules: [
+      ["m", "M"],
+      ["m.a", "A"],
+      ["m.b", "B"],
+    ],
     parameters: [["m.a.w"]],
     nodes: [
       { to: [1], out: [3], time: 0.5, came: 1 },
@@ -15,7 +19,11 @@ describe("metrics", () => {
       { module: "m", time: 2, order: -1, came: -1 },
       leaf("m.a.w", { came: NaN, order: 3 }),
     ],
-    memory: [{ module: "m.a", site: -1, op: "", bytes: 100 }, { module: "m.b", site: 9, op: "", bytes: 7 }, { module: "m", site: -1, op: "", bytes: 1 }],
+    memory: [
+      { module: "m.a", site: -1, op: "", bytes: 100 },
+      { module: "m.b", site: 9, op: "", bytes: 7 },
+      { module: "m", site: -1, op: "", bytes: 1 },
+    ],
     forward: [{ step: 5, module: "m", nth: 1, norm: 4 }],
   }); // prettier-ignore
   const { h, metrics } = scene;
@@ -59,7 +67,8 @@ describe("metrics", () => {
         const inside = (node: number): boolean => made.h.holds(id, ~node);
         const squares: number[] = [];
         made.links.to.forEach((to, e) => {
-          if (inside(to) && !inside(made.links.from[e]!) && made.call.out[e]! >= 0) squares.push(made.call.out[e]! ** 2);
+          if (inside(to) && !inside(made.links.from[e]!) && made.call.out[e]! >= 0)
+            squares.push(made.call.out[e]! ** 2);
         });
         if (inside(0)) squares.push(1);
         const norm = squares.length ? Math.sqrt(squares.reduce((x, y) => x + y, 0)) : -1;
@@ -71,13 +80,23 @@ describe("metrics", () => {
   });
 
   test("a root in the middle of a graph: what was given to it counts, and not twice what came over edges", () => {
-    const roots = sceneOf({ roots: [0, 1], modules: [["m", "M"]], nodes: [{ to: [1], out: [4], came: 1 }, { module: "m", came: 5 }] }); // prettier-ignore
+    const roots = sceneOf({
+      roots: [0, 1],
+      modules: [["m", "M"]],
+      nodes: [
+        { to: [1], out: [4], came: 1 },
+        { module: "m", came: 5 },
+      ],
+    }); // prettier-ignore
     expect(roots.metrics.gradient(1)).toBeCloseTo(5, 6);
     expect(roots.metrics.gradient(0)).toBeCloseTo(Math.sqrt(1 + 9), 6);
   });
 
   test("where results of the forward first were not finite", () => {
-    const made = sceneOf({ modules: [["m", "M"]], nodes: [{ to: [1], marks: FORWARD }, { module: "m", to: [2], marks: FORWARD }, { module: "m" }] }); // prettier-ignore
+    const made = sceneOf({
+      modules: [["m", "M"]],
+      nodes: [{ to: [1], marks: FORWARD }, { module: "m", to: [2], marks: FORWARD }, { module: "m" }],
+    }); // prettier-ignore
     expect(made.metrics.firstForward).toBe(1);
     expect([1, ~1, ~0].map((box) => made.metrics.beganForward(box))).toEqual([true, true, false]);
     const bad = made.scale("bad");
@@ -103,7 +122,14 @@ describe("metrics", () => {
 });
 
 describe("scale", () => {
-  const { metrics } = sceneOf({ nodes: [{ to: [1], out: [0.01], came: 1 }, { to: [2], came: 0.01, out: [0] }, { to: [3], came: 0, out: [Infinity] }, { came: Infinity }] }); // prettier-ignore
+  const { metrics } = sceneOf({
+    nodes: [
+      { to: [1], out: [0.01], came: 1 },
+      { to: [2], came: 0.01, out: [0] },
+      { to: [3], came: 0, out: [Infinity] },
+      { came: Infinity },
+    ],
+  }); // prettier-ignore
 
   test("from the least to the greatest that is a number and not zero", () => {
     const scale = scaleOf(metrics, "gradient");
@@ -124,7 +150,9 @@ describe("scale", () => {
 
   test("ink on any colour has a contrast of 4.5 at least", () => {
     const light = (text: string): number => {
-      const [r, g, b] = text.startsWith("#") ? [1, 3, 5].map((k) => Number.parseInt(text.slice(k, k + 2), 16)) : text.match(/\d+/g)!.map(Number);
+      const [r, g, b] = text.startsWith("#")
+        ? [1, 3, 5].map((k) => Number.parseInt(text.slice(k, k + 2), 16))
+        : text.match(/\d+/g)!.map(Number);
       const linear = (c: number): number => (c / 255 <= 0.04045 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
       return 0.2126 * linear(r!) + 0.7152 * linear(g!) + 0.0722 * linear(b!);
     };

@@ -1,7 +1,7 @@
 import type { Calls, Model } from "../../data/model";
 import type { Hierarchy } from "./hierarchy";
-import type { Links } from "./links";
 import { shareBytes } from "./kept";
+import type { Links } from "./links";
 
 /** What boxes can be coloured by. */
 export const METRICS = ["gradient", "time", "bytes", "order", "bad"] as const;
@@ -43,7 +43,11 @@ export class Metrics {
     this.time = sums(h, (node) => Math.max(0, time[node]!), Float64Array);
     this.timed = sums(h, (node) => (time[node]! >= 0 ? 1 : 0), Int32Array);
     this.ran = sums(h, (node) => (order[node]! >= 0 ? 1 : 0), Int32Array);
-    for (const bit of BITS) this.marked.set(bit, sums(h, (node) => (marks[node]! & bit ? 1 : 0), Int32Array));
+    for (const bit of BITS)
+      this.marked.set(
+        bit,
+        sums(h, (node) => (marks[node]! & bit ? 1 : 0), Int32Array),
+      );
     this.came = cameIn(call, h, links);
     this.firstOrder = firstOrders(call, h);
     let first = -1;
@@ -53,7 +57,7 @@ export class Metrics {
     this.firstForward = first;
     const shares = shareBytes(model, model.nodes(call));
     this.kept = shares && sums(h, (node) => shares.ofNode[node]!, Float64Array);
-    this.keptByModule = shares && shares.ofModule;
+    this.keptByModule = shares?.ofModule ?? null;
     const seen = [...model.doc.forward].sort((a, b) => a.step - b.step);
     const measured = seen.filter((f) => f.step <= call.step).at(-1) ?? seen[0];
     this.forwardStep = measured?.step ?? -1;
@@ -160,7 +164,8 @@ function cameIn(call: Calls, h: Hierarchy, links: Links): Float64Array {
     if (node < 0 || node >= links.size) continue;
     // What was given to a root: all that came, without what came over edges.
     let given = call.came[node]! < 0 ? -1 : call.came[node]! ** 2;
-    for (let k = links.into[node]!; k < links.into[node + 1]!; k++) given -= Math.max(0, call.out[links.back[k]!]!) ** 2;
+    for (let k = links.into[node]!; k < links.into[node + 1]!; k++)
+      given -= Math.max(0, call.out[links.back[k]!]!) ** 2;
     if (call.came[node]! < 0) continue;
     const norm = Number.isNaN(given) ? NaN : Math.sqrt(Math.max(0, given));
     for (let id = h.owner[node]!; id >= 0; id = h.groups[id]!.parent) add(id, norm);

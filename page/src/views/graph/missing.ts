@@ -47,7 +47,9 @@ function together(model: Model, group: Draft): Draft[] {
   const reasons = new Map<number, Draft[]>();
   for (const cut of group.cuts) {
     const names = cut.parameters.map((p) => parameters[p]!.name);
-    const reason = findings.findIndex((f) => f.kind === "none-grad" && names.some((name) => f.parameters.includes(name)));
+    const reason = findings.findIndex(
+      (f) => f.kind === "none-grad" && names.some((name) => f.parameters.includes(name)),
+    );
     reasons.set(reason, [...(reasons.get(reason) ?? []), cut]);
   }
   return [...reasons.values()].flatMap((cuts) => {

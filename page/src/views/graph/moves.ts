@@ -39,9 +39,11 @@ export function useMoves(
       event.preventDefault();
       const at = next ?? eye.current;
       const lines = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : 1;
-      if (event.shiftKey) return soon({ ...at, x: at.x - (event.deltaX || event.deltaY) * lines });
-      const { x, y } = here(event);
-      soon(zoomed(at, Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0015)), x, y));
+      if (event.shiftKey) soon({ ...at, x: at.x - (event.deltaX || event.deltaY) * lines });
+      else {
+        const { x, y } = here(event);
+        soon(zoomed(at, Math.exp(-event.deltaY * lines * (event.ctrlKey ? 0.01 : 0.0015)), x, y));
+      }
     };
     const down = (event: PointerEvent): void => {
       if (event.button !== 0 || !(event.target instanceof SVGElement)) return;
@@ -59,7 +61,8 @@ export function useMoves(
       const at = next ?? eye.current;
       const other = [...fingers].find(([id]) => id !== event.pointerId)?.[1];
       if (other) {
-        const ratio = Math.hypot(after.x - other.x, after.y - other.y) / Math.hypot(before.x - other.x, before.y - other.y);
+        const ratio =
+          Math.hypot(after.x - other.x, after.y - other.y) / Math.hypot(before.x - other.x, before.y - other.y);
         const around = { x: (after.x + other.x) / 2, y: (after.y + other.y) / 2 };
         soon(zoomed({ ...at, x: at.x + dx / 2, y: at.y + dy / 2 }, ratio || 1, around.x, around.y));
       } else soon({ ...at, x: at.x + dx, y: at.y + dy });
@@ -72,7 +75,8 @@ export function useMoves(
       if (box) act.current.press(Number(box), target?.closest("[data-twisty]") !== null);
     };
     const twice = (event: MouseEvent): void => {
-      const frameOf = event.target instanceof Element ? event.target.closest(".graph-frame")?.getAttribute("data-box") : null;
+      const frameOf =
+        event.target instanceof Element ? event.target.closest(".graph-frame")?.getAttribute("data-box") : null;
       if (frameOf) act.current.press(Number(frameOf), true);
     };
     element.addEventListener("wheel", wheel, { passive: false });

@@ -118,7 +118,10 @@ function cutName(h: Hierarchy, id: number): string {
 
 /** The first module that a turn of a loop calls, without the number of the call; "" for none, or another kind of group. */
 function turnModule(h: Hierarchy, id: number): string {
-  const called = h.groups[id]?.kind === "turn" ? h.groups[id].items.find((item) => item >= 0 && h.groups[item]!.kind === "module") : undefined; // prettier-ignore
+  const called =
+    h.groups[id]?.kind === "turn"
+      ? h.groups[id].items.find((item) => item >= 0 && h.groups[item]!.kind === "module")
+      : undefined; // prettier-ignore
   return called === undefined ? "" : moduleName(h, called).replace(/:\d+$/, "");
 }
 
@@ -142,7 +145,10 @@ function partSize(h: Hierarchy, id: number): number {
 }
 
 function sequenceOf(h: Hierarchy, id: number): string {
-  const short = (box: number): string => (box < 0 ? nodeFacts(h, ~box).op || nodeName(h, ~box).title : nameOf(h, box).title);
-  const names = h.groups[id]!.items.slice(0, 6).map(short).map((text) => text.replace(/:\d+$/, ""));
+  const short = (box: number): string =>
+    box < 0 ? nodeFacts(h, ~box).op || nodeName(h, ~box).title : nameOf(h, box).title;
+  const names = h.groups[id]!.items.slice(0, 6)
+    .map(short)
+    .map((text) => text.replace(/:\d+$/, ""));
   return names.filter((text, k) => text !== names[k - 1]).join(", ") + (h.groups[id]!.items.length > 6 ? ", …" : "");
 }

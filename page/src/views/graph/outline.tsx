@@ -28,7 +28,10 @@ export function Outline({ scene, open, metric, chosen, emphasis, choose, toggle 
   const all = visible(h, open);
   const rows = all.slice(0, MOST_ROWS);
   const scale = scene.scale(metric);
-  const at = Math.max(0, rows.findIndex((row) => row.box === chosen));
+  const at = Math.max(
+    0,
+    rows.findIndex((row) => row.box === chosen),
+  );
   const opens = (box: number): boolean => box >= 0 && h.groups[box]!.items.length > 0;
 
   // Move the list only: the page stays where it is.
@@ -115,7 +118,9 @@ export function Outline({ scene, open, metric, chosen, emphasis, choose, toggle 
           </li>
         );
       })}
-      {all.length > rows.length && <li class="graph-rest quiet">{`and ${count(all.length - rows.length, "row")} more: close some groups`}</li>}
+      {all.length > rows.length && (
+        <li class="graph-rest quiet">{`and ${count(all.length - rows.length, "row")} more: close some groups`}</li>
+      )}
     </ul>
   );
 }

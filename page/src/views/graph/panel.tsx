@@ -2,9 +2,9 @@ import type { ComponentChildren } from "preact";
 import { norm, seconds } from "../../parts/words";
 import type { ViewProps } from "../view";
 import { markWords } from "./cells";
+import { endWord } from "./emphasis";
 import { CutPart, GroupPart } from "./grouppart";
 import { briefName, fullName, nodeFacts, shorten } from "./names";
-import { endWord } from "./emphasis";
 import type { Scene } from "./scene";
 
 export interface PartProps {
@@ -26,13 +26,21 @@ export function Panel(props: PanelProps) {
   const group = box >= 0 ? scene.h.groups[box]! : null;
   return (
     <aside class="graph-panel" aria-label="About what is chosen">
-      {group === null ? <NodePart {...props} /> : group.kind === "cut" ? <CutPart {...props} /> : <GroupPart {...props} />}
+      {group === null ? (
+        <NodePart {...props} />
+      ) : group.kind === "cut" ? (
+        <CutPart {...props} />
+      ) : (
+        <GroupPart {...props} />
+      )}
       {box !== 0 && (
         <p class="graph-actions">
           <button type="button" onClick={() => set({ to: endWord(box), site: "" }, true)}>
             {from === "" ? "Path from the loss to here" : "Path to here"}
           </button>
-          <button type="button" onClick={() => set({ from: endWord(box) }, true)}>Start paths here</button>
+          <button type="button" onClick={() => set({ from: endWord(box) }, true)}>
+            Start paths here
+          </button>
         </p>
       )}
     </aside>
@@ -66,10 +74,24 @@ export function Facts({ rows }: { rows: readonly (readonly [string, ComponentChi
 }
 
 /** A box that is named in a sentence or a table. */
-export function Go({ scene, box, go, most = 40, name }: { scene: Scene; box: number; go: (box: number) => void; most?: number; name?: string }) {
+export function Go({
+  scene,
+  box,
+  go,
+  most = 40,
+  name,
+}: {
+  scene: Scene;
+  box: number;
+  go: (box: number) => void;
+  most?: number;
+  name?: string;
+}) {
   const full = fullName(scene.h, box);
   return (
-    <button type="button" class="graph-go" title={full} onClick={() => go(box)}>{shorten(name ?? full, most)}</button>
+    <button type="button" class="graph-go" title={full} onClick={() => go(box)}>
+      {shorten(name ?? full, most)}
+    </button>
   );
 }
 
@@ -87,21 +109,39 @@ function NodePart({ scene, box, link, go }: PartProps) {
   const notes = call.notes[String(node)] ?? [];
   const { bytes } = metrics.bytes(box);
   const order = call.order[node]!;
-  const findings = doc.findings.map((finding, number) => ({ finding, number })).filter(({ finding }) => finding.at?.[0] === scene.number && finding.at[1] === node);
+  const findings = doc.findings
+    .map((finding, number) => ({ finding, number }))
+    .filter(({ finding }) => finding.at?.[0] === scene.number && finding.at[1] === node);
   return (
     <>
       <h2 class="mono">{p ? p.name : type}</h2>
       {p && <p class="quiet">{`${type}: adds the gradient to .grad, shape ${p.shape.join("×") || "scalar"}`}</p>}
       {[...marks, ...notes].length > 0 && (
-        <ul class="graph-notes">{[...marks, ...notes].map((text) => <li key={text}>{text}</li>)}</ul>
+        <ul class="graph-notes">
+          {[...marks, ...notes].map((text) => (
+            <li key={text}>{text}</li>
+          ))}
+        </ul>
       )}
       {findings.map(({ finding, number }) => (
-        <p class="graph-finding" key={number}><a href={link("findings", { finding: String(number) })}>{finding.title}</a></p>
+        <p class="graph-finding" key={number}>
+          <a href={link("findings", { finding: String(number) })}>{finding.title}</a>
+        </p>
       ))}
       <Facts
         rows={[
-          ["Gradient in", <><b>{norm(call.came[node])}</b> {call.words[call.shape[node]!] ?? ""}</>],
-          ["Ran", order < 0 ? "not in this call" : `${(order + 1).toLocaleString("en-US")} of ${metrics.run(0).toLocaleString("en-US")}`],
+          [
+            "Gradient in",
+            <>
+              <b>{norm(call.came[node])}</b> {call.words[call.shape[node]!] ?? ""}
+            </>,
+          ],
+          [
+            "Ran",
+            order < 0
+              ? "not in this call"
+              : `${(order + 1).toLocaleString("en-US")} of ${metrics.run(0).toLocaleString("en-US")}`,
+          ],
           ["Time", seconds(call.time[node]!)],
           ["Forward op", op || "–"],
           ["Line", <Place scene={scene} site={p ? p.defined : site[node]!} link={link} />],
@@ -130,19 +170,34 @@ function Edges({ scene, node, go, out }: { scene: Scene; node: number; go: (box:
     <table class="graph-table">
       <caption>{out ? "Gradients out" : "Gradients in"}</caption>
       <thead>
-        <tr><th scope="col">{out ? "to" : "from"}</th><th scope="col" class="number">norm</th></tr>
+        <tr>
+          <th scope="col">{out ? "to" : "from"}</th>
+          <th scope="col" class="number">
+            norm
+          </th>
+        </tr>
       </thead>
       <tbody>
         {shown.map((e) => {
           const other = out ? links.to[e]! : links.from[e]!;
           return (
             <tr key={e}>
-              <td>{other < 0 ? <span class="quiet">needs no gradient</span> : <Go scene={scene} box={~other} go={go} name={briefName(scene.h, other)} most={34} />}</td>
+              <td>
+                {other < 0 ? (
+                  <span class="quiet">needs no gradient</span>
+                ) : (
+                  <Go scene={scene} box={~other} go={go} name={briefName(scene.h, other)} most={34} />
+                )}
+              </td>
               <td class="number">{norm(call.out[e])}</td>
             </tr>
           );
         })}
-        {edges.length > shown.length && <tr><td colSpan={2} class="quiet">{`and ${(edges.length - shown.length).toLocaleString("en-US")} more`}</td></tr>}
+        {edges.length > shown.length && (
+          <tr>
+            <td colSpan={2} class="quiet">{`and ${(edges.length - shown.length).toLocaleString("en-US")} more`}</td>
+          </tr>
+        )}
       </tbody>
     </table>
   );

@@ -44,9 +44,12 @@ describe("repeats", () => {
         end = start + period * times;
         for (let k = start; k < end - period; k++) expect(signs[k]).toBe(signs[k + period]);
       }
-      const covered = new Set(found.flatMap(({ start, period, times }) => Array.from({ length: period * times }, (_, k) => start + k)));
+      const covered = new Set(
+        found.flatMap(({ start, period, times }) => Array.from({ length: period * times }, (_, k) => start + k)),
+      );
       for (let k = 0; k + 2 < signs.length; k++) {
-        if (signs[k] === signs[k + 1] && signs[k] === signs[k + 2]) expect([k, k + 1, k + 2].some((at) => covered.has(at))).toBe(true);
+        if (signs[k] === signs[k + 1] && signs[k] === signs[k + 2])
+          expect([k, k + 1, k + 2].some((at) => covered.has(at))).toBe(true);
       }
     }
   });

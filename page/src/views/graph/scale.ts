@@ -2,7 +2,18 @@ import { bytes, number, seconds } from "../../parts/words";
 import type { Metric, Metrics } from "./metrics";
 
 /** Viridis (Smith and van der Walt, 2015): dark to light, even in lightness, for all kinds of colour vision. */
-const RAMP = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];
+const RAMP = [
+  "#440154",
+  "#482878",
+  "#3e4989",
+  "#31688e",
+  "#26828e",
+  "#1f9e89",
+  "#35b779",
+  "#6ece58",
+  "#b5de2b",
+  "#fde725",
+];
 
 export interface Scale {
   metric: Metric;

@@ -37,7 +37,12 @@ export function search(h: Hierarchy, query: string, most = 60): { hits: Hit[]; t
 }
 
 /** Leaves of parameters that are wanted, then nodes; those of the same op at the same line of a module are one hit. */
-function searchNodes(h: Hierarchy, wanted: string, inParameter: Uint8Array, most: number): { hits: Hit[]; total: number } {
+function searchNodes(
+  h: Hierarchy,
+  wanted: string,
+  inParameter: Uint8Array,
+  most: number,
+): { hits: Hit[]; total: number } {
   const { doc } = h.model;
   const { strings, name, op, site, parameter, module } = h.nodes;
   const leaves: Hit[] = [];
@@ -51,7 +56,8 @@ function searchNodes(h: Hierarchy, wanted: string, inParameter: Uint8Array, most
     if (p >= 0 ? !inParameter[p] : !(inString[name[node]!] || inString[op[node]!] || inSite[site[node]!])) continue;
     total++;
     if (p >= 0) {
-      if (leaves.length < most) leaves.push({ box: ~node, what: "parameter", text: doc.parameters[p]!.name, detail: "" });
+      if (leaves.length < most)
+        leaves.push({ box: ~node, what: "parameter", text: doc.parameters[p]!.name, detail: "" });
       continue;
     }
     const key = `${name[node]} ${op[node]} ${site[node]} ${module[node]}`;

@@ -1,7 +1,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Hierarchy } from "./hierarchy";
-import { type Hit, search } from "./search";
 import { shorten } from "./names";
+import { type Hit, search } from "./search";
 
 /** Finds modules, parameters, nodes and lines; `/` puts the cursor here. */
 export function SearchBox({ h, go }: { h: Hierarchy; go: (box: number) => void }) {
@@ -14,7 +14,8 @@ export function SearchBox({ h, go }: { h: Hierarchy; go: (box: number) => void }
   useEffect(() => {
     const slash = (event: KeyboardEvent): void => {
       const target = event.target as HTMLElement;
-      if (event.key !== "/" || event.ctrlKey || event.metaKey || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName)) return;
+      if (event.key !== "/" || event.ctrlKey || event.metaKey || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName))
+        return;
       event.preventDefault();
       input.current?.focus();
     };
@@ -39,7 +40,10 @@ export function SearchBox({ h, go }: { h: Hierarchy; go: (box: number) => void }
   };
   const shown = open && query.trim() !== "";
   return (
-    <div class="graph-search" onBlur={(event) => event.currentTarget.contains(event.relatedTarget as Node | null) || setOpen(false)}>
+    <div
+      class="graph-search"
+      onBlur={(event) => event.currentTarget.contains(event.relatedTarget as Node | null) || setOpen(false)}
+    >
       <input
         ref={input}
         type="text"
@@ -64,7 +68,15 @@ export function SearchBox({ h, go }: { h: Hierarchy; go: (box: number) => void }
         <div class="graph-hits">
           <ul id="graph-hits" role="listbox" aria-label="Found">
             {hits.map((hit, k) => (
-              <li key={hit.box} id={`graph-hit-${k}`} role="option" aria-selected={k === at} tabIndex={-1} onClick={() => take(hit)} title={hit.text}>
+              <li
+                key={hit.box}
+                id={`graph-hit-${k}`}
+                role="option"
+                aria-selected={k === at}
+                tabIndex={-1}
+                onClick={() => take(hit)}
+                title={hit.text}
+              >
                 <span class="graph-hit-what">{hit.what}</span>
                 <span class="mono">{shorten(hit.text, 44)}</span>
                 <span class="quiet">{shorten(hit.detail, 56)}</span>
@@ -72,7 +84,13 @@ export function SearchBox({ h, go }: { h: Hierarchy; go: (box: number) => void }
             ))}
           </ul>
           <p class="quiet" role="status">
-            {total === 0 ? "Nothing found in this graph." : total > hits.length ? `The first ${hits.length} of ${total.toLocaleString("en-US")} matches.` : total === 1 ? "1 match." : `${total} matches.`}
+            {total === 0
+              ? "Nothing found in this graph."
+              : total > hits.length
+                ? `The first ${hits.length} of ${total.toLocaleString("en-US")} matches.`
+                : total === 1
+                  ? "1 match."
+                  : `${total} matches.`}
           </p>
         </div>
       )}

@@ -1,9 +1,21 @@
-import { nodeFacts, nameOf } from "./names";
 import { markWords } from "./cells";
+import { nameOf, nodeFacts } from "./names";
 import type { Scene } from "./scene";
 
 export const NODE_COLUMNS = [
-  "node", "type", "op", "module", "call", "place", "sequence number", "order from 0", "seconds", "gradient norm in", "shape", "parameter", "marks",
+  "node",
+  "type",
+  "op",
+  "module",
+  "call",
+  "place",
+  "sequence number",
+  "order from 0",
+  "seconds",
+  "gradient norm in",
+  "shape",
+  "parameter",
+  "marks",
 ] as const; // prettier-ignore
 
 /** The nodes of a box, or of the whole graph, as rows. Below 0 becomes empty: not measured, or did not run. */
@@ -18,7 +30,21 @@ export function* nodeRows({ h, call }: Scene, box: number | null): Generator<(st
     const name = h.model.doc.parameters[parameter[i]!]?.name ?? "";
     const path = h.model.doc.modules[module[i]!]?.path ?? "";
     const marks = markWords(call.marks[i]!).join(" ");
-    yield [i, type, op, path, nth[i]!, place, known(seq[i]!), known(call.order[i]!), known(call.time[i]!), known(call.came[i]!), shape, name, marks];
+    yield [
+      i,
+      type,
+      op,
+      path,
+      nth[i]!,
+      place,
+      known(seq[i]!),
+      known(call.order[i]!),
+      known(call.time[i]!),
+      known(call.came[i]!),
+      shape,
+      name,
+      marks,
+    ];
   }
 }
 

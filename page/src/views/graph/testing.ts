@@ -2,7 +2,7 @@
 import type { Decoded, Finding } from "../../data/document";
 import { Model } from "../../data/model";
 import { Hierarchy } from "./hierarchy";
-import { Scenes, type Scene } from "./scene";
+import { type Scene, Scenes } from "./scene";
 
 export interface NodeSpec {
   name?: string;
@@ -51,36 +51,91 @@ export function modelOf(spec: Spec): Model {
   const edges = [0];
   for (const node of spec.nodes) edges.push(edges.at(-1)! + (node.to?.length ?? 0));
   const doc = {
-    findings: (spec.findings ?? []).map((f) => ({ kind: "", severity: "info", title: "", confidence: "certain", module: null, node: null, tensor: null, parameters: [], step: null, rank: null, sites: [], evidence: {}, advice: "", at: null, ...f })),
+    findings: (spec.findings ?? []).map((f) => ({
+      kind: "",
+      severity: "info",
+      title: "",
+      confidence: "certain",
+      module: null,
+      node: null,
+      tensor: null,
+      parameters: [],
+      step: null,
+      rank: null,
+      sites: [],
+      evidence: {},
+      advice: "",
+      at: null,
+      ...f,
+    })),
     sites: (spec.sites ?? []).map(([file, line]) => ({ file, line, function: "", text: "" })),
-    modules: modules.map(([path, name, calls], i) => ({ path, class: name, calls: calls ?? 1, site: -1, parent: i === 0 ? -1 : paths.indexOf(path.split(".").slice(0, -1).join(".")) })),
-    parameters: parameters.map(([name, more]) => ({ name, module: paths.indexOf(name.split(".").slice(0, -1).join(".")), shape: [2], requires_grad: true, reached: 1, alive: true, trained: true, defined: -1, ...more })),
-    layouts: [{
-      strings,
-      name: ints((n) => places.get(n.name ?? "AddBackward0")!),
-      op: ints((n) => places.get(n.op ?? "")!),
-      seq: ints((n, i) => n.seq ?? spec.nodes.length - 1 - i),
-      module: ints((n) => number(n.module)),
-      nth: ints((n) => n.nth ?? 1),
-      site: ints((n) => n.site ?? -1),
-      parameter: ints((n) => parameters.findIndex(([name]) => name === n.parameter)),
-      edges: Int32Array.from(edges),
-      to: Int32Array.from(spec.nodes.flatMap((n) => n.to ?? [])),
-    }],
-    calls: [{
-      step: 0, index: 0, kind: "Tensor.backward", arguments: {}, site: -1, seconds: 0.1, raised: null, layout: 0,
-      roots: (spec.roots ?? [0]).map((node) => ({ node, shape: [], dtype: "float32", value: 1 })),
-      order: ints((n, i) => n.order ?? i),
-      time: floats((n) => n.time ?? -1),
-      came: floats((n) => n.came ?? 1),
-      out: Float32Array.from(spec.nodes.flatMap((n) => n.out ?? (n.to ?? []).map(() => 1))),
-      marks: ints((n) => n.marks ?? 0),
-      shape: ints(() => -1),
-      words: [],
-      notes: {},
-    }],
-    forward: (spec.forward ?? []).map((f) => ({ step: f.step, module: Int32Array.of(number(f.module)), nth: Int32Array.of(f.nth), norm: Float32Array.of(f.norm) })),
-    memory: spec.memory ? { total: 0, notes: [], curve: null, rows: spec.memory.map((m) => ({ ...m, module: number(m.module), dtype: "", tensors: 1, names: [] })) } : null,
+    modules: modules.map(([path, name, calls], i) => ({
+      path,
+      class: name,
+      calls: calls ?? 1,
+      site: -1,
+      parent: i === 0 ? -1 : paths.indexOf(path.split(".").slice(0, -1).join(".")),
+    })),
+    parameters: parameters.map(([name, more]) => ({
+      name,
+      module: paths.indexOf(name.split(".").slice(0, -1).join(".")),
+      shape: [2],
+      requires_grad: true,
+      reached: 1,
+      alive: true,
+      trained: true,
+      defined: -1,
+      ...more,
+    })),
+    layouts: [
+      {
+        strings,
+        name: ints((n) => places.get(n.name ?? "AddBackward0")!),
+        op: ints((n) => places.get(n.op ?? "")!),
+        seq: ints((n, i) => n.seq ?? spec.nodes.length - 1 - i),
+        module: ints((n) => number(n.module)),
+        nth: ints((n) => n.nth ?? 1),
+        site: ints((n) => n.site ?? -1),
+        parameter: ints((n) => parameters.findIndex(([name]) => name === n.parameter)),
+        edges: Int32Array.from(edges),
+        to: Int32Array.from(spec.nodes.flatMap((n) => n.to ?? [])),
+      },
+    ],
+    calls: [
+      {
+        step: 0,
+        index: 0,
+        kind: "Tensor.backward",
+        arguments: {},
+        site: -1,
+        seconds: 0.1,
+        raised: null,
+        layout: 0,
+        roots: (spec.roots ?? [0]).map((node) => ({ node, shape: [], dtype: "float32", value: 1 })),
+        order: ints((n, i) => n.order ?? i),
+        time: floats((n) => n.time ?? -1),
+        came: floats((n) => n.came ?? 1),
+        out: Float32Array.from(spec.nodes.flatMap((n) => n.out ?? (n.to ?? []).map(() => 1))),
+        marks: ints((n) => n.marks ?? 0),
+        shape: ints(() => -1),
+        words: [],
+        notes: {},
+      },
+    ],
+    forward: (spec.forward ?? []).map((f) => ({
+      step: f.step,
+      module: Int32Array.of(number(f.module)),
+      nth: Int32Array.of(f.nth),
+      norm: Float32Array.of(f.norm),
+    })),
+    memory: spec.memory
+      ? {
+          total: 0,
+          notes: [],
+          curve: null,
+          rows: spec.memory.map((m) => ({ ...m, module: number(m.module), dtype: "", tensors: 1, names: [] })),
+        }
+      : null,
   }; // prettier-ignore
   return new Model(doc as unknown as Decoded);
 }
@@ -100,7 +155,8 @@ export function shape(h: Hierarchy, id = 0): string {
   const { kind, module, nth, times } = h.groups[id]!;
   if (id === 0) return inside;
   const path = h.model.doc.modules[module]!.path;
-  const name = kind === "module" || kind === "cut" ? `${kind === "cut" ? "cut " : ""}${path}${nth ? `:${nth}` : ""}` : kind;
+  const name =
+    kind === "module" || kind === "cut" ? `${kind === "cut" ? "cut " : ""}${path}${nth ? `:${nth}` : ""}` : kind;
   return `${name}${kind === "run" ? `×${times}` : ""}[${inside}]`;
 }
 
@@ -118,9 +174,20 @@ export function randomSpec(seed: number, size: number): Spec {
   const draw = random(seed);
   const places = ["", "a", "a.x", "a.y", "b"];
   const nodes = Array.from({ length: size }, (_, i): NodeSpec => {
-    const to = Array.from({ length: i + 1 < size ? Math.floor(draw() * 3) : 0 }, () => i + 1 + Math.floor(draw() * Math.min(6, size - 1 - i)));
+    const to = Array.from(
+      { length: i + 1 < size ? Math.floor(draw() * 3) : 0 },
+      () => i + 1 + Math.floor(draw() * Math.min(6, size - 1 - i)),
+    );
     const out = to.map(() => (draw() < 0.2 ? -1 : draw() * 4));
     return { module: places[Math.floor(draw() * places.length)]!, to, out, time: draw() < 0.3 ? -1 : draw() };
   });
-  return { modules: [["a", "A"], ["a.x", "L"], ["a.y", "L"], ["b", "B"]], nodes }; // prettier-ignore
+  return {
+    modules: [
+      ["a", "A"],
+      ["a.x", "L"],
+      ["a.y", "L"],
+      ["b", "B"],
+    ],
+    nodes,
+  }; // prettier-ignore
 }

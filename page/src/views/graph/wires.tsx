@@ -37,8 +37,17 @@ export class WireView extends Component<WireProps> {
       <g class={type}>
         <title>{title}</title>
         <path class="graph-touch" d={path} />
-        <path class="graph-line" d={path} style={{ strokeWidth: marked ? width + 1 : width }} marker-end={flow.from === OUTSIDE ? undefined : "url(#graph-head)"} />
-        {flow.cut && <text class="graph-scissors" x={middle.x + 5} y={middle.y + 6}>✂</text>}
+        <path
+          class="graph-line"
+          d={path}
+          style={{ strokeWidth: marked ? width + 1 : width }}
+          marker-end={flow.from === OUTSIDE ? undefined : "url(#graph-head)"}
+        />
+        {flow.cut && (
+          <text class="graph-scissors" x={middle.x + 5} y={middle.y + 6}>
+            ✂
+          </text>
+        )}
       </g>
     );
   }
@@ -60,7 +69,16 @@ export function Patterns() {
         <rect class="graph-pattern-plain" width="6" height="6" />
         <circle class="graph-pattern-dot" cx="3" cy="3" r="1" />
       </pattern>
-      <marker id="graph-head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" markerUnits="userSpaceOnUse" orient="auto">
+      <marker
+        id="graph-head"
+        viewBox="0 0 8 8"
+        refX="7"
+        refY="4"
+        markerWidth="8"
+        markerHeight="8"
+        markerUnits="userSpaceOnUse"
+        orient="auto"
+      >
         <path class="graph-arrow" d="M0,0.5 L8,4 L0,7.5 z" />
       </marker>
     </defs>

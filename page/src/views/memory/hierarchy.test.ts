@@ -31,11 +31,17 @@ describe("the tree of what was kept", () => {
     }
   });
   it("goes from module to module to line to op, the largest first", () => {
-    expect(root.children.map((c) => [c.kind, c.label, c.bytes])).toEqual([["module", "enc", 180], ["line", "line not known", 6]]); // prettier-ignore
+    expect(root.children.map((c) => [c.kind, c.label, c.bytes])).toEqual([
+      ["module", "enc", 180],
+      ["line", "line not known", 6],
+    ]); // prettier-ignore
     const zero = root.children[0]!.children[0]!;
     expect([zero.label, zero.name]).toEqual(["0", "enc.0"]);
     expect(zero.children[0]).toMatchObject({ kind: "line", label: "net.py:4", name: "src/net.py:4  return self.f(x)" });
-    expect(zero.children[0]!.children.map((c) => [c.label, c.bytes])).toEqual([["linear", 100], ["gelu", 50]]); // prettier-ignore
+    expect(zero.children[0]!.children.map((c) => [c.label, c.bytes])).toEqual([
+      ["linear", 100],
+      ["gelu", 50],
+    ]); // prettier-ignore
   });
   it("is found again by its address, and the root where that is wrong", () => {
     const gelu = find(root, "m2.s0.gelu");
@@ -60,7 +66,11 @@ describe("sums", () => {
       expect(rows.reduce((n, r) => n + r.bytes, 0)).toBe(186);
       expect(rows.every((r, i) => i === 0 || r.bytes <= rows[i - 1]!.bytes)).toBe(true);
     }
-    expect(sums(model, doc, "dtype").map((r) => [r.name, r.bytes])).toEqual([["float32", 130], ["float16", 50], ["not known", 6]]); // prettier-ignore
+    expect(sums(model, doc, "dtype").map((r) => [r.name, r.bytes])).toEqual([
+      ["float32", 130],
+      ["float16", 50],
+      ["not known", 6],
+    ]); // prettier-ignore
     expect(sums(model, doc, "module")[0]).toMatchObject({ name: "enc.0", tensors: 3, names: "other, self" });
   });
 });

@@ -1,5 +1,5 @@
 /** What autograd kept, as a tree: module in module, then the line, then the op. */
-import type { Decoded, Memory, Floats } from "../../data/document";
+import type { Decoded, Floats, Memory } from "../../data/document";
 import type { Model } from "../../data/model";
 
 export interface Part {
@@ -32,7 +32,8 @@ export function hierarchy(model: Model, rows: readonly Kept[]): Part {
   ): Part => {
     let part = made.get(id);
     if (!part) {
-      made.set(id, (part = { id, kind, label, name, alike, bytes: 0, tensors: 0, children: [], parent }));
+      part = { id, kind, label, name, alike, bytes: 0, tensors: 0, children: [], parent };
+      made.set(id, part);
       parent?.children.push(part);
     }
     return part;
@@ -132,8 +133,8 @@ export function sums(model: Model, doc: Decoded, group: Group): Sum[] {
       op: row.op || "not known",
       dtype: row.dtype || "not known",
     }[group];
-    let at = found.get(key);
-    if (!at) found.set(key, (at = { sum: { name: key, bytes: 0, tensors: 0, names: "" }, names: new Set() }));
+    const at = found.get(key) ?? { sum: { name: key, bytes: 0, tensors: 0, names: "" }, names: new Set() };
+    found.set(key, at);
     at.sum.bytes += row.bytes;
     at.sum.tensors += row.tensors;
     for (const name of row.names) at.names.add(name);

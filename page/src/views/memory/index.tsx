@@ -10,7 +10,7 @@ import type { Floats } from "../../data/document";
 import { savePng, saveSvg } from "../../parts/save";
 import { bytes, count } from "../../parts/words";
 import type { View, ViewProps } from "../view";
-import { divided, find, GROUPS, hierarchy, sums, trail, type Group, type Sum } from "./hierarchy";
+import { divided, find, GROUPS, type Group, hierarchy, type Sum, sums, trail } from "./hierarchy";
 import { Treemap } from "./treemap";
 
 const WORDS: Record<Group, string> = { module: "Module", line: "Line", op: "Op", dtype: "Dtype" };
@@ -19,8 +19,8 @@ function Memory({ model, at, set }: ViewProps) {
   const { doc } = model;
   const memory = doc.memory!;
   const root = useMemo(() => hierarchy(model, memory.rows), [model, memory]);
-  const part = divided(find(root, at["in"]));
-  const group = GROUPS.find((g) => g === at["group"]) ?? "module";
+  const part = divided(find(root, at.in));
+  const group = GROUPS.find((g) => g === at.group) ?? "module";
   const rows = useMemo(() => sums(model, doc, group), [model, doc, group]);
   const columns = useMemo((): Column<Sum>[] => tableColumns(group, root.bytes), [group, root]);
   const svg = useRef<SVGSVGElement>(null);

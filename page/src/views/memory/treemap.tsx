@@ -1,6 +1,6 @@
-import { hierarchy as tree, treemap, treemapSquarify, type HierarchyRectangularNode } from "d3-hierarchy";
-import { useMemo, useState } from "preact/hooks";
+import { type HierarchyRectangularNode, hierarchy as tree, treemap, treemapSquarify } from "d3-hierarchy";
 import type { RefObject } from "preact";
+import { useMemo, useState } from "preact/hooks";
 import { fill, usePalette } from "../../charts/colour";
 import { useWidth } from "../../charts/size";
 import { Pairs, Tooltip } from "../../charts/tooltip";
@@ -99,8 +99,11 @@ export function Treemap({ part, total, height, onOpen, svg }: Props) {
                     tabIndex: 0,
                     role: "button",
                     "aria-label": `${p.name}: ${size}, ${share(p)}. Open`,
-                    onKeyDown: (e: KeyboardEvent) =>
-                      (e.key === "Enter" || e.key === " ") && (e.preventDefault(), onOpen(p)),
+                    onKeyDown: (e: KeyboardEvent) => {
+                      if (e.key !== "Enter" && e.key !== " ") return;
+                      e.preventDefault();
+                      onOpen(p);
+                    },
                   }
                 : {})}
             >

@@ -2,7 +2,7 @@ import { useMemo } from "preact/hooks";
 import type { Model } from "../../data/model";
 import { bytes, norm, seconds } from "../../parts/words";
 import type { ViewProps } from "../view";
-import { MARKS, nodesAt, type Costs } from "./costs";
+import { type Costs, MARKS, nodesAt } from "./costs";
 
 interface Props {
   model: Model;
@@ -22,7 +22,12 @@ export function About({ model, number, file, line, found, link }: Props) {
   const call = model.doc.calls[number];
   const nodes = useMemo(() => (call && line > 0 ? nodesAt(model, call, file, line) : null), [model, call, file, line]);
   if (line === 0 || line >= found.nodes.length) {
-    return <p class="source-about quiet">Choose a line to see its nodes. Times and gradients are those of the backward call above; a line counts what its operations do in backward.</p>;
+    return (
+      <p class="source-about quiet">
+        Choose a line to see its nodes. Times and gradients are those of the backward call above; a line counts what its
+        operations do in backward.
+      </p>
+    );
   }
   const total = call ? call.seconds : 0;
   const time = found.time[line]!;
@@ -33,9 +38,7 @@ export function About({ model, number, file, line, found, link }: Props) {
       <b>Line {line}</b>
       {nodes && nodes.names.length > 0 ? (
         <>
-          <span>
-            {few(nodes.names.map(([name, n]) => (n > 1 ? `${name} ×${n.toLocaleString("en-US")}` : name)))}
-          </span>
+          <span>{few(nodes.names.map(([name, n]) => (n > 1 ? `${name} ×${n.toLocaleString("en-US")}` : name)))}</span>
           <span>
             {time < 0 ? "time not measured" : `${seconds(time)} in backward`}
             {time >= 0 && total > 0 && ` (${((100 * time) / total).toPrecision(2)}% of the call)`}
@@ -61,7 +64,9 @@ export function About({ model, number, file, line, found, link }: Props) {
           {one.role} of finding {one.finding + 1}
         </a>
       ))}
-      {nodes && nodes.site >= 0 && <a href={link("graph", { call: String(number), site: String(nodes.site) })}>show in the graph</a>}
+      {nodes && nodes.site >= 0 && (
+        <a href={link("graph", { call: String(number), site: String(nodes.site) })}>show in the graph</a>
+      )}
     </div>
   );
 }

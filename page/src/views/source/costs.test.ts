@@ -10,23 +10,52 @@ const site = (file: string, line: number) => ({ file, line, function: "f", text:
 function doc(): Decoded {
   const made = empty();
   made.sites = [site("a.py", 2), site("a.py", 4), site("b.py", 2), site("a.py", 99)];
-  made.sources = [{ file: "b.py", lines: ["", ""] }, { file: "a.py", lines: ["1", "2", "3", "4", "5"] }];
+  made.sources = [
+    { file: "b.py", lines: ["", ""] },
+    { file: "a.py", lines: ["1", "2", "3", "4", "5"] },
+  ];
   made.modules.push({ path: "x", class: "X", parent: 0, calls: 1, site: -1 });
   const ints = (...values: number[]) => Int32Array.from(values);
   made.layouts = [
     {
-      strings: ["Mul", "Exp"], name: ints(0, 1, 0, 0, 0, 1), op: ints(0, 0, 0, 0, 0, 0), seq: ints(5, 4, 3, 2, 1, 0),
-      module: ints(1, 0, 1, 0, 0, 0), nth: ints(1, 1, 1, 1, 1, 1), site: ints(0, 0, 0, 1, 2, -1), parameter: ints(-1, -1, -1, -1, -1, -1),
-      edges: ints(0, 0, 0, 0, 0, 0, 0), to: ints(),
+      strings: ["Mul", "Exp"],
+      name: ints(0, 1, 0, 0, 0, 1),
+      op: ints(0, 0, 0, 0, 0, 0),
+      seq: ints(5, 4, 3, 2, 1, 0),
+      module: ints(1, 0, 1, 0, 0, 0),
+      nth: ints(1, 1, 1, 1, 1, 1),
+      site: ints(0, 0, 0, 1, 2, -1),
+      parameter: ints(-1, -1, -1, -1, -1, -1),
+      edges: ints(0, 0, 0, 0, 0, 0, 0),
+      to: ints(),
     },
   ]; // prettier-ignore
   const call = {
-    step: 3, index: 0, kind: "backward", arguments: {}, site: -1, seconds: 1, raised: null, layout: 0, roots: [], order: ints(0, 1, 2, 3, 4, 5),
-    time: Float32Array.of(1, 2, -1, -1, 8, 16), came: Float32Array.of(1, 5, -1, NaN, 3, 0), out: new Float32Array(),
-    marks: ints(0, 0, 8, 1, 0, 2), shape: ints(-1, -1, -1, -1, -1, -1), words: [], notes: {},
+    step: 3,
+    index: 0,
+    kind: "backward",
+    arguments: {},
+    site: -1,
+    seconds: 1,
+    raised: null,
+    layout: 0,
+    roots: [],
+    order: ints(0, 1, 2, 3, 4, 5),
+    time: Float32Array.of(1, 2, -1, -1, 8, 16),
+    came: Float32Array.of(1, 5, -1, NaN, 3, 0),
+    out: new Float32Array(),
+    marks: ints(0, 0, 8, 1, 0, 2),
+    shape: ints(-1, -1, -1, -1, -1, -1),
+    words: [],
+    notes: {},
   }; // prettier-ignore
   made.calls = [{ ...call, marks: ints(0, 0, 0, 0, 0, 0) }, call];
-  made.memory = { total: 30, notes: [], curve: null, rows: [10, 20].map((bytes) => ({ module: 0, site: 1, op: "mul", dtype: "", bytes, tensors: 1, names: [] })) };
+  made.memory = {
+    total: 30,
+    notes: [],
+    curve: null,
+    rows: [10, 20].map((bytes) => ({ module: 0, site: 1, op: "mul", dtype: "", bytes, tensors: 1, names: [] })),
+  };
   return made;
 }
 
@@ -58,21 +87,46 @@ describe("what lines cost", () => {
   });
 
   test("by file", () => {
-    expect([...byFile(model, model.doc.calls[1])]).toEqual([["a.py", 3], ["b.py", 8]]);
+    expect([...byFile(model, model.doc.calls[1])]).toEqual([
+      ["a.py", 3],
+      ["b.py", 8],
+    ]);
   });
 
   test("the nodes of a line", () => {
-    expect(nodesAt(model, model.doc.calls[1]!, "a.py", 2)).toEqual({ names: [["Mul", 2], ["Exp", 1]], modules: ["(model)", "x"], site: 0 });
+    expect(nodesAt(model, model.doc.calls[1]!, "a.py", 2)).toEqual({
+      names: [
+        ["Mul", 2],
+        ["Exp", 1],
+      ],
+      modules: ["(model)", "x"],
+      site: 0,
+    });
   });
 });
 
 test("findings mark their lines, and say which file and call to open", () => {
   const made = doc();
-  const finding = { kind: "inplace", sites: [{ role: "cause", site: 0 }, { role: "failed", site: 3 }], at: null };
+  const finding = {
+    kind: "inplace",
+    sites: [
+      { role: "cause", site: 0 },
+      { role: "failed", site: 3 },
+    ],
+    at: null,
+  };
   made.findings = [finding, { ...finding, sites: [{ role: "cut", site: 0 }] }] as unknown as Decoded["findings"];
   const model = new Model(made);
   const found = costs(model, "a.py", 5, undefined);
-  expect([...found.roles]).toEqual([[2, [{ role: "cause", finding: 0 }, { role: "cut", finding: 1 }]]]);
+  expect([...found.roles]).toEqual([
+    [
+      2,
+      [
+        { role: "cause", finding: 0 },
+        { role: "cut", finding: 1 },
+      ],
+    ],
+  ]);
   expect(marked(found)).toEqual([2]);
   expect(chief(model, new Map())).toBe(1);
 });

@@ -33,7 +33,9 @@ export interface Costs {
 
 export function costs(model: Model, file: string, length: number, call: Calls | undefined): Costs {
   const { sites, memory, findings } = model.doc;
-  const lineOf = Int32Array.from(sites, (site) => (site.file === file && site.line >= 1 && site.line <= length ? site.line : 0));
+  const lineOf = Int32Array.from(sites, (site) =>
+    site.file === file && site.line >= 1 && site.line <= length ? site.line : 0,
+  );
   const found: Costs = {
     time: new Float64Array(length + 1).fill(-1),
     nodes: new Int32Array(length + 1),
@@ -89,7 +91,8 @@ export function mark(marks: number): (typeof MARKS)[number] | null {
 /** Lines that something went wrong at or that a finding names, in order. */
 export function marked(found: Costs): number[] {
   const lines: number[] = [];
-  for (let line = 1; line < found.marks.length; line++) if (found.marks[line]! & BAD || found.roles.has(line)) lines.push(line);
+  for (let line = 1; line < found.marks.length; line++)
+    if (found.marks[line]! & BAD || found.roles.has(line)) lines.push(line);
   return lines;
 }
 
@@ -159,7 +162,10 @@ export function nodesAt(model: Model, call: Calls, file: string, line: number): 
   }
   return {
     names: [...names].sort((a, b) => b[1] - a[1]),
-    modules: [...modules].sort((a, b) => a - b).map((one) => model.name(one)).filter(Boolean),
+    modules: [...modules]
+      .sort((a, b) => a - b)
+      .map((one) => model.name(one))
+      .filter(Boolean),
     site: first,
   };
 }

@@ -4,7 +4,7 @@ import type { Source } from "../../data/document";
 import { Code } from "../../parts/code";
 import { bytes, norm, seconds } from "../../parts/words";
 import type { ViewProps } from "../view";
-import { mark, type Costs } from "./costs";
+import { type Costs, mark } from "./costs";
 
 /** Height of a line in pixels, as in source.css. */
 export const ROW = 20;
@@ -33,7 +33,15 @@ export function Listing(props: Props) {
   const style = { "--source-columns": widths.join(" "), "--source-gutter": `calc(${widths.join(" + ")})` };
   const chunks = Array.from({ length: Math.ceil(source.lines.length / CHUNK) }, (_, i) => i * CHUNK);
   return (
-    <div class="source-listing" style={style} ref={box} tabIndex={0} role="group" aria-label={`Lines of ${source.file}; arrows choose one, n and p go from mark to mark`} onKeyDown={keys}>
+    <div
+      class="source-listing"
+      style={style}
+      ref={box}
+      tabIndex={0}
+      role="group"
+      aria-label={`Lines of ${source.file}; arrows choose one, n and p go from mark to mark`}
+      onKeyDown={keys}
+    >
       <div class="source-head source-row" aria-hidden="true">
         <span>backward</span>
         <span class="source-cell-gradient">gradient</span>
@@ -63,19 +71,35 @@ function Chunk(props: Props & { from: number; shown: Shown }) {
   const [near, setNear] = useState(from === 0);
   const self = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    const watch = new IntersectionObserver(([entry]) => setNear(entry!.isIntersecting), { root: box.current, rootMargin: "600px" });
+    const watch = new IntersectionObserver(([entry]) => setNear(entry!.isIntersecting), {
+      root: box.current,
+      rootMargin: "600px",
+    });
     watch.observe(self.current!);
     return () => watch.disconnect();
   }, []);
   const lines = source.lines.slice(from, from + CHUNK);
   return (
     <div ref={self} style={{ height: `${lines.length * ROW}px` }}>
-      {near ? lines.map((text, i) => <Row key={i} number={from + i + 1} text={text} {...props} />) : <pre class="source-far">{lines.join("\n")}</pre>}
+      {near ? (
+        lines.map((text, i) => <Row key={i} number={from + i + 1} text={text} {...props} />)
+      ) : (
+        <pre class="source-far">{lines.join("\n")}</pre>
+      )}
     </div>
   );
 }
 
-function Row({ number, text, begins, found, shown, line, select, link }: Props & { number: number; text: string; shown: Shown }) {
+function Row({
+  number,
+  text,
+  begins,
+  found,
+  shown,
+  line,
+  select,
+  link,
+}: Props & { number: number; text: string; shown: Shown }) {
   const time = found.time[number]!;
   const kept = found.kept[number]!;
   const gravest = mark(found.marks[number]!);
@@ -87,7 +111,9 @@ function Row({ number, text, begins, found, shown, line, select, link }: Props &
       onClick={() => select(number === line ? 0 : number)}
     >
       <span class="source-cell">
-        {time >= 0 && found.most.time > 0 && <span class="source-bar-time" style={{ width: `${(100 * time) / found.most.time}%` }} />}
+        {time >= 0 && found.most.time > 0 && (
+          <span class="source-bar-time" style={{ width: `${(100 * time) / found.most.time}%` }} />
+        )}
         <span>{time >= 0 ? seconds(time) : ""}</span>
       </span>
       <span class="source-cell source-cell-gradient">{found.nodes[number]! > 0 ? norm(found.came[number]) : ""}</span>
@@ -106,11 +132,7 @@ function Row({ number, text, begins, found, shown, line, select, link }: Props &
           )}
         </span>
       )}
-      {shown.roles && (
-        <span class="source-mark source-roles">
-          {roles && <Roles roles={roles} link={link} />}
-        </span>
-      )}
+      {shown.roles && <span class="source-mark source-roles">{roles && <Roles roles={roles} link={link} />}</span>}
       <span class="source-number">{number}</span>
       <span class="source-text">
         <Code text={text} start={begins[number - 1]} />

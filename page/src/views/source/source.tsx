@@ -12,19 +12,20 @@ import { Listing, ROW } from "./listing";
 /** The run's source files, each line with what it cost and what its gradients did. */
 export function Source({ model, at, set, link }: ViewProps) {
   const { calls, sources } = model.doc;
-  const number = whole(at["call"], calls.length, telling(model));
+  const number = whole(at.call, calls.length, telling(model));
   const call = calls[number];
   const times = useMemo(() => byFile(model, call), [model, call]);
-  const asked = sources.findIndex((one) => one.file === at["file"]);
+  const asked = sources.findIndex((one) => one.file === at.file);
   const source = sources[asked >= 0 ? asked : chief(model, times)]!;
   const found = useMemo(() => costs(model, source.file, source.lines.length, call), [model, source, call]);
   const begins = useMemo(() => starts(source.lines), [source]);
   const marks = useMemo(() => marked(found), [found]);
-  const line = whole(at["line"], source.lines.length + 1, 0);
+  const line = whole(at.line, source.lines.length + 1, 0);
   const box = useRef<HTMLDivElement>(null);
 
   const show = (target: number) => {
-    if (box.current && target > 0) box.current.scrollTop = (target - 1 - Math.floor(box.current.clientHeight / 3 / ROW)) * ROW;
+    if (box.current && target > 0)
+      box.current.scrollTop = (target - 1 - Math.floor(box.current.clientHeight / 3 / ROW)) * ROW;
   };
   // A file that is opened shows the line that the address names, else the first one with a mark.
   useEffect(() => show(line || (marks[0] ?? 0)), [source]);
@@ -64,7 +65,9 @@ export function Source({ model, at, set, link }: ViewProps) {
         found.nodes[i + 1]!,
         found.came[i + 1]! < 0 ? "" : found.came[i + 1]!,
         model.doc.memory === null ? "" : found.kept[i + 1]!,
-        MARKS.filter((one) => found.marks[i + 1]! & one.bit).map((one) => one.word).join("; "),
+        MARKS.filter((one) => found.marks[i + 1]! & one.bit)
+          .map((one) => one.word)
+          .join("; "),
         (found.roles.get(i + 1) ?? []).map((one) => `${one.finding + 1} ${one.role}`).join("; "),
       ]),
     );
@@ -97,10 +100,22 @@ export function Source({ model, at, set, link }: ViewProps) {
           </label>
         )}
         <span class="source-jump" role="group" aria-label="Marked lines">
-          <button type="button" disabled={marks.length === 0} onClick={() => jump(-1)} title="Previous marked line (p)" aria-label="Previous marked line">
+          <button
+            type="button"
+            disabled={marks.length === 0}
+            onClick={() => jump(-1)}
+            title="Previous marked line (p)"
+            aria-label="Previous marked line"
+          >
             ↑
           </button>
-          <button type="button" disabled={marks.length === 0} onClick={() => jump(1)} title="Next marked line (n)" aria-label="Next marked line">
+          <button
+            type="button"
+            disabled={marks.length === 0}
+            onClick={() => jump(1)}
+            title="Next marked line (n)"
+            aria-label="Next marked line"
+          >
             ↓
           </button>
           <span class="quiet">{marks.length === 0 ? "no line is marked" : place(marks, line)}</span>

@@ -1,10 +1,11 @@
 /** The curves of the steps view, and what is said of them. */
-import type { Decoded } from "../../data/document";
+
+import { curveColour, DASHES } from "../../charts/colour";
 import type { Series } from "../../charts/line";
 import { normCurve, plainCurve } from "../../charts/marks";
-import { curveColour, DASHES } from "../../charts/colour";
+import type { Decoded } from "../../data/document";
 import { count } from "../../parts/words";
-import { parameterCurve, type Metric } from "../flow/values";
+import { type Metric, parameterCurve } from "../flow/values";
 
 export interface ChartOf {
   key: string;

@@ -51,7 +51,11 @@ describe("what to jump to", () => {
     const norms = Array.from({ length: 200 }, () => (draw() < 0.1 ? -1 : Math.exp(draw() * 4)));
     let best = { position: -1, times: 0 };
     norms.forEach((n, i) => {
-      const before = norms.slice(0, i).filter((v) => v >= 0).slice(-20).sort((a, b) => a - b); // prettier-ignore
+      const before = norms
+        .slice(0, i)
+        .filter((v) => v >= 0)
+        .slice(-20)
+        .sort((a, b) => a - b); // prettier-ignore
       if (n < 0 || before.length < 5) return;
       const middle =
         before.length % 2
@@ -88,7 +92,10 @@ describe("charts of the run", () => {
     const doc = documentOf({ parameters: [parameter("p")], steps: stepsOf(10, { series }) });
     expect(thinning(doc)).toContain("each point covers 7 steps");
     const [curve] = chosen(doc, "gradient", [0]);
-    expect([curve!.low!.values, curve!.curve.values]).toEqual([[1, 2], [3, 4]]); // prettier-ignore
+    expect([curve!.low!.values, curve!.curve.values]).toEqual([
+      [1, 2],
+      [3, 4],
+    ]); // prettier-ignore
     expect(thinning(documentOf())).toBe("");
     expect(csvTable([0, 7], [curve!])).toEqual([
       ["step", "p, least", "p, greatest"],
@@ -120,7 +127,13 @@ describe("the heat map", () => {
     const made = { values: Float32Array.of(1, 100, -1, 0, NaN), rows: 1, columns: 5 };
     const pixels = paint(made, { low: 1, high: 100 }, { bad: [1, 2, 3], zero: [4, 5, 6] });
     const at = (i: number): number[] => [...pixels.slice(4 * i, 4 * i + 4)];
-    expect([at(0), at(1), at(2), at(3), at(4)]).toEqual([[0, 34, 78, 255], [254, 232, 56, 255], [0, 0, 0, 0], [4, 5, 6, 255], [1, 2, 3, 255]]); // prettier-ignore
+    expect([at(0), at(1), at(2), at(3), at(4)]).toEqual([
+      [0, 34, 78, 255],
+      [254, 232, 56, 255],
+      [0, 0, 0, 0],
+      [4, 5, 6, 255],
+      [1, 2, 3, 255],
+    ]); // prettier-ignore
   });
   it("finds the buckets of a range of steps", () => {
     const index = Int32Array.from({ length: 20 }, (_, i) => i * 10);

@@ -1,6 +1,7 @@
 /** Where something began: steps that a person wants to jump to. */
-import type { Decoded } from "../../data/document";
+
 import { median } from "../../charts/scale";
+import type { Decoded } from "../../data/document";
 import { number } from "../../parts/words";
 
 export interface Event {

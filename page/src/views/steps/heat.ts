@@ -1,7 +1,8 @@
 /** Parameters against steps as a picture: its pixels, and what lies under one. */
-import type { Decoded } from "../../data/document";
-import { positiveExtent, type Extent } from "../../charts/scale";
+
 import { sequential } from "../../charts/colour";
+import { type Extent, positiveExtent } from "../../charts/scale";
+import type { Decoded } from "../../data/document";
 import type { Metric } from "../flow/values";
 
 /** Norms by parameter and bucket; update to weight from the greatest of each. */
@@ -52,7 +53,7 @@ export function cells(
 
 /** NaN before infinity before what is greater. */
 function worse(a: number, b: number): number {
-  return a !== a || b !== b ? NaN : Math.max(a, b);
+  return Number.isNaN(a) || Number.isNaN(b) ? NaN : Math.max(a, b);
 }
 
 export interface HeatColours {

@@ -21,11 +21,11 @@ function Steps({ model, at, set, link }: ViewProps) {
   const { doc } = model;
   const { index } = doc.steps;
   const [first, last] = [index[0] ?? 0, index[index.length - 1] ?? 0];
-  const from = whole(at["from"], last + 1, first);
-  const to = whole(at["to"], last + 1, last);
+  const from = whole(at.from, last + 1, first);
+  const to = whole(at.to, last + 1, last);
   const zoomed = from > first || to < last;
   const range = useMemo((): [number, number] => (from < to ? [from, to] : [first, last]), [from, to, first, last]);
-  const step = whole(at["step"], Infinity, -1);
+  const step = whole(at.step, Infinity, -1);
   const charts = useMemo(() => totals(doc), [doc]);
   const found = useMemo(() => events(doc), [doc]);
   const markers = useMemo(
@@ -51,30 +51,26 @@ function Steps({ model, at, set, link }: ViewProps) {
         : markers,
     [markers, step, first, last],
   );
-  const metric = METRICS.find((m) => m === at["show"]) ?? "gradient";
+  const metric = METRICS.find((m) => m === at.show) ?? "gradient";
   const picked = useMemo(
     () =>
-      (at["parameters"] ?? "")
+      (at.parameters ?? "")
         .split(",")
         .filter((p) => whole(p, doc.parameters.length, -1) >= 0)
         .map(Number)
         .slice(0, MOST_CURVES),
-    [at["parameters"], doc],
+    [at.parameters, doc],
   );
   const near = useExact(model, range, zoomed);
   const series = useMemo(() => chosen(near.doc, metric, picked), [near, metric, picked]);
-  const starts = useMemo(
-    () => Int32Array.from(near.doc.steps.series.start, (s) => near.doc.steps.index[s]!),
-    [near],
-  );
+  const starts = useMemo(() => Int32Array.from(near.doc.steps.series.start, (s) => near.doc.steps.index[s]!), [near]);
   const pick = (p: number): void =>
     set({
       parameters: (picked.includes(p) ? picked.filter((q) => q !== p) : [...picked, p].slice(-MOST_CURVES)).join(","),
     });
   const brush = (r: [number, number] | null): void => {
-    if (r === null) return set({ from: "", to: "" }, true);
-    const [a, b] = [Math.max(first, Math.floor(r[0])), Math.min(last, Math.ceil(r[1]))];
-    if (b > a) set({ from: String(a), to: String(b) }, true);
+    const [a, b] = r ? [Math.max(first, Math.floor(r[0])), Math.min(last, Math.ceil(r[1]))] : ["", ""];
+    if (r === null || b > a) set({ from: String(a), to: String(b) }, true);
   };
   const jump = (n: number): void => {
     const [a, b] = around(n, first, last);
@@ -94,7 +90,7 @@ function Steps({ model, at, set, link }: ViewProps) {
   return (
     <div class="steps">
       <div class="chart-bar">
-        <label>Steps</label>
+        <span>Steps</span>
         <RangeInputs bounds={[first, last]} range={range} set={set} />
         <Button disabled={!zoomed} onClick={() => brush(null)}>
           All steps

@@ -7,7 +7,7 @@ import { saveCsv } from "../../parts/save";
 import { number, seconds } from "../../parts/words";
 import type { Metric } from "../flow/values";
 import type { ViewProps } from "../view";
-import { canLog, csvTable, edge, type ChartOf } from "./curves";
+import { type ChartOf, canLog, csvTable, edge } from "./curves";
 
 const METRIC_WORDS: readonly (readonly [Metric, string])[] = [
   ["gradient", "Gradient"],
@@ -35,7 +35,7 @@ export function Total({
 }) {
   const box = useRef<HTMLDivElement>(null);
   const able = useMemo(() => chart.key === "loss" && canLog(chart.series), [chart]);
-  const log = chart.log || (able && at["scale"] === "log");
+  const log = chart.log || (able && at.scale === "log");
   const text = chart.key === "seconds" ? duration : number;
   const ends = chart.series.map((s) => `${s.name} from ${edge(s, false, text)} to ${edge(s, true, text)}`).join("; ");
   const save = (): void => saveCsv(`${chart.key}.csv`, ...csvTable(x, chart.series));

@@ -1,7 +1,7 @@
 import { useMemo, useState } from "preact/hooks";
-import type { Model } from "../../data/model";
 import { MOST_CURVES } from "../../charts/colour";
 import { Button } from "../../charts/panel";
+import type { Model } from "../../data/model";
 
 const SHOWN = 60;
 

@@ -1,14 +1,36 @@
 import { describe, expect, it } from "vitest";
 import { symlog } from "../../charts/scale";
-import { bars, described, greatest, groups, symlogTicks, threshold, type Captured } from "./groups";
+import { bars, type Captured, described, greatest, groups, symlogTicks, threshold } from "./groups";
 
 function captured(more: Partial<Captured> = {}): Captured {
-  return { name: "a", kind: "output", module: 0, step: 0, shape: [2, 3], dtype: "float32", edges: Float64Array.of(-1, 0, 1), counts: Float64Array.of(2, 4), mean: 0, std: 1, min: -1, max: 1, zeros: 0, nan: 0, inf: 0, numel: 6, map: null, ...more }; // prettier-ignore
+  return {
+    name: "a",
+    kind: "output",
+    module: 0,
+    step: 0,
+    shape: [2, 3],
+    dtype: "float32",
+    edges: Float64Array.of(-1, 0, 1),
+    counts: Float64Array.of(2, 4),
+    mean: 0,
+    std: 1,
+    min: -1,
+    max: 1,
+    zeros: 0,
+    nan: 0,
+    inf: 0,
+    numel: 6,
+    map: null,
+    ...more,
+  }; // prettier-ignore
 }
 
 it("puts the steps of a tensor together, in order, and tells kinds apart", () => {
   const found = groups([captured({ step: 5 }), captured({ kind: "gradient" }), captured({ step: 1 })]);
-  expect(found.map((g) => [g.key, g.tensors.map((t) => t.step)])).toEqual([["output:a", [1, 5]], ["gradient:a", [0]]]); // prettier-ignore
+  expect(found.map((g) => [g.key, g.tensors.map((t) => t.step)])).toEqual([
+    ["output:a", [1, 5]],
+    ["gradient:a", [0]],
+  ]); // prettier-ignore
 });
 
 describe("histograms", () => {

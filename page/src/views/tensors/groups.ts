@@ -1,6 +1,7 @@
 /** Captured tensors put together by what they are of, and their numbers. */
-import type { Floats, Tensor } from "../../data/document";
+
 import { symlog } from "../../charts/scale";
+import type { Floats, Tensor } from "../../data/document";
 
 export type Captured = Tensor<Floats>;
 
@@ -19,9 +20,8 @@ export function groups(tensors: readonly Captured[]): Group[] {
   const found = new Map<string, Group>();
   for (const tensor of tensors) {
     const key = `${tensor.kind}:${tensor.name}`;
-    let group = found.get(key);
-    if (!group)
-      found.set(key, (group = { key, name: tensor.name, kind: tensor.kind, module: tensor.module, tensors: [] }));
+    const group = found.get(key) ?? { key, name: tensor.name, kind: tensor.kind, module: tensor.module, tensors: [] };
+    found.set(key, group);
     group.tensors.push(tensor);
   }
   for (const group of found.values()) group.tensors.sort((a, b) => a.step - b.step);

@@ -9,7 +9,7 @@ import { savePng, saveSvg } from "../../parts/save";
 import { count, number } from "../../parts/words";
 import { whole } from "../../route";
 import type { View, ViewProps } from "../view";
-import { groups, type Captured, type Group } from "./groups";
+import { type Captured, type Group, groups } from "./groups";
 import { TensorMap } from "./map";
 import { Ridges } from "./ridges";
 
@@ -37,9 +37,9 @@ const COLUMNS: readonly Column<Captured>[] = [
 
 function Tensors({ model, at, set }: ViewProps) {
   const all = useMemo(() => groups(model.doc.tensors), [model]);
-  const group = all.find((g) => g.key === at["tensor"]) ?? all[0]!;
+  const group = all.find((g) => g.key === at.tensor) ?? all[0]!;
   const last = group.tensors[group.tensors.length - 1]!;
-  const step = whole(at["step"], Infinity, last.step);
+  const step = whole(at.step, Infinity, last.step);
   const tensor = group.tensors.find((t) => t.step === step) ?? last;
   const svg = useRef<SVGSVGElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);

@@ -1,11 +1,11 @@
-import { useCallback, useState } from "preact/hooks";
 import type { RefObject } from "preact";
+import { useCallback, useState } from "preact/hooks";
 import { Canvas } from "../../charts/canvas";
 import { css, diverging } from "../../charts/colour";
 import { useFrame, useWidth } from "../../charts/size";
 import { Tooltip } from "../../charts/tooltip";
 import { count, number } from "../../parts/words";
-import { greatest, type Captured } from "./groups";
+import { type Captured, greatest } from "./groups";
 
 /** A small picture of a tensor: blue below zero, orange above. What is not finite is black, and the numbers say so. */
 export function TensorMap({ tensor, canvas }: { tensor: Captured; canvas: RefObject<HTMLCanvasElement | null> }) {

@@ -1,10 +1,10 @@
-import { useMemo } from "preact/hooks";
 import type { RefObject } from "preact";
+import { useMemo } from "preact/hooks";
 import { symlog } from "../../charts/scale";
 import { useWidth } from "../../charts/size";
 import { tickText } from "../../charts/ticks";
 import { number } from "../../parts/words";
-import { bars, described, symlogTicks, threshold, type Captured } from "./groups";
+import { bars, type Captured, described, symlogTicks, threshold } from "./groups";
 
 const [LEFT, RIGHT, TOP, AXIS] = [76, 14, 12, 26];
 /** Ridges that are drawn; with more steps, some between the first and the last. */
@@ -79,7 +79,11 @@ export function Ridges({ tensors, name, step, onStep, svg }: Props) {
               aria-pressed={chosen}
               aria-label={`Step ${t.step}: mean ${number(t.mean)}, standard deviation ${number(t.std)}, ${described(t)}`}
               onClick={() => onStep(t.step)}
-              onKeyDown={(e) => (e.key === "Enter" || e.key === " ") && (e.preventDefault(), onStep(t.step))}
+              onKeyDown={(e) => {
+                if (e.key !== "Enter" && e.key !== " ") return;
+                e.preventDefault();
+                onStep(t.step);
+              }}
             >
               <path d={`${path}V${base(k)}Z`} />
               <text x={LEFT - 8} y={base(k) - 4} text-anchor="end">

@@ -23,7 +23,11 @@ export type Pair = readonly [string, string];
 /** What a person reads of a module's stretch. */
 export function aboutModule(model: Model, { elapsed }: Timeline, { first, last, of }: Row, k: number): Pair[] {
   const nodes = last[k]! - first[k]! + 1;
-  return [["class", model.doc.modules[of[k]!]!.class], ["time", seconds(elapsed[last[k]! + 1]! - elapsed[first[k]!]!)], ["nodes", nodes.toLocaleString("en-US")]]; // prettier-ignore
+  return [
+    ["class", model.doc.modules[of[k]!]!.class],
+    ["time", seconds(elapsed[last[k]! + 1]! - elapsed[first[k]!]!)],
+    ["nodes", nodes.toLocaleString("en-US")],
+  ]; // prettier-ignore
 }
 
 /** What a person reads of a node. */

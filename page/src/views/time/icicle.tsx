@@ -1,14 +1,14 @@
-import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { RefObject } from "preact";
+import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Canvas, fitted } from "../../charts/canvas";
 import { fill, usePalette } from "../../charts/colour";
 import { useFrame, useWidth } from "../../charts/size";
 import { linearTicks } from "../../charts/ticks";
 import { Pairs, Tooltip } from "../../charts/tooltip";
 import type { Calls, Model } from "../../data/model";
-import { boxes, stretchAt, type Timeline } from "./timeline";
 import { aboutModule, aboutNode, labelOf, type Spot } from "./about";
 import { panned, zoomed } from "./range";
+import { boxes, stretchAt, type Timeline } from "./timeline";
 
 interface Props {
   model: Model;
@@ -141,10 +141,12 @@ export function Icicle({ model, call, timeline, range, onRange, unit, label, mod
     } else if (down) {
       const now = at ?? { row: down > 0 ? -1 : bottom + 1, stretch: 0 };
       const place = at ? timeline.rows[at.row]!.first[at.stretch]! : 0;
-      for (let r = now.row + down; r >= 0 && r <= bottom; r += down) {
+      let next: Spot | null = null;
+      for (let r = now.row + down; r >= 0 && r <= bottom && !next; r += down) {
         const k = timeline.rows[r]!.last.findIndex((last) => last >= place);
-        if (k >= 0) return (e.preventDefault(), show({ row: r, stretch: k }));
+        if (k >= 0) next = { row: r, stretch: k };
       }
+      if (next) show(next);
     } else if (e.key === "+" || e.key === "=") onRange(zoomed(range, 0.5, 0.6, total));
     else if (e.key === "-") onRange(zoomed(range, 0.5, 1.7, total));
     else if (e.key === "0") onRange([0, total]);

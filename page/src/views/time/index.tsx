@@ -3,8 +3,8 @@ import "./time.css";
 import { useCallback, useMemo, useRef } from "preact/hooks";
 import { opaque } from "../../charts/canvas";
 import { Button, Choice, Panel } from "../../charts/panel";
-import { pair, paired, useSlow } from "../../charts/slow";
 import type { Column } from "../../charts/rows";
+import { pair, paired, useSlow } from "../../charts/slow";
 import { Table } from "../../charts/table";
 import type { Model } from "../../data/model";
 import { savePng } from "../../parts/save";
@@ -19,20 +19,20 @@ import { timeline } from "./timeline";
 
 function Time({ model, at, set, link }: ViewProps) {
   const { doc } = model;
-  const number = whole(at["call"], doc.calls.length, doc.calls.length - 1);
+  const number = whole(at.call, doc.calls.length, doc.calls.length - 1);
   const call = doc.calls[number]!;
   const timed = useMemo(() => call.time.some((t) => t > 0), [call]);
-  const even = !timed || at["x"] === "order";
+  const even = !timed || at.x === "order";
   const line = useMemo(() => timeline(model, call, even), [model, call, even]);
   const whole_ = line.begin[line.begin.length - 1]!;
-  const [text, slide] = useSlow(at["range"] ?? "", (range) => set({ range }));
+  const [text, slide] = useSlow(at.range ?? "", (range) => set({ range }));
   const range = clamped(pair(text) ?? [0, whole_], whole_);
   const move = (r: readonly [number, number]): void => {
     const to = clamped(r, whole_);
     slide(to[1] - to[0] >= whole_ * 0.9999 ? "" : paired(to, 10));
   };
-  const module = whole(at["module"], doc.modules.length, -1);
-  const node = whole(at["node"], call.order.length, -1);
+  const module = whole(at.module, doc.modules.length, -1);
+  const node = whole(at.node, call.order.length, -1);
   const canvas = useRef<HTMLCanvasElement>(null);
   const pick = ({ row, stretch }: Spot): void => {
     const of = line.rows[row]!.of[stretch]!;

@@ -53,18 +53,14 @@ export function byOp(model: Model, call: Calls): OpTime[] {
   for (let i = 0; i < nodes.name.length; i++) {
     if (call.order[i]! < 0) continue;
     const key = nodes.name[i]! * nodes.strings.length + nodes.op[i]!;
-    let row = found.get(key);
-    if (!row)
-      found.set(
-        key,
-        (row = {
-          name: nodes.strings[nodes.name[i]!]!,
-          op: nodes.strings[nodes.op[i]!] ?? "",
-          seconds: 0,
-          nodes: 0,
-          measured: 0,
-        }),
-      );
+    const row = found.get(key) ?? {
+      name: nodes.strings[nodes.name[i]!]!,
+      op: nodes.strings[nodes.op[i]!] ?? "",
+      seconds: 0,
+      nodes: 0,
+      measured: 0,
+    };
+    found.set(key, row);
     row.seconds += secondsOf(call.time[i]);
     row.nodes++;
     if (call.time[i]! >= 0) row.measured++;

@@ -4,7 +4,7 @@ import { Model } from "../../data/model";
 import { marked } from "./about";
 import { clamped, panned, zoomed } from "./range";
 import { byModule, byOp, coverage } from "./tables";
-import { boxes, moduleOf, ranInOrder, stretchAt, timeline, type Row } from "./timeline";
+import { boxes, moduleOf, type Row, ranInOrder, stretchAt, timeline } from "./timeline";
 
 const PATHS = ["", "a", "a.x", "b"];
 
@@ -51,8 +51,15 @@ describe("a timeline", () => {
     const { rows } = timeline(model, call, false);
     expect(rows.length).toBe(4);
     expect(rowOf(rows[0]!)).toEqual([[0, 0, 4]]);
-    expect(rowOf(rows[1]!)).toEqual([[1, 0, 2], [3, 3, 3], [1, 4, 4]]); // prettier-ignore
-    expect(rowOf(rows[2]!)).toEqual([[2, 0, 1], [2, 4, 4]]); // prettier-ignore
+    expect(rowOf(rows[1]!)).toEqual([
+      [1, 0, 2],
+      [3, 3, 3],
+      [1, 4, 4],
+    ]); // prettier-ignore
+    expect(rowOf(rows[2]!)).toEqual([
+      [2, 0, 1],
+      [2, 4, 4],
+    ]); // prettier-ignore
     expect([...rows[3]!.of]).toEqual([0, 1, 2, 3, 4, 5]);
   });
   it("counts a node that accumulates into a parameter to the parameter's module", () => {
@@ -135,10 +142,19 @@ it("moves and zooms without leaving the whole", () => {
 describe("tables of time", () => {
   const { model, call } = made([2, 1, 3, -1, 2], [4, 2, 1, 8, -1], { names: ["Mm", "Add", "Mm", "Sum", "Add"] });
   it("add up by module, with what is inside", () => {
-    expect(byModule(model, call).map((m) => [m.name, m.own, m.all, m.nodes])).toEqual([["(model)", 0, 7, 4], ["a", 2, 6, 3], ["a.x", 4, 4, 2], ["b", 1, 1, 1]]); // prettier-ignore
+    expect(byModule(model, call).map((m) => [m.name, m.own, m.all, m.nodes])).toEqual([
+      ["(model)", 0, 7, 4],
+      ["a", 2, 6, 3],
+      ["a.x", 4, 4, 2],
+      ["b", 1, 1, 1],
+    ]); // prettier-ignore
   });
   it("add up by kind of node, the slowest first", () => {
-    expect(byOp(model, call).map((o) => [o.name, o.seconds, o.nodes, o.measured])).toEqual([["Sum", 8, 1, 1], ["Mm", 5, 2, 2], ["Add", 2, 2, 1]]); // prettier-ignore
+    expect(byOp(model, call).map((o) => [o.name, o.seconds, o.nodes, o.measured])).toEqual([
+      ["Sum", 8, 1, 1],
+      ["Mm", 5, 2, 2],
+      ["Add", 2, 2, 1],
+    ]); // prettier-ignore
   });
   it("say what they cover", () => {
     const words = (s: number): string => `${s} s`;
