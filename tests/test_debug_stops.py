@@ -17,7 +17,7 @@ from watching import same
 
 import backprobe
 from backprobe import BackprobeError
-from backprobe.engine.breaks import breakpoint_from, parsed
+from backprobe.engine.options import breakpoint_from, parsed
 from backprobe.torchside import private
 
 

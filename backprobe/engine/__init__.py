@@ -5,7 +5,7 @@
 ``going.py``     how to go on from a stop
 ``breaks.py``    breakpoints, and the text form of them
 ``called.py``    the graph of one call: nodes, names, modules, lines, what has run
-``sight.py``     which module and line made a node, as far as the forward was watched
+``forward.py``     which module and line made a node, as far as the forward was watched
 ``stop.py``      what is there at a stop, and what can be changed
 ``past.py``      going back in a running backward (B1 to B3)
 ``rerun.py``     a node once more, by a call; in float64 by ``double.py`` (W1 to W3)

@@ -19,8 +19,8 @@ from torch.autograd.graph import GradientEdge
 
 from ..records import ACCUMULATE_SEQ
 from ..torchside import private
-from .called import NodeInfo
-from .rerun import called
+from .backward_graph import NodeInfo
+from .rerun import call_node
 
 
 class _Taken(BaseException):
@@ -65,7 +65,7 @@ def run_node(
         if info.seq is None or is_python(node) or has_hooks(node):
             return _in_engine(node, grads, create_graph, wanted)
         grads = after_tensor_hooks(node, grads, create_graph)
-        out = called(node, info, grads)
+        out = call_node(node, info, grads)
     if wanted is not None:
         out = tuple(g if k in wanted else None for k, g in enumerate(out))
     return tuple(grads), out
@@ -138,7 +138,7 @@ def _empty(node: Any, info: NodeInfo, grads: tuple[Any, ...]) -> tuple[tuple[Any
         grads = _replaced(hook(grads), grads)
     if info.seq is None:
         return grads, ()
-    out = called(node, info, grads)
+    out = call_node(node, info, grads)
     for hook in list(hooks_of(node, node.register_hook).values()):
         out = _replaced(hook(out, grads), out)
     return grads, out

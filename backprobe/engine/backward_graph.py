@@ -18,7 +18,7 @@ from ..torchside import private
 from ..torchside.deep import DEEP
 from ..torchside.entry_points import as_list, describe, node_of
 from ..torchside.walk import Plans, walk
-from .sight import Sight, Sighting
+from .provenance import Forward, Provenance
 
 #: What a call is named -> the function, and its argument that holds what the backward starts from.
 KINDS: dict[str, tuple[Callable[..., Any], str]] = {
@@ -41,7 +41,7 @@ class NodeInfo:
     index: int
     name: str
     seq: int | None
-    place: Sighting
+    place: Provenance
 
     @property
     def module(self) -> str | None:
@@ -66,15 +66,16 @@ class NodeInfo:
         return " ".join(where)
 
 
-class CallGraph:
+class BackwardGraph:
     """What one backward call will run.
 
     :param kind: one of ``KINDS``.
+    :param depth: 1, and more in a backward that a node of another one runs.
     :raises TypeError: arguments that the function does not take, with torch's own words.
     """
 
-    def __init__(self, kind: str, args: Any, kwargs: Any, sight: Sight) -> None:
-        self.kind, self.sight = kind, sight
+    def __init__(self, kind: str, args: Any, kwargs: Any, forward: Forward, depth: int = 1) -> None:
+        self.kind, self.forward, self.depth = kind, forward, depth
         arguments = dict(_SIGNATURES[kind].bind(*args, **kwargs).arguments)
         self.roots: Sequence[Any] = as_list(arguments.pop(KINDS[kind][1]))
         self.create_graph = bool(arguments.get("create_graph"))
@@ -95,7 +96,7 @@ class CallGraph:
         #: Nodes that have run, in their order, and as a set.
         self.ran: list[int] = []
         self.done: set[int] = set()
-        self.places = sight.places(self.nodes, self.seqs)
+        self.places = forward.places(self.nodes, self.seqs)
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -103,6 +104,16 @@ class CallGraph:
     def runs(self, i: int) -> bool:
         """Whether this call needs node `i`."""
         return self.needed is None or i in self.needed
+
+    @property
+    def text(self) -> str:
+        """The call and its arguments."""
+        given = ", ".join(f"{k}={v}" for k, v in self.arguments.items() if v not in ("None", "False"))
+        return f"{self.kind}({given})"
+
+    def leaf(self, i: int) -> torch.Tensor | None:
+        """The tensor to whose gradient node `i` adds; ``None`` for any other node."""
+        return self.nodes[i].variable if self.seqs[i] == ACCUMULATE_SEQ else None
 
     @property
     def count(self) -> int:
@@ -200,7 +211,7 @@ def short(name: str) -> str:
     return "AccumulateGrad" if name == ACCUMULATE else name
 
 
-def call_form(tensors: Any, call: str | None) -> str:
+def call_kind(tensors: Any, call: str | None) -> str:
     """The kind of a call from what was given to ``backprobe.debug``.
 
     :raises BackprobeError: `call` is none of the forms.

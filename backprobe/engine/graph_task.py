@@ -15,18 +15,19 @@ from typing import Any
 
 import torch
 
+from ..graphs.order import Schedule
 from ..torchside import private
-from .called import CallGraph
+from .backward_graph import BackwardGraph
 
 
-class Machine:
+class GraphTask:
     """The state of one backward between two nodes.
 
     :param roots: (node, number of its output, gradient) for each tensor that the backward starts from.
     :param captured: nodes whose incoming gradients are asked for.
     """
 
-    def __init__(self, graph: CallGraph, roots: Sequence[tuple[int, int, Any]], captured: frozenset[int]) -> None:
+    def __init__(self, graph: BackwardGraph, roots: Sequence[tuple[int, int, Any]], captured: frozenset[int]) -> None:
         self._graph, self._roots = graph, roots
         self._active = None if graph.needed is None else graph.needed | captured
         self._widths = [len(node._input_metadata) for node in graph.nodes]
