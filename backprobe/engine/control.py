@@ -1,13 +1,16 @@
 """Where a backward stops. The native engine runs it; hooks on every node ask here whether to wait.
 
-E1. A hook stops right where it is called, in the engine's own thread. What waits there (a prompt, a callback, another
-    thread that gives commands) is the business of ``Pilot.on_stop``.
-E2. A hook answers only to its own call. A backward that a user's hook runs over the same nodes has another number
-    (``private.graph_task``), and a higher one; one that began before ours, in another thread, has a lower one than
-    a call that we make just before.
-E3. The incoming gradients are held while their node runs, so that they can be looked at where it raises. Not for an
-    accumulator, which would have to copy them.
-E4. All hooks go when the call is over, however it ends.
+Note [Stopping in the engine's own thread]: A hook stops right where it is called. What waits there (a prompt, a
+callback, another thread that gives commands) is the business of ``Pilot.on_stop``.
+
+Note [Hooks of one call]: A hook answers only to its own call. A backward that a user's hook runs over the same nodes
+has another number (``private.graph_task``), and a higher one; one that began before ours, in another thread, has a
+lower one than a call that we make just before.
+
+Note [Holding incoming gradients]: The incoming gradients are held while their node runs, so that they can be looked at
+where it raises. Not for an accumulator, which would have to copy them.
+
+Note [Hooks go with the call]: All hooks go when it is over, however it ends.
 """
 
 from __future__ import annotations
@@ -160,7 +163,7 @@ class Pilot:
         return found
 
     def wait(self, stop: Stop) -> None:
-        """Wait at `stop` for how to go on.
+        """Wait at `stop` for how to go on; see Note [Stopping in the engine's own thread].
 
         :raises BackwardAborted: to end the backward.
         """
@@ -208,6 +211,7 @@ class Control:
                     self._dicts.append((handle.hooks_dict_ref(), handle.id))
 
     def detach(self) -> None:
+        """See Note [Hooks go with the call]."""
         while self._dicts:
             hooks, number = self._dicts.pop()
             hooks.pop(number, None)
@@ -217,12 +221,12 @@ class Control:
         number = _task()
         if number != self._number:
             if number <= self._before or 0 <= self._number < number:
-                return None  # E2
+                return None  # see Note [Hooks of one call]
             self._number = number
         self.running = i
         pilot = self.pilot
         if i not in self._leaves:
-            self._incoming = grads  # E3
+            self._incoming = grads  # see Note [Holding incoming gradients]
         elif pilot.journal is not None:
             pilot.journal.keep(self.graph.nodes[i].variable)
         new = None
@@ -272,7 +276,7 @@ class Control:
         return new
 
     def begin_again(self) -> None:
-        """The call has ended, and is to go back to an earlier stop: all as before it began."""
+        """The call has ended, and is to go back to an earlier stop; see Note [Going back in the engine]."""
         pilot = self.pilot
         assert pilot.journal is not None
         pilot.journal.restore()

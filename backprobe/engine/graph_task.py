@@ -1,11 +1,7 @@
-"""The engine's part of a backward, in Python: which node is next, and what meets on its way.
+"""The engine's part of a backward, in Python: which node is next (``graphs/order.py``), and what meets on its way.
 
-M1. The order is the engine's: of the nodes whose producers have all run the one with the highest sequence number.
-    Accumulators all have the highest there is; among equals the order is what ``std::priority_queue`` makes of it, so
-    the heap here moves its entries as libstdc++ does.
-M2. Producers are counted over all that the roots can reach, also over nodes that are not needed, as the engine does.
-M3. Gradients that meet are summed one by one as they come: what is there plus what comes, the other way round where
-    what is there is sparse. Never in place: the sum has the same bits, and what was recorded stays as it was.
+Note [Gradients that meet]: They are summed one by one as they come: what is there plus what comes, the other way round
+where what is there is sparse. Never in place: the sum has the same bits, and what was recorded stays as it was.
 """
 
 from __future__ import annotations
@@ -66,7 +62,7 @@ class GraphTask:
 
 
 def summed(old: Any, new: Any) -> Any:
-    """Two gradients that meet (M3)."""
+    """Two gradients that meet ; see Note [Gradients that meet]."""
     if new is None:
         return old
     sparse = old.layout in (torch.sparse_coo, torch.sparse_csr) and not torch.is_grad_enabled()

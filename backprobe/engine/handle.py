@@ -1,9 +1,12 @@
 """``backprobe.debug``: the native engine in a second thread, which waits at each stop for the caller's commands.
 
-H1. One of the two threads runs at a time: the engine's between a command and the next stop, the caller's otherwise.
-H2. The second thread gets what torch keeps per thread (``private.ThreadState``), the caller's context variables, and,
-    where the backward makes a graph, the caller's place in the count of nodes.
-H3. The thread knows the handle by nothing: a handle that is dropped ends its thread, and so does the interpreter.
+Note [One of two threads runs]: The engine's between a command and the next stop, the caller's otherwise.
+
+Note [What the engine's thread takes over]: What torch keeps per thread (``private.ThreadState``), the caller's context
+variables, and, where the backward makes a graph, the caller's place in the count of nodes.
+
+Note [Dropped handles]: The engine's thread knows the handle by nothing: a handle that is dropped ends its thread, and
+so does the interpreter.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ def _go_on(stop: Stop) -> Resume:
 
 
 class _Engine:
-    """The second thread: one backward call, and the hand-over at stops (H1)."""
+    """The second thread: one backward call, and the hand-over at stops; see Note [One of two threads runs]."""
 
     def __init__(self, pilot: Pilot, call: Callable[[], Any], count: bool) -> None:
         self.pilot = pilot
@@ -90,6 +93,7 @@ class _Engine:
             self._came.release()
 
     def _run(self) -> None:
+        """See Note [What the engine's thread takes over]."""
         state, call = self._state, self._call
         assert state is not None and call is not None
         # Sessions belong to the caller's thread, and would mix two backwards up.
@@ -150,7 +154,8 @@ class _Engine:
         self._begun = dict(self._context.items())
 
     def drop(self) -> None:
-        """The handle is gone, or the interpreter ends: end the backward, wait a little for the thread (H3)."""
+        """The handle is gone, or the interpreter ends: end the backward, wait a little for the thread. See
+        Note [Dropped handles]."""
         if os.getpid() != self.pid or self.over or not self.thread.is_alive():
             return
         self._dropped = True

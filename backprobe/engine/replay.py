@@ -1,9 +1,13 @@
 """``backprobe.replay``: a backward run in Python, node by node, forwards and back.
 
-P1. The order, what meets and is summed, and what goes on along the edges are as in the engine (``machine.py``); each
-    node is run by the engine, or called (``single.py``). So every gradient has the engine's bits.
-P2. Nothing is written to ``.grad`` until ``accumulate``, and the graph stays as it is.
-P3. To go back is to deliver again what the nodes before have given. No node runs for it and no hook.
+Note [A replay has the engine's bits]: The order, what meets and is summed, and what goes on along the edges are as in
+the engine (``graph_task.py``); each node is run by the engine, or called (``single.py``). So every gradient has the
+engine's bits.
+
+Note [A replay changes nothing]: Nothing is written to ``.grad`` until ``accumulate``, and the graph stays as it is.
+
+Note [Going back in a replay]: To go back is to deliver again what the nodes before have given. No node runs for it and
+no hook.
 """
 
 from __future__ import annotations
@@ -147,7 +151,7 @@ class Replay(Steering):
         return self._stop is not None and self._stop.phase == "before"
 
     def _return(self, position: int, phase: str) -> Stop:
-        """Build the state of an earlier position again from what the nodes gave (P3)."""
+        """Build the state of an earlier position again from what the nodes gave; see Note [Going back in a replay]."""
         kept = until(self._history, position, phase)
         if self._stop is not None:
             self._stop.close()

@@ -1,10 +1,14 @@
 """Going back in a running backward whose graph is kept.
 
-B1. The engine runs forward only. So to go back is to end its call, to put back what it has changed, and to let it begin
-    again: without stops until the place, and with the gradients that a person had replaced before it.
-B2. What is put back: ``.grad`` of the leaves that were accumulated into, and the random state. Hooks of the user's run
-    again. Places are told by how many hooks of ours have been called, which is the same each time.
-B3. What a hook does after an accumulation (an optimizer step, say) cannot be put back: then it is refused.
+Note [Going back in the engine]: The engine runs forward only. So to go back is to end its call, to put back what it has
+changed, and to let it begin again: without stops until the place, and with the gradients that a person had replaced
+before it.
+
+Note [What going back puts back]: ``.grad`` of the leaves that were accumulated into, and the random state. Hooks of the
+user's run again. Places are told by how many hooks of ours have been called, which is the same each time.
+
+Note [What cannot be put back]: What a hook does after an accumulation (an optimizer step, say): then going back is
+refused.
 """
 
 from __future__ import annotations
@@ -75,7 +79,7 @@ class Journal:
         earlier = self._visited if phase == "exception" else self._visited[:-1]
         if not 1 <= stops <= len(earlier):
             raise BackprobeError(f"back({stops}): there are {len(earlier)} earlier stops in this backward")
-        for leaf, _, _ in self._grads.values():
+        for leaf, _, _ in self._grads.values():  # see Note [What cannot be put back]
             if private.post_accumulate_hooks(leaf):
                 raise BackprobeError(
                     f"cannot go back: a leaf of shape {list(leaf.shape)} has a hook that runs after its gradient is "
@@ -88,7 +92,7 @@ class Journal:
         self._edits = {clock: grads for clock, grads in self._edits.items() if clock < target}
 
     def restore(self) -> None:
-        """Put back what the call has changed (B2)."""
+        """Put back what the call has changed; see Note [What going back puts back]."""
         self.clock = 0
         with torch.no_grad(), private.unseen():
             for leaf, grad, copy in self._grads.values():

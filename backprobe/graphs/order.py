@@ -117,10 +117,9 @@ def levels(starts: Ints, targets: Ints, order: Ints) -> list[int]:
 class ReadyQueue:
     """Nodes that can run, the one with the highest key first.
 
-    Note [Order among equals]
-        All accumulators have the same sequence number. Among equals the engine's order is what ``std::priority_queue``
-        makes of it, so the heap here moves its entries as libstdc++ does. Keys that are all different
-        (``Schedule``) do not depend on that.
+    Note [Order among equals]: All accumulators have the same sequence number, the highest there is. Among equals the
+    engine's order is what ``std::priority_queue`` makes of it, so the heap here moves its entries as libstdc++ does.
+    Where keys are all different, as by ``by_walk``, that does not matter.
     """
 
     def __init__(self, keys: Ints) -> None:
@@ -176,10 +175,10 @@ class ReadyQueue:
 
 class Schedule:
     """Which node the engine runs next on one thread: of those whose producers have all run, the one with the highest
-    key. One backward from its first node to its last.
+    key. One backward, from its first node to its last.
 
-    Note [Counting producers]
-        Producers are counted over all that the roots can reach, also over nodes that are not needed, as in the engine.
+    Note [Counting producers]: Producers are counted over all that the roots can reach, also over nodes that are not
+    needed, as in the engine.
 
     :param keys: sequence numbers, for the engine's own order; ``by_walk`` of them where equals go as in the walk.
     :param roots: nodes that the backward begins with, once for each gradient that it begins with there.
