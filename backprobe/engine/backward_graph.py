@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +14,6 @@ from ..errors import BackprobeError
 from ..graphs.plan import ACCUMULATE, engine_order, needed_for
 from ..records import ACCUMULATE_SEQ
 from ..torchside import private
-from ..torchside.deep import DEEP
 from ..torchside.entry_points import as_list, describe, node_of
 from ..torchside.walk import Plans, walk
 from .provenance import Forward, Provenance
@@ -175,36 +173,8 @@ class BackwardGraph:
         return self.plan.edges(i)
 
     def release(self) -> None:
-        """Let go of the graph; of a deep one when its roots are gone (``_Later``)."""
-        if len(self.nodes) > DEEP:
-            left = {id(root) for root in self.roots if isinstance(root, torch.Tensor)}
-            for root in self.roots:
-                if isinstance(root, torch.Tensor):
-                    weakref.finalize(root, _gone, id(root), left, self.nodes).atexit = False
+        """Let go of the graph."""
         self.nodes, self.roots = [], ()
-
-
-class _Later:
-    """Drops the wrappers of a deep graph, root first, when its root is gone. Torch frees a deep graph recursively once
-    Python has touched its nodes, which overflows the stack.
-
-    A root's finalizer is called just before torch lets go of the graph, so this waits for the collector's next round:
-    it is garbage from the start, in a cycle with itself.
-    """
-
-    def __init__(self, nodes: list[Any]) -> None:
-        self._nodes, self._me = nodes, self
-
-    def __del__(self) -> None:
-        nodes = self._nodes
-        for i in range(len(nodes)):
-            nodes[i] = None
-
-
-def _gone(root: int, left: set[int], nodes: list[Any]) -> None:
-    left.discard(root)
-    if not left:
-        _Later(nodes)
 
 
 def short(name: str) -> str:
