@@ -85,7 +85,7 @@ class Run:
         from ..observe.launch import launch
         from ..observe.session import Settings
 
-        if not options.module and not os.path.isfile(options.script):
+        if not options.module and not os.path.exists(options.script):
             raise BackprobeError(f"no such script: {options.script}")
         first, last = options.steps
         settings = Settings(
@@ -227,7 +227,7 @@ class _Watcher:
         }
         trace = self.collector.trace(session, info)
         self.findings = list(trace.findings)
-        if error is not None:
+        if error is not None and not options.quiet:
             for finding in self.findings[:1]:
                 add_note(error, f"backprobe: {finding}")
         if options.findings:

@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from ..records import Site
+from .places import STAND_IN
 
 #: A place in the code as the eye notes it: cheap to take, turned into a ``Site`` when somebody asks.
 Spot = tuple[CodeType, int]
@@ -57,7 +58,8 @@ class Frames:
     def is_user(self, code: CodeType) -> bool:
         known = self.known.get(code)
         if known is None:
-            known = self.known[code] = self.is_users_file(code.co_filename)
+            mine = code.co_name != STAND_IN and self.is_users_file(code.co_filename)
+            known = self.known[code] = mine
         return known
 
     def is_users_file(self, name: str) -> bool:

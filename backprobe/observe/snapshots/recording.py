@@ -15,12 +15,11 @@ from torch import nn
 from ...errors import BackprobeError
 from ...source.frames import Frames
 from ...torchside import private
+from ..events import Events
 from ..forward.eye import Eye
 from ..forward.modules import ModuleWatch
 from ..forward.oplog import OpLog
 from ..forward.origins import Origins
-from ..forward.regions import Regions
-from ..forward.writes import WriteLog
 
 if TYPE_CHECKING:
     from ...graphs.graph import Graph
@@ -38,24 +37,27 @@ class Recording:
         if limit < 1000:
             raise BackprobeError(f"limit={limit}: a recording keeps at least 1000 ops")
         self.frames = Frames((os.getcwd(),))
-        self.modules = ModuleWatch(self.frames, limit)
-        self.modules.on_outermost = self._trim
-        self.modules.on_error = self._broke
+        events = Events()
+        events.give_up = self._broke
+        self.modules = ModuleWatch(self.frames, events, limit)
         if model is not None:
             self.modules.add_root(model, "model")
-        self._eye = Eye(self.frames, self.modules, Regions(self.modules, self.frames, WriteLog()))
-        self._eye.log = OpLog(limit)
-        self._eye.careful = self._eye.checking = False
-        self._eye.on_error = self._broke
+        self._eye = Eye(self.frames, self.modules, events, OpLog(limit))
+        self._eye.careful = False
         self._eye.owner = self
+        self._faults = events.faults
+        events.attach(self)
         self._limit = limit
         self._on = False
         #: Sequence numbers that it covers: from ``first`` up to, not including, ``last``.
         self.first = self.last = -1
         #: Module calls are known from here on.
         self.calls_from = 0
-        #: What failed in our own code, if anything did: nothing is noted after that.
-        self.error: BaseException | None = None
+
+    @property
+    def error(self) -> BaseException | None:
+        """The first thing of ours that failed, if anything did."""
+        return self._faults.first
 
     @property
     def log(self) -> OpLog:
@@ -95,7 +97,7 @@ class Recording:
 
         return graph(roots, recording=self, **options)
 
-    def _trim(self) -> None:
+    def forward_begins(self) -> None:
         """An outermost module is about to run: let go of what is too old."""
         self.log.trim()
         modules = self.modules
@@ -104,9 +106,7 @@ class Recording:
             self.calls_from = private.next_sequence_nr()
 
     def _broke(self, error: BaseException) -> None:
-        """The user's code goes on as it would alone."""
-        if self.error is None:
-            self.error = error
+        """Too much fails: the user's code goes on as it would alone."""
         self._eye.noting = False
         self.last = private.next_sequence_nr()
         self.modules.stop()

@@ -10,24 +10,29 @@ from torch import nn
 from ...records import Divergence
 from ...source.defined import defined_at
 from ...source.roots import RootModule, Where
+from ..events import Tracker
 from ..forward.leaves import owners_of
-from ..forward.modules import ModuleWatch
+from ..scene import Scene
+from ..schedule.detail import Settings
 
 #: Relative difference that rounding does not explain.
 BOUND = {torch.float64: 1e-9, torch.float32: 1e-4}
 _LIMIT = 64 << 20
 
 
-class Diverging:
+class Diverging(Tracker):
     """Keeps what each module of each outermost module returned on its first call."""
 
-    def __init__(self, modules: ModuleWatch) -> None:
-        self._modules = modules
+    @classmethod
+    def wanted(cls, settings: Settings) -> bool:
+        return "divergence" in settings.ask
+
+    def __init__(self, scene: Scene) -> None:
         self._bytes = 0
         #: Root module -> (path, class, output, plain attributes, owners), in the order in which modules returned.
         self._seen: dict[int, tuple[RootModule, list[tuple[str, str, list[Any], dict[str, Any], Any]]]] = {}
 
-    def left(self, module: nn.Module, where: Where, output: Any) -> None:
+    def module_left(self, module: nn.Module, where: Where, output: Any) -> None:
         if where.call != 1 or where.path is None:
             return
         root, rows = self._seen.setdefault(id(where.root), (where.root, []))

@@ -1,8 +1,8 @@
 """Whether this process waits in a collective operation for ranks that do not come.
 
-N21. Collectives are not torch functions, so no mode sees them, and a process that waits runs no code of ours. A thread
-     looks at the main thread's stack a few times a second, only where torch.distributed is in use. It reads code
-     objects and instruction numbers, and holds no frame.
+Note [Looking at waits]: collectives are not torch functions, so no mode sees them, and a process that waits runs no
+code of ours. A thread looks at the main thread's stack a few times a second, only where torch.distributed is in use. It
+reads code objects and instruction numbers, and holds no frame.
 """
 
 from __future__ import annotations
