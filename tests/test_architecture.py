@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import backprobe
@@ -174,3 +175,21 @@ def test_public_names_are_the_ones_listed() -> None:
     for name in backprobe.__all__:
         assert getattr(backprobe, name) is not None
     assert set(backprobe.__all__) <= set(dir(backprobe))
+
+
+def test_no_folder_has_a_circle_of_files() -> None:
+    """By what is imported when a file is loaded; in ``engine`` by imports for types and in functions too."""
+    circles = []
+    for folder in sorted({path.parent for path in ROOT.rglob("*.py") if not path.is_relative_to(ROOT / "examples")}):
+        files = {path.stem: ast.parse(path.read_text()) for path in folder.glob("*.py")}
+        arrows: dict[str, set[str]] = {name: set() for name in files}
+        for name, tree in files.items():
+            for node in ast.walk(tree) if folder == ROOT / "engine" else tree.body:
+                if isinstance(node, ast.ImportFrom) and node.level == 1:
+                    found = [node.module.split(".")[0]] if node.module else [alias.name for alias in node.names]
+                    arrows[name].update(one for one in found if one in files)
+        try:
+            TopologicalSorter(arrows).prepare()
+        except CycleError as error:
+            circles.append((folder.name, error.args[1]))
+    assert circles == []

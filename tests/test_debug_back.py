@@ -10,7 +10,7 @@ from watching import same
 
 import backprobe
 from backprobe import BackprobeError
-from backprobe.engine.apart import bitwise
+from backprobe.engine.difference import bitwise_equal
 from backprobe.torchside import private
 
 
@@ -49,7 +49,7 @@ def test_back_and_forth_ends_with_the_same_bits(again) -> None:
             assert dbg.back(stops).reason == "back"
             where, gradients = place(dbg)
             assert where == places[-1][0]
-            assert all(map(bitwise, gradients, places[-1][1]))
+            assert all(map(bitwise_equal, gradients, places[-1][1]))
         while dbg.stop is not None:
             dbg.step()
     assert same(expected, [*grads(model), torch.get_rng_state()])

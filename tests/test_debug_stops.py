@@ -17,7 +17,7 @@ from watching import same
 
 import backprobe
 from backprobe import BackprobeError
-from backprobe.engine.breaks import breakpoint_from, parsed
+from backprobe.engine.options import breakpoint_from, parsed
 from backprobe.torchside import private
 
 
@@ -185,6 +185,8 @@ def test_wrong_arguments() -> None:
         backprobe.breakpoint_backward(action=3)
     with pytest.raises(BackprobeError, match=r"model is a str; give a torch.nn.Module"):
         backprobe.breakpoint_backward(model="model")
+    with pytest.raises(TypeError, match=r"a breakpoint has no argument 'modul'; it has node, module, on, parameter"):
+        backprobe.breakpoint_backward(modul="0")
     assert private.mode_depth() == 0
 
 

@@ -11,7 +11,7 @@ from ..errors import BackprobeError
 
 if TYPE_CHECKING:
     from ..engine.attach import Stops
-    from ..engine.called import CallGraph
+    from ..engine.backward_graph import BackwardGraph
     from ..observe.session import Session
 
 
@@ -49,7 +49,7 @@ class Debug:
         parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
 
     def run(self, options: argparse.Namespace) -> int:
-        from ..engine.breaks import breakpoint_from
+        from ..engine.options import breakpoint_from
         from ..observe.launch import launch
         from ..observe.session import Settings
         from ..observe.sinks.collect import Collector
@@ -85,8 +85,8 @@ class _Debugging:
 
     def begin(self, session: Session) -> None:
         from ..engine.attach import Stops
-        from ..engine.going import CONTINUE, Going
         from ..engine.prompt import Prompt
+        from ..engine.resume import CONTINUE, Resume
 
         collector = self._collector
         prompt = Prompt(
@@ -96,13 +96,13 @@ class _Debugging:
             self._source,
             SystemExit(0),
         )
-        stops = self._stops = Stops(session, prompt.ask, CONTINUE if self._points else Going("step", 1), True)
+        stops = self._stops = Stops(session, prompt.ask, CONTINUE if self._points else Resume("step", 1), True)
         prompt.pilot = stops.pilot
         for point in self._points:
             stops.pilot.add(point)
         stops.pilot.on_begin = self._check
 
-    def _check(self, graph: CallGraph) -> None:
+    def _check(self, graph: BackwardGraph) -> None:
         """Say once of a breakpoint given at the start that it fits no node of the first backward."""
         assert self._stops is not None
         if self._stops.calls > 1:

@@ -1,10 +1,14 @@
 """A node in float64, on the graph as it is.
 
-W1. A node's formula is made of ATen ops. While it runs, a dispatch mode turns the arguments of each into double
-    precision, dtypes that are asked for too. Saved tensors are read as they are: nothing on the graph changes.
-W2. So the rounding of the backward is gone, the rounding of the forward is not: it is in the saved tensors.
-W3. What cannot be told so is refused: ops that draw random numbers (another dtype draws others), writes into tensors
-    that were there before, and saved tensors behind a saved-tensor hook, whose code would run in float64 too.
+Note [A node in float64]: A node's formula is made of ATen ops. While it runs, a dispatch mode turns the arguments of
+each into double precision, dtypes that are asked for too. Saved tensors are read as they are: nothing on the graph
+changes.
+
+Note [Rounding that stays]: The rounding of the backward is gone in float64, the rounding of the forward is not: it is
+in the saved tensors.
+
+Note [What float64 refuses]: Ops that draw random numbers (another dtype draws others), writes into tensors that were
+there before, and saved tensors behind a saved-tensor hook, whose code would run in float64 too.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ def widened(value: Any) -> Any:
 
 
 class Wide(TorchDispatchMode):
-    """On while `node` calculates in float64.
+    """On while `node` calculates in float64; see Note [A node in float64] and Note [What float64 refuses].
 
     :raises BackprobeError: when it is entered: its saved tensors cannot be had without running code of the user's;
         inside: an op of the node's cannot run in float64.

@@ -1,8 +1,10 @@
 """What backwards inside a node add to ``.grad`` is taken away again: reentrant checkpoints run one in their node.
 
-I1. While the node runs, leaves that such a backward reaches have no ``.grad``, so that what is there afterwards is what
-    was added. It is taken when the node has run, not before: a checkpoint reads ``.grad`` of leaves that it has made.
-I2. Leaves that the node has made itself are gone when it has run. Only leaves that live on are the user's.
+Note [Gradients added inside a node]: While the node runs, leaves that such a backward reaches have no ``.grad``, so
+that what is there afterwards is what was added. It is taken when the node has run, not before: a checkpoint reads
+``.grad`` of leaves that it has made.
+
+Note [Leaves that a node makes]: They are gone when it has run. Only leaves that live on are the user's.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class Inner(TorchFunctionMode):
         found = []
         for ref, old in self._kept.values():
             leaf = ref()
-            if leaf is not None:  # I2
+            if leaf is not None:  # see Note [Leaves that a node makes]
                 if leaf.grad is not None:
                     found.append((leaf, leaf.grad))
                 leaf.grad = old

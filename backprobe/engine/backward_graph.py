@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,10 +14,9 @@ from ..errors import BackprobeError
 from ..graphs.plan import ACCUMULATE, engine_order, needed_for
 from ..records import ACCUMULATE_SEQ
 from ..torchside import private
-from ..torchside.deep import DEEP
 from ..torchside.entry_points import as_list, describe, node_of
 from ..torchside.walk import Plans, walk
-from .sight import Sight, Sighting
+from .provenance import Forward, Provenance
 
 #: What a call is named -> the function, and its argument that holds what the backward starts from.
 KINDS: dict[str, tuple[Callable[..., Any], str]] = {
@@ -41,7 +39,7 @@ class NodeInfo:
     index: int
     name: str
     seq: int | None
-    place: Sighting
+    place: Provenance
 
     @property
     def module(self) -> str | None:
@@ -66,15 +64,16 @@ class NodeInfo:
         return " ".join(where)
 
 
-class CallGraph:
+class BackwardGraph:
     """What one backward call will run.
 
     :param kind: one of ``KINDS``.
+    :param depth: 1, and more in a backward that a node of another one runs.
     :raises TypeError: arguments that the function does not take, with torch's own words.
     """
 
-    def __init__(self, kind: str, args: Any, kwargs: Any, sight: Sight) -> None:
-        self.kind, self.sight = kind, sight
+    def __init__(self, kind: str, args: Any, kwargs: Any, forward: Forward, depth: int = 1) -> None:
+        self.kind, self.forward, self.depth = kind, forward, depth
         arguments = dict(_SIGNATURES[kind].bind(*args, **kwargs).arguments)
         self.roots: Sequence[Any] = as_list(arguments.pop(KINDS[kind][1]))
         self.create_graph = bool(arguments.get("create_graph"))
@@ -95,7 +94,7 @@ class CallGraph:
         #: Nodes that have run, in their order, and as a set.
         self.ran: list[int] = []
         self.done: set[int] = set()
-        self.places = sight.places(self.nodes, self.seqs)
+        self.places = forward.places(self.nodes, self.seqs)
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -103,6 +102,16 @@ class CallGraph:
     def runs(self, i: int) -> bool:
         """Whether this call needs node `i`."""
         return self.needed is None or i in self.needed
+
+    @property
+    def text(self) -> str:
+        """The call and its arguments."""
+        given = ", ".join(f"{k}={v}" for k, v in self.arguments.items() if v not in ("None", "False"))
+        return f"{self.kind}({given})"
+
+    def leaf(self, i: int) -> torch.Tensor | None:
+        """The tensor to whose gradient node `i` adds; ``None`` for any other node."""
+        return self.nodes[i].variable if self.seqs[i] == ACCUMULATE_SEQ else None
 
     @property
     def count(self) -> int:
@@ -164,43 +173,15 @@ class CallGraph:
         return self.plan.edges(i)
 
     def release(self) -> None:
-        """Let go of the graph; of a deep one when its roots are gone (``_Later``)."""
-        if len(self.nodes) > DEEP:
-            left = {id(root) for root in self.roots if isinstance(root, torch.Tensor)}
-            for root in self.roots:
-                if isinstance(root, torch.Tensor):
-                    weakref.finalize(root, _gone, id(root), left, self.nodes).atexit = False
+        """Let go of the graph."""
         self.nodes, self.roots = [], ()
-
-
-class _Later:
-    """Drops the wrappers of a deep graph, root first, when its root is gone. Torch frees a deep graph recursively once
-    Python has touched its nodes, which overflows the stack.
-
-    A root's finalizer is called just before torch lets go of the graph, so this waits for the collector's next round:
-    it is garbage from the start, in a cycle with itself.
-    """
-
-    def __init__(self, nodes: list[Any]) -> None:
-        self._nodes, self._me = nodes, self
-
-    def __del__(self) -> None:
-        nodes = self._nodes
-        for i in range(len(nodes)):
-            nodes[i] = None
-
-
-def _gone(root: int, left: set[int], nodes: list[Any]) -> None:
-    left.discard(root)
-    if not left:
-        _Later(nodes)
 
 
 def short(name: str) -> str:
     return "AccumulateGrad" if name == ACCUMULATE else name
 
 
-def call_form(tensors: Any, call: str | None) -> str:
+def call_kind(tensors: Any, call: str | None) -> str:
     """The kind of a call from what was given to ``backprobe.debug``.
 
     :raises BackprobeError: `call` is none of the forms.

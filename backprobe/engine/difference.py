@@ -1,4 +1,4 @@
-"""Whether two gradients agree bit for bit, and how far apart they are."""
+"""The difference of two gradients: whether they agree bit for bit, and how far they are from each other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 
-def bitwise(a: Any, b: Any) -> bool:
+def bitwise_equal(a: Any, b: Any) -> bool:
     """Whether two gradients agree bit for bit; a NaN is equal to a NaN of the same bits."""
     if a is None or b is None:
         return a is None and b is None
@@ -25,25 +25,25 @@ def bitwise(a: Any, b: Any) -> bool:
     return bool(torch.equal(one, other))
 
 
-class Apart(NamedTuple):
+class Difference(NamedTuple):
     """How far gradients are from exact ones.
 
     :ivar largest: the largest difference of two elements.
-    :ivar off: the norm of the difference.
-    :ivar norm: the norm of the exact ones.
+    :ivar norm: the norm of the difference.
+    :ivar exact: the norm of the exact ones.
     """
 
     largest: float
-    off: float
     norm: float
+    exact: float
 
     @property
     def error(self) -> float:
-        """``off`` relative to ``norm``."""
-        return self.off / self.norm if self.norm else (0.0 if self.off == 0.0 else math.inf)
+        """``norm`` relative to ``exact``."""
+        return self.norm / self.exact if self.exact else (0.0 if self.norm == 0.0 else math.inf)
 
 
-def apart(found: Any, exact: Any) -> Apart | None:
+def difference(found: Any, exact: Any) -> Difference | None:
     """How far `found` is from `exact`, in double precision. ``None`` where there is nothing to compare. Elements that
     are non-finite in the same way do not differ."""
     if found is None or exact is None or found.is_nested or found.shape != exact.shape:
@@ -52,18 +52,17 @@ def apart(found: Any, exact: Any) -> Apart | None:
         a, b = (t.detach().to_dense() if t.layout is not torch.strided else t.detach() for t in (found, exact))
         a, b = (t.to(torch.complex128 if t.is_complex() else torch.float64) for t in (a, b))
         if not a.numel():
-            return Apart(0.0, 0.0, 0.0)
+            return Difference(0.0, 0.0, 0.0)
         equal = (a == b) | (a.isnan() & b.isnan())
-        difference = (a - b).masked_fill(equal, 0.0)
-        norm = float(torch.linalg.vector_norm(b.masked_fill(~b.isfinite(), 0.0)))
-        return Apart(float(difference.abs().max()), float(torch.linalg.vector_norm(difference)), norm)
+        off = (a - b).masked_fill(equal, 0.0)
+        norm, size = map(float, map(torch.linalg.vector_norm, (off, b.masked_fill(~b.isfinite(), 0.0))))
+        return Difference(float(off.abs().max()), norm, size)
 
 
-def together(parts: Iterable[Apart | None]) -> Apart | None:
+def combined(parts: Iterable[Difference | None]) -> Difference | None:
     """Several gradients of one node as one."""
     known = [part for part in parts if part is not None]
     if not known:
         return None
-    return Apart(
-        max(p.largest for p in known), math.hypot(*(p.off for p in known)), math.hypot(*(p.norm for p in known))
-    )
+    norm, exact = math.hypot(*(p.norm for p in known)), math.hypot(*(p.exact for p in known))
+    return Difference(max(p.largest for p in known), norm, exact)

@@ -12,7 +12,7 @@ from ..torchside import private
 from ..torchside.retain_grad import retaining
 
 
-class Random:
+class RandomState:
     """The state of the random generators of the CPU and of some CUDA devices."""
 
     __slots__ = ("_states",)
@@ -27,12 +27,12 @@ class Random:
             torch.set_rng_state(state) if device is None else torch.cuda.set_rng_state(state, device)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Random) and all(torch.equal(s, other._states[d]) for d, s in self._states.items())
+        return isinstance(other, RandomState) and all(torch.equal(s, other._states[d]) for d, s in self._states.items())
 
     __hash__ = None  # type: ignore[assignment]
 
 
-class Aside:
+class Isolation:
     """``with aside:`` run a part of a backward with a random state of its own, which goes on from block to block; the
     user's is put back after each, and so is ``.grad`` of activations (``retain_grad``).
 
@@ -45,15 +45,15 @@ class Aside:
         self._retaining = [private.tensor_ref(tensor) for tensor in retaining()]
         self.now = self.read()
 
-    def read(self) -> Random:
+    def read(self) -> RandomState:
         """The random state of this moment; the object that is known already where it has not changed."""
-        found = Random(self._devices)
+        found = RandomState(self._devices)
         return self.now if hasattr(self, "now") and found == self.now else found
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
         kept = [(tensor, tensor.grad) for ref in self._retaining if (tensor := ref()) is not None]
-        theirs = Random(self._devices)
+        theirs = RandomState(self._devices)
         for tensor, _ in kept:
             tensor.grad = None
         self.now.put()

@@ -1,4 +1,5 @@
-"""Which module and source line made a node: read from the op log of a session whose eye was on during the forward.
+"""Provenance of nodes: the module and the source line that made one, from the op log of a session whose eye was on
+during the forward.
 
 Nodes carry a number from a counter of the thread that made them, and the eye noted the counter after each op. What no
 eye saw is not known, and said to be so: ``None`` for the module and the line.
@@ -6,7 +7,6 @@ eye saw is not known, and said to be so: ``None`` for the module and the line.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +17,10 @@ from ..errors import BackprobeError
 from ..observe.forward.eye import Eye
 from ..observe.forward.leaves import Leaves
 from ..observe.forward.modules import ModuleWatch
-from ..observe.forward.oplog import op_name, spot_of
+from ..observe.forward.oplog import Entry
+from ..observe.forward.origins import line_and_op, makers
 from ..records import ACCUMULATE_SEQ, Site
 from ..source.frames import Frames
-from ..source.roots import Where
 from ..torchside import private
 
 #: What to say where nothing is known.
@@ -31,7 +31,7 @@ UNKNOWN = (
 
 
 @dataclass(frozen=True)
-class Sighting:
+class Provenance:
     """Where a node comes from. ``module`` is ``None`` where it is not known, ``""`` outside every inner module."""
 
     module: str | None = None
@@ -50,8 +50,8 @@ class Sighting:
         return path if self.call == 1 else f"{path}:{self.call}"
 
 
-class Sight:
-    """Places of nodes and names of leaves.
+class Forward:
+    """What is known of the forward: places of nodes and names of leaves.
 
     :param eye: of a session that watched the forward; without one only parameters have names.
     """
@@ -66,46 +66,40 @@ class Sight:
         self.eye, self.modules, self.leaves, self.frames = eye, modules, leaves, frames
 
     @property
-    def known(self) -> bool:
+    def watched(self) -> bool:
         return self.eye is not None and bool(self.eye.log.ends)
 
-    def places(self, nodes: Sequence[Any], seqs: Sequence[int]) -> list[Sighting]:
-        with private.unseen():
-            return [self._place(node, seq) for node, seq in zip(nodes, seqs, strict=True)]
-
-    def _place(self, node: Any, seq: int) -> Sighting:
-        if seq == ACCUMULATE_SEQ:
-            variable = getattr(node, "variable", None)
-            if variable is None:
-                return Sighting()
-            leaf = self.leaves.get(variable)
-            name = self.leaves.name(leaf)
-            if leaf.root is None:
-                return Sighting(None if not self.known else "", parameter=name)
-            owner = leaf.owner() if leaf.owner is not None else None
-            module = self.modules.full_name(leaf.root, leaf.path.rpartition(".")[0])
-            return Sighting(module, type(owner).__name__ if owner is not None else "", parameter=name)
-        entry = self._entry(seq)
-        if entry is None:
-            return Sighting()
-        where: Where | None = entry[3]
-        return Sighting(
-            self.modules.name_of(where),
-            where.class_name if where else "",
-            where.call if where else 1,
-            self.frames.site(spot_of(entry)),
-            op_name(entry[2]) if entry[2] is not None else "",
-        )
-
-    def _entry(self, seq: int) -> Any:
+    def places(self, nodes: Sequence[Any], seqs: Sequence[int]) -> list[Provenance]:
+        """Where each of `nodes` comes from."""
         eye = self.eye
-        if eye is None or seq < eye.first:
-            return None
-        log = eye.log
-        at = bisect_right(log.ends, seq)
-        if at >= len(log.ends) or (at == 0 and log.dropped):
-            return None
-        return log.entries[at]
+        made: dict[int, Entry] = {}
+        with private.unseen():
+            if eye is not None and eye.log.ends:
+                log = eye.log
+                made = dict(makers(seqs, log.ends, log.entries, max(eye.first, log.ends[0] if log.dropped else 0)))
+            return [
+                self._leaf(node) if seq == ACCUMULATE_SEQ else self._made(made.get(i))
+                for i, (node, seq) in enumerate(zip(nodes, seqs, strict=True))
+            ]
+
+    def _leaf(self, node: Any) -> Provenance:
+        variable = getattr(node, "variable", None)
+        if variable is None:
+            return Provenance()
+        leaf = self.leaves.get(variable)
+        name = self.leaves.name(leaf)
+        if leaf.root is None:
+            return Provenance("" if self.watched else None, parameter=name)
+        owner = leaf.owner() if leaf.owner is not None else None
+        module = self.modules.full_name(leaf.root, leaf.path.rpartition(".")[0])
+        return Provenance(module, type(owner).__name__ if owner is not None else "", parameter=name)
+
+    def _made(self, entry: Entry | None) -> Provenance:
+        if entry is None:
+            return Provenance()
+        where = entry[3]
+        names = (where.class_name, where.call) if where else ("", 1)
+        return Provenance(self.modules.name_of(where), *names, *line_and_op(entry, self.frames))
 
     def module_at(self, path: str) -> nn.Module | None:
         """The module that findings call `path`, while it lives."""
@@ -120,7 +114,20 @@ class Sight:
         return None
 
 
-def sight_of(model: nn.Module | None, trace: Any, thread: int) -> Sight:
+def around(module: str) -> list[str]:
+    """The path `module` and those of the modules around it, the outermost last."""
+    paths = [module]
+    while paths[-1]:
+        paths.append(paths[-1].rpartition(".")[0])
+    return paths
+
+
+def inside(module: str | None, outer: str) -> bool:
+    """Whether the path `module` is `outer` or below it."""
+    return module is not None and (not outer or module == outer or module.startswith(outer + "."))
+
+
+def forward_of(model: nn.Module | None, trace: Any, thread: int) -> Forward:
     """What can be known of graphs that this thread has built.
 
     :param trace: a ``backprobe.trace`` that was on during the forward; without it one that is on now.
@@ -145,4 +152,4 @@ def sight_of(model: nn.Module | None, trace: Any, thread: int) -> Sight:
     if model is not None:
         modules.add_root(model, "model")
     leaves.scan()
-    return Sight(eye, modules, leaves, frames)
+    return Forward(eye, modules, leaves, frames)
