@@ -13,17 +13,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.overrides import TorchFunctionMode
 
+from ..records import ACCUMULATE_SEQ
 from ..torchside import private
+from ..torchside.entry_points import BY_FUNCTION, node_of
 
-#: Entry point -> the name of its first argument.
-_ENTRY = {
-    torch.Tensor.backward: "self",
-    private.autograd_backward: "tensors",
-    torch.autograd.grad: "outputs",
-}
 #: Numbers kept: more backward calls than this are not going on at once.
 _KEPT = 256
 
@@ -106,15 +101,16 @@ class CallCounter(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if private.compiling() or not self.active or func not in _ENTRY:
+        entry = None if private.compiling() or not self.active else BY_FUNCTION.get(func)
+        if entry is None:
             return func(*args, **kwargs)
-        roots = args[0] if args else kwargs.get(_ENTRY[func])
+        roots = entry.begins_at(args, kwargs)
         depth = private.mode_depth()
-        listed = _listed(roots)
-        forget = self._learn([node for node in map(node_of, listed) if node is not None])
+        starts = [node for node in map(node_of, roots) if node is not None and node._sequence_nr() != ACCUMULATE_SEQ]
+        forget = self._learn(starts)
         ended = None
         try:
-            ended = self._begun(listed)
+            ended = self._begun(roots)
             return func(*args, **kwargs)
         finally:
             forget()
@@ -130,13 +126,3 @@ class CallCounter(TorchFunctionMode):
     def leave(self, *_: Any) -> None:
         if private.top_mode() is self:
             self.__exit__(None, None, None)
-
-
-def _listed(roots: Any) -> list[Any]:
-    kinds = (torch.Tensor, torch.autograd.graph.GradientEdge)
-    return [r for r in ([roots] if isinstance(roots, kinds) else roots or ()) if isinstance(r, kinds)]
-
-
-def node_of(root: Any) -> Any:
-    """The node that a backward call begins at; ``None`` for a leaf, at which there is nothing to walk."""
-    return root.node if isinstance(root, torch.autograd.graph.GradientEdge) else root.grad_fn

@@ -20,8 +20,9 @@ from torch import nn
 
 from ..select import Selection, described, nothing_chosen, selector
 from ..torchside import private
+from ..torchside.entry_points import node_of
 from ..torchside.walk import Plans, walk
-from .backwards import CallCounter, node_of
+from .backwards import CallCounter
 from .log import EditPlace, Log, Unused
 from .rules import Chain, Rule
 from .tensors import TensorHooks, first

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,21 +10,11 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
-from ..graphs.plan import ACCUMULATE, engine_order, needed_for
+from ..graphs.plan import ACCUMULATE, engine_order
 from ..records import ACCUMULATE_SEQ
-from ..torchside import private
-from ..torchside.deep import DEEP
-from ..torchside.entry_points import as_list, describe, node_of
+from ..torchside.entry_points import BY_KIND, as_list, describe, needed_nodes, node_of
 from ..torchside.walk import Plans, walk
 from .sight import Sight, Sighting
-
-#: What a call is named -> the function, and its argument that holds what the backward starts from.
-KINDS: dict[str, tuple[Callable[..., Any], str]] = {
-    "Tensor.backward": (torch.Tensor.backward, "self"),
-    "autograd.backward": (private.autograd_backward, "tensors"),
-    "autograd.grad": (torch.autograd.grad, "outputs"),
-}
-_SIGNATURES = {kind: inspect.signature(function) for kind, (function, _) in KINDS.items()}
 
 
 @dataclass(frozen=True)
@@ -69,14 +57,17 @@ class NodeInfo:
 class CallGraph:
     """What one backward call will run.
 
-    :param kind: one of ``KINDS``.
-    :raises TypeError: arguments that the function does not take, with torch's own words.
+    :param kind: one of ``BY_KIND``.
+    :raises TypeError: arguments that the function does not take: torch says it in its own words.
     """
 
     def __init__(self, kind: str, args: Any, kwargs: Any, sight: Sight) -> None:
         self.kind, self.sight = kind, sight
-        arguments = dict(_SIGNATURES[kind].bind(*args, **kwargs).arguments)
-        self.roots: Sequence[Any] = as_list(arguments.pop(KINDS[kind][1]))
+        entry = BY_KIND[kind]
+        arguments = entry.bind(args, kwargs)
+        if arguments is None:
+            raise TypeError(f"{kind} does not take these arguments")
+        self.roots: Sequence[Any] = as_list(arguments.pop(entry.roots))
         self.create_graph = bool(arguments.get("create_graph"))
         keep = arguments.get("retain_graph")
         #: Whether the graph is there after the call.
@@ -87,11 +78,7 @@ class CallGraph:
         self.nodes, self.seqs, self.plan = graph.nodes, graph.seqs, graph.plan
         number = {node: i for i, node in enumerate(self.nodes)}
         self.starts = sorted({number[s] for s in starts if s is not None})
-        self.needed: frozenset[int] | None = None
-        inputs = arguments.get("inputs")
-        if inputs is not None:
-            wanted = [number[n] for n in map(node_of, as_list(inputs)) if n in number]
-            self.needed = frozenset(needed_for(self.plan, wanted, kind != "autograd.grad"))
+        self.needed = needed_nodes(kind, arguments, graph)
         #: Nodes that have run, in their order, and as a set.
         self.ran: list[int] = []
         self.done: set[int] = set()
@@ -164,36 +151,8 @@ class CallGraph:
         return self.plan.edges(i)
 
     def release(self) -> None:
-        """Let go of the graph; of a deep one when its roots are gone (``_Later``)."""
-        if len(self.nodes) > DEEP:
-            left = {id(root) for root in self.roots if isinstance(root, torch.Tensor)}
-            for root in self.roots:
-                if isinstance(root, torch.Tensor):
-                    weakref.finalize(root, _gone, id(root), left, self.nodes).atexit = False
+        """Let go of the graph."""
         self.nodes, self.roots = [], ()
-
-
-class _Later:
-    """Drops the wrappers of a deep graph, root first, when its root is gone. Torch frees a deep graph recursively once
-    Python has touched its nodes, which overflows the stack.
-
-    A root's finalizer is called just before torch lets go of the graph, so this waits for the collector's next round:
-    it is garbage from the start, in a cycle with itself.
-    """
-
-    def __init__(self, nodes: list[Any]) -> None:
-        self._nodes, self._me = nodes, self
-
-    def __del__(self) -> None:
-        nodes = self._nodes
-        for i in range(len(nodes)):
-            nodes[i] = None
-
-
-def _gone(root: int, left: set[int], nodes: list[Any]) -> None:
-    left.discard(root)
-    if not left:
-        _Later(nodes)
 
 
 def short(name: str) -> str:

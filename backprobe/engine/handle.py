@@ -23,7 +23,8 @@ from torch.overrides import TorchFunctionMode
 from ..errors import BackprobeError
 from ..observe.forward.eye import Eye
 from ..torchside import private
-from .called import KINDS, call_form
+from ..torchside.entry_points import BY_FUNCTION, BY_KIND
+from .called import call_form
 from .control import BackwardAborted, Pilot
 from .going import ABORT, CONTINUE, FINISH, Going
 from .sight import Sight, sight_of
@@ -32,7 +33,6 @@ from .stop import Stop
 
 #: Seconds that a handle which is dropped waits for its thread to end.
 _PATIENCE = 5.0
-_BY_FUNCTION = {function: kind for kind, (function, _) in KINDS.items()}
 
 
 class _Nested(TorchFunctionMode):
@@ -44,10 +44,10 @@ class _Nested(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        kind = _BY_FUNCTION.get(func)
-        if kind is None:
+        entry = BY_FUNCTION.get(func)
+        if entry is None:
             return func(*args, **kwargs)
-        return self._pilot.run(kind, args, kwargs, lambda: func(*args, **kwargs), self._sight)
+        return self._pilot.run(entry.kind, args, kwargs, lambda: func(*args, **kwargs), self._sight)
 
 
 def _go_on(stop: Stop) -> Going:
@@ -344,7 +344,7 @@ def debug(
     with private.unseen():
         sight = sight_of(model, trace, threading.get_ident())
     pilot = Pilot(_go_on, Going("step", 1))
-    function = KINDS[kind][0]
+    function = BY_KIND[kind].function
     given = (tensors, *args)
     nested = _Nested(pilot, sight)
 

@@ -20,7 +20,6 @@ from ..records import (
     SavedPlaced,
     SavedUnknown,
 )
-from ..torchside.deep import DEEP
 from ..torchside.walk import LiveGraph
 from .estimate import Estimate, Made, Stored
 from .holders import Holders
@@ -55,7 +54,7 @@ class Reading:
     modules: tuple[SavedModule, ...] = ()
     #: Nodes whose saved tensors a backward has freed.
     freed: int = 0
-    #: Wrappers of a deep graph (see ``Ledger`` in ``saved_tensors/ledger.py``).
+    #: Empty: the walk sees to it that a deep graph is freed with care.
     kept: list[Any] = field(default_factory=list)
 
     @property
@@ -157,7 +156,6 @@ def read(graph: LiveGraph, origins: Finds, holders: Holders) -> Reading:
         len(nodes),
         estimate,
         storages.freed,
-        nodes if len(nodes) > DEEP else [],
     )
 
 

@@ -32,11 +32,7 @@ class Row:
 
 class Ledger:
     """What a graph keeps for its backward. ``bytes`` is what running the backward gives back: no storage counts twice,
-    and memory that a parameter, a buffer, a variable of yours or another graph holds as well is told apart.
-
-    A graph of more than 10,000 nodes must not lose its Python wrappers before it is freed (torch overflows the stack):
-    the ledger of such a graph keeps them, and the graph with them.
-    """
+    and memory that a parameter, a buffer, a variable of yours or another graph holds as well is told apart."""
 
     def __init__(self, reading: Reading | None = None, trials: Callable[..., Any] | None = None) -> None:
         self._reading = reading
@@ -226,12 +222,6 @@ class Ledger:
         )
         said = "<br>".join(html.escape(line) for line in self.summary())
         return f"<p>{said}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-
-    def __del__(self) -> None:
-        if self._reading is not None:
-            kept = self._reading.kept
-            for i in range(len(kept)):  # root first (N7 in torchside/walk.py)
-                kept[i] = None
 
 
 _HOLDERS = {
