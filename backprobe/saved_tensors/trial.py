@@ -21,12 +21,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 from ..errors import BackprobeError
 from ..select import Selection, described, nothing_chosen, selector
 from ..torchside import private
+from ..torchside.structure import tensors_in
 from .ledger import mib
 
 
@@ -97,15 +97,15 @@ class Allocations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        for tensor in tree_leaves((args, kwargs)):
+        for tensor in tensors_in((args, kwargs)):
             self._see(tensor, made=False)
         out = func(*args, **kwargs)
-        for tensor in tree_leaves(out):
+        for tensor in tensors_in(out):
             self._see(tensor, made=True)
         return out
 
-    def _see(self, tensor: Any, made: bool) -> None:
-        if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+    def _see(self, tensor: torch.Tensor, made: bool) -> None:
+        if tensor.layout is not torch.strided:
             return
         storage = tensor.untyped_storage()
         key = private.storage_key(storage)
