@@ -63,15 +63,6 @@ class Named:
         return found
 
 
-def size_of(count: float) -> str:
-    """Bytes as a person reads them."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
-
-
 def count(tensors: Sequence[torch.Tensor]) -> int:
     """Elements in all."""
     return sum(int(tensor.numel()) for tensor in tensors)

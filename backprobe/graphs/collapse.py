@@ -12,7 +12,7 @@ from ..select import Selection, nothing_chosen, selector
 from .plan import VIEW_NODES
 from .repeat import Run, runs
 from .tree import Item, Level, Tree
-from .words import names_of_run, number_of, plain_type, size_of
+from .words import names_of_run, number_of, plain_type, sizes
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -229,7 +229,7 @@ class _Folder:
         box = Box(-1, label, "module", parent, self._is_open(item.call), times)
         box.class_name = call.class_name if call.path and not stray else ""
         if call.outputs:
-            box.details.append("gives " + ", ".join(map(size_of, call.outputs[:2])))
+            box.details.append("gives " + ", ".join(map(sizes, call.outputs[:2])))
         box.site = str(call.site) if call.site else ""
         return self._add(box, self._tree.nodes([item]))
 
@@ -244,7 +244,7 @@ class _Folder:
         else:
             box = Box(-1, plain_type(node.name), node.kind, parent, False, times)
             if node.inputs:
-                box.details.append(size_of(node.inputs[0].shape))
+                box.details.append(sizes(node.inputs[0].shape))
             if node.kind == "compiled":
                 box.label = "compiled region"
                 if inside := self._graph.inside(i):
@@ -341,7 +341,7 @@ class _Folder:
                 if target is None:
                     continue
                 inputs = graph.columns.kinds[graph.columns.kind[link.made_by]].inputs
-                label = size_of(inputs[link.number].shape) if link.number < len(inputs) else ""
+                label = sizes(inputs[link.number].shape) if link.number < len(inputs) else ""
                 for source in self._through(link.made_by):
                     if source == target or source > target:
                         continue
@@ -353,7 +353,7 @@ class _Folder:
         for root in graph.roots:
             for source in self._through(root.node):
                 number = len(self._made.boxes)
-                detail = [size_of(root.meta.shape)] if root.meta is not None else []
+                detail = [sizes(root.meta.shape)] if root.meta is not None else []
                 self._made.boxes.append(Box(number, root.name, "root", details=detail))
                 arrows[source, number] = Arrow(source, number)
                 break

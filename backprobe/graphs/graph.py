@@ -377,7 +377,7 @@ class Graph(Sequence[Node]):
 
         :raises BackprobeError: networkx is not installed.
         """
-        from .tables import networkx_graph
+        from .interop import networkx_graph
 
         return networkx_graph(self)
 
@@ -386,7 +386,7 @@ class Graph(Sequence[Node]):
 
         :raises BackprobeError: pandas is not installed.
         """
-        from .tables import data_frame
+        from .interop import data_frame
 
         return data_frame(self)
 

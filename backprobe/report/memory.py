@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..findings.words import few, size
+from ..findings.words import few
 from ..records import SavedBytes, SavedMemory
+from ..text import size
 from ..traced import Trace
 from .columns import column
 from .tables import Modules, Sites

@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ..errors import BackprobeError
+from ..text import size
 from .cells import Held
 from .copies import CopyingLayer
 
@@ -131,15 +132,15 @@ class OnDisk(CopyingLayer):
 
     def store(self, flat: torch.Tensor) -> Held:
         assert self._folder is not None
+        nbytes = flat.numel() * flat.element_size()
         path = self._folder.new()
         held = Filed(self._folder, path, flat.device)  # first, so that a half-written file is removed too
         try:
             save_file({"saved": flat.clone() if flat.storage_offset() else flat}, path)
         except (OSError, SafetensorError) as error:
-            size = flat.numel() * flat.element_size() / 2**20
             raise BackprobeError(
-                f"cannot write a saved tensor of {size:.2f} MiB to {path}: {error}. Free space there, or give another "
+                f"cannot write a saved tensor of {size(nbytes)} to {path}: {error}. Free space there, or give another "
                 "folder: policies.on_disk(folder=...)"
             ) from error
-        self.held += flat.numel() * flat.element_size()
+        self.held += nbytes
         return held

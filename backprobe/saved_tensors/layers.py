@@ -25,6 +25,7 @@ from torch import nn
 from ..errors import BackprobeError
 from ..kept.storages import StandIn
 from ..select import Selection, nothing_chosen, selector
+from ..text import mib
 from ..torchside import private
 from .cells import Cell, Held, Kept, Packed, Version, plain
 
@@ -219,10 +220,9 @@ class Layer(ABC):
         return Kept(tensor)
 
     def __str__(self) -> str:
-        mib = 2.0**20
         return (
-            f"{type(self).__name__}: {self.tensors} saved tensors taken, {self.bytes / mib:.2f} MiB of memory held in "
-            f"{self.held / mib:.2f} MiB"
+            f"{type(self).__name__}: {self.tensors} saved tensors taken, {mib(self.bytes)} MiB of memory held in "
+            f"{mib(self.held)} MiB"
         )
 
 

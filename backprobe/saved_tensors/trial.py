@@ -25,9 +25,9 @@ from torch.utils.checkpoint import checkpoint
 
 from ..errors import BackprobeError
 from ..select import Selection, described, nothing_chosen, selector
+from ..text import counted, mib
 from ..torchside import private
 from ..torchside.structure import tensors_in
-from .ledger import mib
 
 
 @dataclass(frozen=True)
@@ -343,5 +343,5 @@ class Trials:
         if kind == "policy":
             return measure(what, self._model, step, rounds)
         with checkpointed(self._model, what) as paths:  # find out now whether anything fits
-            name = f"checkpoint of {described(what)}: {len(paths)} module{'s' if len(paths) > 1 else ''}"
+            name = f"checkpoint of {described(what)}: {counted(len(paths), 'module')}"
         return measure(lambda: checkpointed(self._model, what), self._model, step, rounds, name)
