@@ -1,8 +1,8 @@
 """One captured value, and the true value of one that is written in place later.
 
-N18. A captured tensor is the very tensor that flows, so a later write in place would change it. Before a write that
-     Python can see, the value is copied, attached to the same node as before. A write that Python cannot see shows in
-     the version counter when the capture ends, and is said.
+Note [Values written in place later]: A captured tensor is the very tensor that flows, so a later write in place would
+    change it. Before a write that Python can see, the value is copied, attached to the same node as before. A write
+    that Python cannot see shows in the version counter when the capture ends, and is said.
 """
 
 from __future__ import annotations

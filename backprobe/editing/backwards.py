@@ -1,10 +1,11 @@
 """Backward calls as they begin and end: one ``TorchFunctionMode`` that sees them, and their numbers.
 
-N18. The engine's number of the running backward (its graph task) tells calls apart, also nested ones and those of two
-     threads. A hook on the root's node learns it. A call that the mode does not see (from another thread, or from
-     inside the engine) gets its number when its first gradient is edited.
-N19. The mode is off inside its own handler. A node that runs Python (a custom function, a reentrant checkpoint) may
-     call backward again, so the mode is pushed before such a node and popped after it, where nodes are hooked.
+Note [Numbers of backward calls]: The engine's number of the running backward (its graph task) tells calls apart, also
+    nested ones and those of two threads. A hook on the root's node learns it. A call that the mode does not see (from
+    another thread, or from inside the engine) gets its number when its first gradient is edited.
+Note [Backwards inside nodes]: The mode is off inside its own handler. A node that runs Python (a custom function, a
+    reentrant checkpoint) may call backward again, so the mode is pushed before such a node and popped after it, where
+    nodes are hooked.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class CallCounter(TorchFunctionMode):
         private.drop_mode(self)
 
     def number(self) -> int:
-        """The number of the running backward call, from 1 (N18); 0 where a node is called by hand."""
+        """The number of the running backward call, from 1; 0 where a node is called by hand. See
+        Note [Numbers of backward calls]."""
         task = private.graph_task()
         if task < 0:
             return 0
@@ -73,7 +75,8 @@ class CallCounter(TorchFunctionMode):
             del self._numbers[next(iter(self._numbers))]
 
     def _learn(self, nodes: list[Any]) -> Callable[[], None]:
-        """Count a call that begins at `nodes`, and note the engine's number of it when it runs (N18)."""
+        """Count a call that begins at `nodes`, and note the engine's number of it when it runs; see
+        Note [Numbers of backward calls]."""
         with self._lock:
             self.count += 1
             number = self.count
@@ -120,7 +123,7 @@ class CallCounter(TorchFunctionMode):
                 ended()
 
     def enter(self, *_: Any) -> None:
-        """A node that runs Python is about to run (N19)."""
+        """A node that runs Python is about to run (Note [Backwards inside nodes])."""
         self.__enter__()
 
     def leave(self, *_: Any) -> None:

@@ -1,8 +1,8 @@
 """Edits of the gradients at module outputs and inputs.
 
-N22. The gradient at a module's output is all that reaches that tensor. The gradient at its input is what comes through
-     this call of the module alone: the tensor may have other uses (a residual connection), so the module is given an
-     alias of it (``view_as``), and the hook is on the alias.
+Note [Gradients at inputs]: The gradient at a module's output is all that reaches that tensor. The gradient at its input
+    is what comes through this call of the module alone: the tensor may have other uses (a residual connection), so the
+    module is given an alias of it (``view_as``), and the hook is on the alias.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Hooks on tensors, for edits of the gradient at one tensor: all of it, from everything that uses the tensor.
 
-N20. A tensor hook stays with the values that the tensor had when it was put there: in-place operations that come later
-     do not take it along. But where the tensor is a view (a Linear's output for an input of three dimensions), an
-     in-place operation gives its base a new node, ``CopySlices``, which goes round the view's own node: a hook on the
-     view is never called, and torch says nothing. So views are noted, and when a backward call begins their
-     ``CopySlices`` is looked for and hooked. A view is known by the sequence number of its base's node: holding the
-     node would keep the graph.
-N21. One tensor may be the output of several modules (a Sequential and its last child). It gets one hook, whose chains
-     run in the order in which a gradient meets them, outer module first; one rule is applied to it once.
+Note [Edits of views]: A tensor hook stays with the values that the tensor had when it was put there: in-place
+    operations that come later do not take it along. But where the tensor is a view (a Linear's output for an input of
+    three dimensions), an in-place operation gives its base a new node, ``CopySlices``, which goes round the view's own
+    node: a hook on the view is never called, and torch says nothing. So views are noted, and when a backward call
+    begins their ``CopySlices`` is looked for and hooked. A view is known by the sequence number of its base's node:
+    holding the node would keep the graph.
+Note [One hook for each tensor]: One tensor may be the output of several modules (a Sequential and its last child). It
+    gets one hook, whose chains run in the order in which a gradient meets them, outer module first; one rule is applied
+    to it once.
 """
 
 from __future__ import annotations
@@ -122,7 +123,8 @@ class TensorHooks:
         self._limit = max(1024, 2 * len(self._handles), 2 * len(self._spots))
 
     def hook_views(self, nodes: list[Any], names: list[str], seqs: list[int], hooked: set[int]) -> list[Any]:
-        """Hook the ``CopySlices`` nodes that go round views (N20), but for those in `hooked`; their handles."""
+        """Hook the ``CopySlices`` nodes that go round views, but for those in `hooked`; their handles. See
+        Note [Edits of views]."""
         handles = []
         thread = threading.get_ident()
         number = {node: i for i, node in enumerate(nodes)} if _SLICES in names else {}

@@ -93,7 +93,8 @@ class Holders:
                         more.append(child)
 
     def of(self, key: int, found: Found) -> tuple[str, str]:
-        """Kind and name of who holds a storage besides the graph; two empty strings for nobody (L2)."""
+        """Kind and name of who holds a storage besides the graph; two empty strings for nobody. See
+        Note [Who holds a storage]."""
         known = self._holders.get(key)
         if known is not None:
             return known

@@ -113,7 +113,7 @@ class Reading:
 
 
 def read(graph: LiveGraph, origins: Finds, holders: Holders) -> Reading:
-    """Look at what the nodes of `graph` keep. Nothing is unpacked or run (L1 in ``storages.py``)."""
+    """Look at what the nodes of `graph` keep. None of it runs: Note [Nothing is unpacked]."""
     nodes, seqs, plan = graph.nodes, graph.seqs, graph.plan
     storages = Storages()
     for i in sorted(range(len(nodes)), key=seqs.__getitem__):

@@ -1,9 +1,9 @@
 """The memory that the nodes of a graph keep for backward: each storage once, with the nodes that saved it.
 
-L1. Nothing is unpacked: unpacking runs user code, and a checkpoint computes again.
-L2. A storage is held by others if it has more users than the graph explains (the tensors that the slots hold, their
-    bases, and the Python object of the storage), or if one of these tensors has more references from Python than one
-    that a graph alone holds.
+Note [Nothing is unpacked]: Unpacking runs user code, and a checkpoint computes again.
+Note [Who holds a storage]: A storage is held by others if it has more users than the graph explains (the tensors that
+    the slots hold, their bases, and the Python object of the storage), or if one of these tensors has more references
+    from Python than one that a graph alone holds.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Found:
         self.savers: set[int] = set()
         #: (node, output) where the node saved what it made itself: such a tensor does not name its maker.
         self.own: set[tuple[int, int]] = set()
-        #: The tensors that explain its users (L2), by identity.
+        #: The tensors that explain its users (Note [Who holds a storage]), by identity.
         self.keep: dict[int, torch.Tensor] = {}
         #: Those of them that something in Python holds for the graph, by identity.
         self.contained: set[int] = set()

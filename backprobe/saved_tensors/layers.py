@@ -3,11 +3,11 @@
 Torch applies the innermost pair only. So the layer that is entered last is the one that torch calls, and it passes on
 what it does not take, and what it makes of the rest, to the layer around it.
 
-P1. A pair that is not ours ends the chain: it gets what is left, and what it gives is asked for first. There is no
-    version check of ours then, as there is none without us.
-P2. Inside a checkpointed function nothing is kept for backward, so there is nothing to place: a layer entered there
-    does nothing.
-P3. A layer belongs to the thread that entered it, as torch's own stack of hooks does.
+Note [Pairs that are not ours]: A pair that is not ours ends the chain: it gets what is left, and what it gives is asked
+    for first. There is no version check of ours then, as there is none without us.
+Note [Layers inside a checkpoint]: Inside a checkpointed function nothing is kept for backward, so there is nothing to
+    place: a layer entered there does nothing.
+Note [Layers belong to a thread]: A layer belongs to the thread that entered it, as torch's own stack of hooks does.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Layer(ABC):
     def __enter__(self) -> Any:
         if self._active is not None:
             raise BackprobeError(f"this {type(self).__name__} is in use already: make another for another block")
-        if private.checkpoint_mark() is not None:  # P2
+        if private.checkpoint_mark() is not None:  # see Note [Layers inside a checkpoint]
             self._active = "idle"
             return self
         pair = private.top_hooks()
@@ -177,7 +177,7 @@ class Layer(ABC):
         return Cell(held, version)
 
     def _foreign(self) -> bool:
-        """Whether a pair that is not ours ends the chain (P1)."""
+        """Whether a pair that is not ours ends the chain (Note [Pairs that are not ours])."""
         layer: Any = self
         while isinstance(layer, Layer):
             layer = layer._outer

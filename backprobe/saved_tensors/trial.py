@@ -1,9 +1,10 @@
 """Try a policy or a checkpoint for real: run the step plain and with it, measure, and put everything back.
 
-T1. Every run begins with the same parameters, buffers, empty ``.grad`` and random state, so that runs can be
-    compared. All of it is as it was before when the trial is over, also after an error.
-T2. Memory on a GPU is what torch's allocator says. A CPU has no such count: there it is the storages that torch's
-    ops make, each from when it is returned until it is freed. What an op uses inside itself only is not in it.
+Note [Trials begin alike]: Every run begins with the same parameters, buffers, empty ``.grad`` and random state, so that
+    runs can be compared. All of it is as it was before when the trial is over, also after an error.
+Note [Memory of a trial]: Memory on a GPU is what torch's allocator says. A CPU has no such count: there it is the
+    storages that torch's ops make, each from when it is returned until it is freed. What an op uses inside itself only
+    is not in it.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _change(before: float, after: float) -> str:
 
 
 class Allocations(TorchDispatchMode):
-    """Bytes of the storages that ops made and that are alive (T2)."""
+    """Bytes of the storages that ops made and that are alive (Note [Memory of a trial])."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +131,7 @@ class Allocations(TorchDispatchMode):
 
 
 class _State:
-    """What a run may change: noted once, put back after each run (T1)."""
+    """What a run may change: noted once, put back after each run (Note [Trials begin alike])."""
 
     def __init__(self, model: nn.Module) -> None:
         tensors = [*model.parameters(), *model.buffers()]
