@@ -13,11 +13,11 @@ from torch import nn
 from ..errors import BackprobeError
 from ..select import Selection
 from ..text import html_table, shape, text_table
-from .activations import Activations
+from .chosen import chosen_modules
 from .inputs import call, prepared
+from .mapping import Activations
 from .mode import Lines
-from .naming import chosen_modules
-from .options import Keep, Options
+from .options import Options, Treatment
 from .recorder import Recorder
 
 _NOTHING: Any = object()
@@ -84,7 +84,7 @@ def capture(
     if preprocess is not None and inputs is _NOTHING:
         raise BackprobeError("preprocess= needs inputs to make tensors of: capture(model, text, preprocess=tokenizer)")
     options = Options(
-        Keep(detached, device, dtype, index, reduce),
+        Treatment(detached, device, dtype, index, reduce),
         not detached if grads is None else grads,
         with_inputs,
         places,

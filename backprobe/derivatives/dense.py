@@ -10,8 +10,8 @@ import torch
 from ..errors import BackprobeError
 from ..text import size
 from .guard import Guard
+from .named import Named, Tree, count
 from .products import Products, Tensors
-from .structure import Named, Tree, count
 
 #: At most so many cotangents at once, and so many bytes for their gradients at both ends.
 _CHUNK, _CHUNK_BYTES = 32, 256 << 20

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ..errors import BackprobeError
+from .named import Named
 from .reasons import check, no_second_derivative, not_connected, translated, unreached
-from .structure import Named
 
 Tensors = list[torch.Tensor]
 

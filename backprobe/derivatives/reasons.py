@@ -11,7 +11,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from ..errors import BackprobeError
 from ..torchside.walk import Plans, walk
-from .structure import Named
+from .named import Named
 
 #: How many tensors or graph ends a message names.
 _SHOWN = 5

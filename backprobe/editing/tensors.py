@@ -43,7 +43,7 @@ class Spot:
         return None if result is grad else result
 
 
-class View:
+class EditedView:
     """Where in its base a view lies, and its chains."""
 
     def __init__(self, tensor: torch.Tensor, base: torch.Tensor, spot: Spot) -> None:
@@ -74,7 +74,7 @@ class TensorHooks:
         self._lock = threading.RLock()
         #: id -> the tensor, what tells its state, and its spot.
         self._spots: dict[int, tuple[weakref.ref[torch.Tensor], tuple[int, int], Spot]] = {}
-        self.views: dict[Edge, list[View]] = {}
+        self.views: dict[Edge, list[EditedView]] = {}
         #: Views that were noted and are not known any more.
         self.dropped = 0
 
@@ -108,7 +108,7 @@ class TensorHooks:
         if node is None:
             return
         edge = (threading.get_ident(), node._sequence_nr(), node.name(), base.output_nr)
-        self.views.setdefault(edge, []).append(View(tensor, base, spot))
+        self.views.setdefault(edge, []).append(EditedView(tensor, base, spot))
         if len(self.views) > _VIEWS:
             del self.views[next(iter(self.views))]
             self.dropped += 1
@@ -152,7 +152,7 @@ class TensorHooks:
             self.views.clear()
 
 
-def _after(views: list[View]) -> Any:
+def _after(views: list[EditedView]) -> Any:
     def edit_slices(grad_inputs: Any, grad_outputs: Any) -> Any:
         grad = result = grad_inputs[0]
         if grad is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import BackprobeError
 from ..select import Selection, nothing_chosen, selector
 from .plan import VIEW_NODES
-from .repeat import Run, runs
+from .repeat import Repeated, runs
 from .tree import Item, Level, Tree
 from .words import names_of_run, number_of, plain_type, sizes
 
@@ -137,7 +137,7 @@ class _Folder:
         self._box: dict[tuple[int, int], int] = {}
         #: Runs of the levels that are drawn, and the run and group of each item in them.
         self._groups: dict[int, list[tuple[int, int]]] = {}
-        self._runs: dict[int, list[Run]] = {}
+        self._runs: dict[int, list[Repeated]] = {}
 
     def diagram(self) -> Diagram:
         stack: list[tuple[int, int]] = [(-1, -1)]
@@ -159,7 +159,7 @@ class _Folder:
     def _level(self, call: int, parent: int) -> list[tuple[int, int]]:
         """Boxes of one level; the levels to do next, with the boxes around them."""
         level = self._tree.levels[call]
-        found = runs(level, self._labels(level)) if self._fold else [Run(i) for i in range(len(level.items))]
+        found = runs(level, self._labels(level)) if self._fold else [Repeated(i) for i in range(len(level.items))]
         self._runs[call] = found
         groups: list[tuple[int, int]] = []
         more: list[tuple[int, int]] = []
@@ -176,7 +176,7 @@ class _Folder:
                 item = level.items[k]
                 times = run.times if around == parent else 1
                 if item.call >= 0:
-                    number = self._module(level, item, run if times > 1 else Run(k), around, times, k)
+                    number = self._module(level, item, run if times > 1 else Repeated(k), around, times, k)
                     if self._made.boxes[number].opened:
                         more.append((item.call, number))
                         continue
@@ -206,14 +206,14 @@ class _Folder:
         inputs = [to for to in c.targets[c.starts[item.node] : c.starts[item.node + 1]] if to >= 0]
         return self._views or self._graph.type(item.node) not in _QUIET or len(inputs) != 1
 
-    def _repeat_label(self, level: Level, run: Run) -> str:
+    def _repeat_label(self, level: Level, run: Repeated) -> str:
         names = []
         for k in (run.start, run.end - run.period):
             calls = [i.call for i in level.items[k : k + run.period] if i.call >= 0]
             names.append(self._graph.calls[calls[0]].name if calls else "")
         return names_of_run(names[0], names[-1]) if names[0] else f"{run.period} nodes"
 
-    def _module(self, level: Level, item: Item, run: Run, parent: int, times: int, at: int) -> int:
+    def _module(self, level: Level, item: Item, run: Repeated, parent: int, times: int, at: int) -> int:
         call = self._graph.calls[item.call]
         last = self._graph.calls[level.items[at + run.end - run.start - run.period].call]
         stray = call.path == f"({call.class_name})"  # a module that the model does not hold

@@ -332,7 +332,7 @@ class Graph(Sequence[Node]):
 
     def text(self, depth: int | None = None, **options: Any) -> str:
         """A tree of modules as text. Options are those of ``collapse``."""
-        from .text import text
+        from .outline import text
 
         return text(self.collapse(depth, **options))
 

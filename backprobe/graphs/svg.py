@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ..errors import BackprobeError
 from ..text import counted, size
 from .collapse import MOST, Box, Diagram
-from .layout import Layout, Line, Placed, layout
-from .text import text
+from .layout import Drawing, DrawnEdge, Placed, layout
+from .outline import text
 from .words import count_of
 
 if TYPE_CHECKING:
@@ -166,11 +166,11 @@ def _heading(one: Placed) -> str:
     return shown
 
 
-def _lines(placed: Layout) -> list[str]:
+def _lines(placed: Drawing) -> list[str]:
     return [_path(line) for line in placed.lines]
 
 
-def _path(line: Line) -> str:
+def _path(line: DrawnEdge) -> str:
     """Straight where an arrow passes a row, a curve between rows."""
     (x, y), *rest = line.points
     parts = [f"M{x:.1f} {y:.1f}"]

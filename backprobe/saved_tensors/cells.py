@@ -65,7 +65,7 @@ class Kept(StandIn):
         yield self.tensor
 
 
-class Packed(StandIn):
+class Foreign(StandIn):
     """What the pair of somebody else made of a tensor."""
 
     __slots__ = ("content", "unpack")

@@ -27,7 +27,7 @@ from ..kept.storages import StandIn
 from ..select import Selection, nothing_chosen, selector
 from ..text import mib
 from ..torchside import private
-from .cells import Cell, Held, Kept, Packed, Version, plain
+from .cells import Cell, Foreign, Held, Kept, Version, plain
 
 
 class Gate:
@@ -216,7 +216,7 @@ class Layer(ABC):
         if isinstance(outer, Layer):
             return outer.pack(tensor)
         if outer is not None:
-            return Packed(outer[0](tensor), outer[1])
+            return Foreign(outer[0](tensor), outer[1])
         return Kept(tensor)
 
     def __str__(self) -> str:
@@ -245,7 +245,7 @@ class Pair(Layer):
         if packed is tensor:
             packed = tensor.detach()  # a node must not keep itself alive through its output
         if self._outer is None:
-            return Packed(packed, self._user_unpack)
+            return Foreign(packed, self._user_unpack)
         return Repacked(*self._split(packed), self._user_unpack)
 
     def _split(self, packed: Any) -> tuple[Any, list[Held]]:

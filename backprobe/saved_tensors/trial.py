@@ -32,7 +32,7 @@ from ..torchside.structure import tensors_in
 
 
 @dataclass(frozen=True)
-class Cost:
+class StepCost:
     """One way to run the step. Bytes count what the step allocates beyond what was there before it."""
 
     #: Median of the rounds, forward and backward.
@@ -49,8 +49,8 @@ class Trial:
     """What a policy or a checkpoint saves and costs."""
 
     name: str
-    plain: Cost
-    tried: Cost
+    plain: StepCost
+    tried: StepCost
     #: Relative error of each parameter's gradient, ``||g - g0|| / ||g0||``; 0.0 for the same bits.
     errors: dict[str, float]
     #: Relative error of all gradients as one vector. One whose true value is zero (a bias before a batch norm) can be
@@ -325,8 +325,8 @@ def measure(
         name = type(made).__name__
     return Trial(
         name,
-        Cost(statistics.median(times[0]), *plain_memory),
-        Cost(statistics.median(times[1]), *tried_memory),
+        StepCost(statistics.median(times[0]), *plain_memory),
+        StepCost(statistics.median(times[1]), *tried_memory),
         {n: _error(g, other[n]) for n, g in first.items()},
         _error(_joined(first), _joined(other)),
         all(_same(g, other[n]) for n, g in first.items()),

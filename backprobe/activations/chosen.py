@@ -65,7 +65,7 @@ def _too_shallow(levels: dict[str, int], depth: int | None) -> BackprobeError:
     return BackprobeError(f"depth={depth} leaves nothing: {name!r}, an outermost chosen module, is at level {level}")
 
 
-def tensors_in(value: Any) -> tuple[list[tuple[str, Any]], list[str]]:
+def named_tensors(value: Any) -> tuple[list[tuple[str, Any]], list[str]]:
     """The tensors in a nested value, as (suffix, tensor) such as ``("/1/hidden", t)``, and what was not looked into."""
     found: list[tuple[str, Any]] = []
     odd: list[str] = []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BackprobeError
 from ..text import counted, html_table, text_table
-from .kept import Entry
+from .captured import Entry
 from .mode import Lines
 from .recorder import Recorder
 from .table import HEAD, RIGHT, Row, cells, grouped, row_of
@@ -221,7 +221,7 @@ class Activations(Mapping[str, Any]):
     # -- pictures --
 
     def plot(self, name: str, **options: Any) -> Picture:
-        """A picture of one tensor, or of its gradient: see ``backprobe.capture.plots.plot``."""
+        """A picture of one tensor, or of its gradient: see ``backprobe.activations.plots.plot``."""
         from .plots import plot
 
         grad = bool(options.get("grad", False))
@@ -229,7 +229,7 @@ class Activations(Mapping[str, Any]):
         return plot(self.grads[name] if grad else self[name], title=title, **options)
 
     def plot_flow(self, **options: Any) -> Picture:
-        """Root mean square of the gradient at each module output: see ``backprobe.capture.plots.plot_flow``."""
+        """Root mean square of the gradient at each module output: see ``backprobe.activations.plots.plot_flow``."""
         from .plots import plot_flow
 
         if not len(self.grads):
