@@ -16,6 +16,12 @@ def counted(n: int, what: str) -> str:
     return f"{n:,} {what if n == 1 else what + 's'}"
 
 
+def few(names: Sequence[str], most: int = 3) -> str:
+    """The first few of `names`, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
 def size(count: float) -> str:
     """Bytes: ``512 B``, ``1.5 MiB``, three digits."""
     units = ("B", "KiB", "MiB", "GiB", "TiB")

@@ -45,7 +45,7 @@ ALLOWED = {
     "engine": {"errors", "select", "records", "graphs", "torchside", "source", "observe"},
     "saved_tensors": {"errors", "select", "records", "text", "graphs", "torchside", "source", "kept"},
     "observe": {"errors", "select", "records", "graphs", "packed", "store", "traced", "torchside", "source", "kept"},
-    "commands": {"errors", "records", "findings", "store", "traced", "view", "report", "observe", "engine"},
+    "commands": {"errors", "records", "text", "findings", "store", "traced", "view", "report", "observe", "engine"},
     "__init__": {"errors", "records", "store", "traced", *PRODUCERS},
     "__main__": {"commands"},
 }

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from backprobe.text import counted, html_table, mib, number, shape, size, text_table
+from backprobe.text import counted, few, html_table, mib, number, shape, size, text_table
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,7 @@ def test_sizes_in_a_column() -> None:
 def test_numbers() -> None:
     assert [number(x) for x in (None, 0.0, 1234.5, math.inf, math.nan)] == ["-", "0", "1.23e+03", "inf", "nan"]
     assert [counted(n, "node") for n in (0, 1, 1234)] == ["0 nodes", "1 node", "1,234 nodes"]
+    assert few(["a", "b", "c"]) == "a, b, c" and few(["a", "b", "c"], 1) == "a and 2 more"
     assert [shape(s) for s in ((), (2,), (2, -1))] == ["scalar", "2", "2x?"] and shape((2, 3), " x ") == "2 x 3"
 
 

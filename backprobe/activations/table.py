@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..text import number, shape
+from ..text import few, number, shape
 from ..torchside import private
 
 
@@ -68,8 +68,4 @@ def grouped(said: dict[str, str], limit: int = 4) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for name, reason in said.items():
         by_reason.setdefault(reason, []).append(name or "(model)")
-    found = []
-    for reason, names in by_reason.items():
-        more = f" and {len(names) - limit} more" if len(names) > limit else ""
-        found.append(f"{', '.join(names[:limit])}{more}: {reason}")
-    return found
+    return [f"{few(names, limit)}: {reason}" for reason, names in by_reason.items()]

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..findings.words import few
 from ..records import Finding, RankSeen, Site
-from ..text import counted, number
+from ..text import counted, few, number
 from ..traced import Trace
 from .flow import Bars, flow
 
