@@ -16,7 +16,7 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 
 from ..torchside import private
-from .options import Keep
+from .options import Treatment
 
 #: Why a gradient cannot be told.
 NOT_WHOLE = "it is a view whose base was written in place, and what went through the write is not known"
@@ -27,7 +27,7 @@ class GradRecord:
 
     __slots__ = ("__weakref__", "keep", "partial", "tensor", "value")
 
-    def __init__(self, keep: Keep) -> None:
+    def __init__(self, keep: Treatment) -> None:
         self.keep = keep
         self.value: Any = None
         #: The tensor whose ``.grad`` is set too.
@@ -106,7 +106,7 @@ def has_node(tensor: Any) -> bool:
     return not (tensor.grad_fn is None and tensor._is_view() and tensor._base.requires_grad)
 
 
-def watch(tensor: Any, keep: Keep, handles: list[Any]) -> tuple[GradRecord, Any]:
+def watch(tensor: Any, keep: Treatment, handles: list[Any]) -> tuple[GradRecord, Any]:
     """Start to record the gradient of `tensor` as it is now. Gives its gradient edge too."""
     record = GradRecord(keep)
     with torch.enable_grad():  # finding a leaf's accumulator needs it

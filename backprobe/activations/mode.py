@@ -20,8 +20,8 @@ from ..observe.forward.writes import kind_of, targets
 from ..records import Site
 from ..source.frames import Frames
 from ..torchside import private
-from .kept import Shared
-from .naming import tensors_in
+from .captured import ByMemory
+from .chosen import named_tensors
 
 _compiling = private.compiling
 _frame = sys._getframe
@@ -57,10 +57,10 @@ def _name(func: Any) -> str:
     return str(getattr(func.__self__, "__name__", name)) if name == "__get__" else name
 
 
-class Watch(TorchFunctionMode):
+class CaptureMode(TorchFunctionMode):
     """Keeps values true, and hands on the results of ops that are asked for."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ByMemory) -> None:
         super().__init__()
         self._shared = shared
         self._kinds: dict[Any, Any] = {}
@@ -109,5 +109,5 @@ class Watch(TorchFunctionMode):
         if site is None or self._on_result is None or (self._lines is not None and site not in self._lines):
             return
         with private.unseen():
-            for suffix, tensor in tensors_in(result)[0]:
+            for suffix, tensor in named_tensors(result)[0]:
                 self._on_result(site, _name(func), suffix, tensor)

@@ -15,11 +15,11 @@ from ..records import Site
 from ..source.frames import Frames
 from ..source.roots import clean_path
 from ..torchside import private
-from .files import Writer
+from .captured import ByMemory, Captured, Entry
+from .chosen import named_tensors
+from .files import TensorFiles
 from .grads import has_node
-from .kept import Entry, Kept, Shared
-from .mode import Lines, Watch
-from .naming import tensors_in
+from .mode import CaptureMode, Lines
 from .options import Options
 
 _compiling = private.compiling
@@ -38,15 +38,15 @@ class Recorder:
         self.handles: list[Any] = []
         #: What is said about values that are there.
         self.notes: dict[str, str] = {}
-        self.writer = Writer(options.to) if options.to is not None else None
+        self.writer = TensorFiles(options.to) if options.to is not None else None
         self._hooks: list[Any] = []
         self._calls: dict[str, int] = {}
         self._running: dict[str, list[int]] = {}
         self._empty: dict[str, str] = {}
         self._line_calls: dict[str, int] = {}
-        self._shared = Shared(self.handles)
+        self._shared = ByMemory(self.handles)
         wanted = options.lines
-        self._mode = Watch(self._shared)
+        self._mode = CaptureMode(self._shared)
         if wanted:
             lines = Lines(wanted) if isinstance(wanted, tuple) else None
             self._mode.look_at(Frames(_source_folders(model)), lines, self._op)
@@ -135,7 +135,7 @@ class Recorder:
             self._empty[full] = "returned None"
 
     def _keep_all(self, name: str, module: nn.Module, value: Any, is_input: bool = False) -> None:
-        found, odd = tensors_in(value)
+        found, odd = named_tensors(value)
         try:
             for suffix, tensor in found:
                 if private.is_wrapped(tensor):
@@ -160,12 +160,12 @@ class Recorder:
         elif any(p.requires_grad for p in module.parameters()):
             self.notes[name] = "has trainable parameters, but its output has no graph: no gradient will come"
 
-    def _keep(self, name: str, tensor: Any) -> Kept:
+    def _keep(self, name: str, tensor: Any) -> Captured:
         keep = self._options.keep
         known = self._shared.known(tensor) if self.writer is None else None
         if known is not None:
             return known
-        kept = Kept(tensor)
+        kept = Captured(tensor)
         value = keep(tensor.detach() if keep.detach else tensor)
         if self.writer is not None:
             kept.stored = self.writer.write(name, value)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..errors import BackprobeError
+from .script import script_arguments, script_of
 
 if TYPE_CHECKING:
     from ..engine.attach import Stops
@@ -44,9 +44,7 @@ class Debug:
             help="give this command at the first stop, before any is read; may be given again",
         )
         parser.add_argument("--tty", action="store_true", help="read commands from the terminal, not standard input")
-        parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
-        parser.add_argument("script", help="the script to run")
-        parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
+        script_arguments(parser)
 
     def run(self, options: argparse.Namespace) -> int:
         from ..engine.options import breakpoint_from
@@ -54,16 +52,13 @@ class Debug:
         from ..observe.session import Settings
         from ..observe.sinks.collect import Collector
 
-        if not options.module and not os.path.isfile(options.script):
-            raise BackprobeError(f"no such script: {options.script}")
+        script = script_of(options)
         points = [breakpoint_from(text, {}) for text in options.breaks]
         source = _terminal() if options.tty else None
         collector = Collector()
         debugging = _Debugging(options, points, source, collector)
         try:
-            return launch(
-                options.script, options.args, options.module, collector, Settings(), debugging.begin, debugging.finish
-            )
+            return launch(*script, collector, Settings(), debugging.begin, debugging.finish)
         finally:
             if source is not None:
                 source.close()

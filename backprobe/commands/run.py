@@ -13,6 +13,7 @@ from ..errors import BackprobeError, add_note
 from ..findings import SEVERITIES, all_questions, own_questions
 from ..records import Finding, Step
 from .files import RUNS, new_run, write_findings
+from .script import script_arguments, script_of
 
 if TYPE_CHECKING:
     from ..observe.backward.recorded import Recorded
@@ -73,16 +74,13 @@ class Run:
             "steps of --steps and --every",
         )
         parser.add_argument("--log-file", metavar="FILE", help="write the log there, not to standard error")
-        parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
-        parser.add_argument("script", help="the script to run")
-        parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
+        script_arguments(parser)
 
     def run(self, options: argparse.Namespace) -> int:
         from ..observe.launch import launch
         from ..observe.session import Settings
 
-        if not options.module and not os.path.exists(options.script):
-            raise BackprobeError(f"no such script: {options.script}")
+        script = script_of(options)
         first, last = options.steps
         settings = Settings(
             *(options.level, options.every, first, last),
@@ -92,7 +90,7 @@ class Run:
             log=_log(options),
         )
         watcher = _Watcher(options)
-        code = launch(options.script, options.args, options.module, watcher, settings, watcher.begin, watcher.finish)
+        code = launch(*script, watcher, settings, watcher.begin, watcher.finish)
         bad = SEVERITIES[: SEVERITIES.index(options.fail_on) + 1] if options.fail_on else ()
         if code == 0 and any(f.severity in bad for f in watcher.findings):
             return 3

@@ -1,8 +1,7 @@
 """Nothing of the user's changes while we differentiate: ``.grad`` of kept activations, random state, modes.
 
-N20. ``torch.autograd.grad`` leaves ``.grad`` of leaves alone, but it does add to ``.grad`` of an activation on which
-     ``retain_grad`` was called, whoever asks. Torch has no list of these tensors, so we look through what the garbage
-     collector knows: a tensor that has no Python object has nobody who could read its ``.grad``.
+``torch.autograd.grad`` leaves ``.grad`` of leaves alone, but it does add to ``.grad`` of an activation on which
+``retain_grad`` was called, whoever asks.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ..torchside.retain_grad import retaining as _retaining
 class Guard:
     """``with guard():`` differentiate inside: outside of inference mode, unseen by torch function modes, and without a
     trace left on the user's side. `tensors` say which devices' random state is kept. Looks for tensors that keep their
-    gradient (N20) once, when it is made."""
+    gradient (Note [Activations that retain gradients]) once, when it is made."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
         self._devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}

@@ -5,10 +5,10 @@ on 2.13): its count of gradients to come is shared by all backward calls, so a c
 outer one; on a parameter, ``autograd.grad`` raises; and on a tensor inside a graph it keeps the graph alive for ever
 unless the handle is removed, as its hooks hold the nodes that hold them.
 
-N25. The state of one backward call belongs to a callback that the engine holds until the call is over, well or badly;
-     we hold it weakly. So a backward that raises leaves no gradients behind.
-N26. Hooks hold tensors weakly, and no nodes. So what is known of a tensor that is gone is only that its gradient may
-     come.
+Note [State of one backward call]: The state of one backward call belongs to a callback that the engine holds until the
+    call is over, well or badly; we hold it weakly. So a backward that raises leaves no gradients behind.
+Note [Hooks hold nothing]: Hooks hold tensors weakly, and no nodes. So what is known of a tensor that is gone is only
+    that its gradient may come.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class MultiHook:
 
     def __init__(self, names: list[str] | None, tensors: list[torch.Tensor], function: Any, mode: str) -> None:
         self._names, self._function, self._any = names, function, mode == "any"
-        #: Weak reference and number of the node, to know it again (N26); -1 for a leaf.
+        #: Weak reference and number of the node, to know it again (Note [Hooks hold nothing]); -1 for a leaf.
         self._tensors = [
             (private.tensor_ref(t), -1 if t.grad_fn is None else t.grad_fn._sequence_nr()) for t in tensors
         ]
@@ -122,7 +122,7 @@ class MultiHook:
 
 
 class _Over:
-    """The callback that holds a round (N25)."""
+    """The callback that holds a round (Note [State of one backward call])."""
 
     def __init__(self, hook: MultiHook, round_: _Round) -> None:
         self._hook, self._round = hook, round_

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,20 +10,11 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
-from ..graphs.plan import ACCUMULATE, engine_order, needed_for
+from ..graphs.plan import ACCUMULATE, engine_order
 from ..records import ACCUMULATE_SEQ
-from ..torchside import private
-from ..torchside.entry_points import as_list, describe, node_of
+from ..torchside.entry_points import BY_KIND, as_list, describe, needed_nodes, node_of
 from ..torchside.walk import Plans, walk
 from .provenance import Forward, Provenance
-
-#: What a call is named -> the function, and its argument that holds what the backward starts from.
-KINDS: dict[str, tuple[Callable[..., Any], str]] = {
-    "Tensor.backward": (torch.Tensor.backward, "self"),
-    "autograd.backward": (private.autograd_backward, "tensors"),
-    "autograd.grad": (torch.autograd.grad, "outputs"),
-}
-_SIGNATURES = {kind: inspect.signature(function) for kind, (function, _) in KINDS.items()}
 
 
 @dataclass(frozen=True)
@@ -67,15 +57,18 @@ class NodeInfo:
 class BackwardGraph:
     """What one backward call will run.
 
-    :param kind: one of ``KINDS``.
+    :param kind: one of ``BY_KIND``.
     :param depth: 1, and more in a backward that a node of another one runs.
-    :raises TypeError: arguments that the function does not take, with torch's own words.
+    :raises TypeError: arguments that the function does not take: torch says it in its own words.
     """
 
     def __init__(self, kind: str, args: Any, kwargs: Any, forward: Forward, depth: int = 1) -> None:
         self.kind, self.forward, self.depth = kind, forward, depth
-        arguments = dict(_SIGNATURES[kind].bind(*args, **kwargs).arguments)
-        self.roots: Sequence[Any] = as_list(arguments.pop(KINDS[kind][1]))
+        entry = BY_KIND[kind]
+        arguments = entry.bind(args, kwargs)
+        if arguments is None:
+            raise TypeError(f"{kind} does not take these arguments")
+        self.roots: Sequence[Any] = as_list(arguments.pop(entry.roots))
         self.create_graph = bool(arguments.get("create_graph"))
         keep = arguments.get("retain_graph")
         #: Whether the graph is there after the call.
@@ -86,11 +79,7 @@ class BackwardGraph:
         self.nodes, self.seqs, self.plan = graph.nodes, graph.seqs, graph.plan
         number = {node: i for i, node in enumerate(self.nodes)}
         self.starts = sorted({number[s] for s in starts if s is not None})
-        self.needed: frozenset[int] | None = None
-        inputs = arguments.get("inputs")
-        if inputs is not None:
-            wanted = [number[n] for n in map(node_of, as_list(inputs)) if n in number]
-            self.needed = frozenset(needed_for(self.plan, wanted, kind != "autograd.grad"))
+        self.needed = needed_nodes(kind, arguments, graph)
         #: Nodes that have run, in their order, and as a set.
         self.ran: list[int] = []
         self.done: set[int] = set()

@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
 
 from ..errors import BackprobeError
 from ..torchside import private
+from ..torchside.structure import mapped, tensors_in
 
 _WIDE = {
     torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64,
@@ -71,20 +71,14 @@ class Wide(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise self._refuse(f"{func} draws random numbers, and draws others in another dtype")
         for argument, value in zip(func._schema.arguments, args, strict=False):
-            if argument.is_write and any(t.dtype in _WIDE for t in _tensors(value)):
+            if argument.is_write and any(t.dtype in _WIDE for t in tensors_in(value)):
                 raise self._refuse(f"{func} writes into a tensor that was there before")
         if any(
-            a.is_write and any(t.dtype in _WIDE for t in _tensors(kwargs.get(a.name))) for a in func._schema.arguments
+            a.is_write and any(t.dtype in _WIDE for t in tensors_in(kwargs.get(a.name))) for a in func._schema.arguments
         ):
             raise self._refuse(f"{func} writes into a tensor that was there before")
-        args, kwargs = tree_map(widened, (args, kwargs))
+        args, kwargs = mapped((args, kwargs), widened)
         try:
             return func(*args, **kwargs)
         except (RuntimeError, NotImplementedError) as error:
             raise self._refuse(f"{func} has no such kernel ({str(error).splitlines()[0]})") from error
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [v for v in value if isinstance(v, torch.Tensor)] if isinstance(value, (tuple, list)) else []

@@ -26,7 +26,8 @@ from torch.overrides import TorchFunctionMode
 from ..errors import BackprobeError
 from ..observe.forward.eye import Eye
 from ..torchside import private
-from .backward_graph import KINDS, call_kind
+from ..torchside.entry_points import BY_FUNCTION, BY_KIND
+from .backward_graph import call_kind
 from .control import BackwardAborted, Pilot
 from .provenance import Forward, forward_of
 from .resume import ABORT, CONTINUE, FINISH, Resume
@@ -35,7 +36,6 @@ from .stop import Stop
 
 #: Seconds that a handle which is dropped waits for its thread to end.
 _PATIENCE = 5.0
-_BY_FUNCTION = {function: kind for kind, (function, _) in KINDS.items()}
 
 
 class _Nested(TorchFunctionMode):
@@ -47,10 +47,10 @@ class _Nested(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        kind = _BY_FUNCTION.get(func)
-        if kind is None:
+        entry = BY_FUNCTION.get(func)
+        if entry is None:
             return func(*args, **kwargs)
-        return self._pilot.run(kind, args, kwargs, lambda: func(*args, **kwargs), self._forward)
+        return self._pilot.run(entry.kind, args, kwargs, lambda: func(*args, **kwargs), self._forward)
 
 
 def _go_on(stop: Stop) -> Resume:
@@ -349,7 +349,7 @@ def debug(
     with private.unseen():
         forward = forward_of(model, trace, threading.get_ident())
     pilot = Pilot(_go_on, Resume("step", 1))
-    function = KINDS[kind][0]
+    function = BY_KIND[kind].function
     given = (tensors, *args)
     nested = _Nested(pilot, forward)
 

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..records import ACCUMULATE_SEQ
 from ..torchside import private
-from ..torchside.entry_points import as_list, node_of
+from ..torchside.entry_points import BY_FUNCTION, node_of
 from ..torchside.walk import Plans, walk
 from .single import is_python
 
@@ -33,10 +33,10 @@ class Inner(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func not in (torch.Tensor.backward, torch.autograd.backward):
+        entry = BY_FUNCTION.get(func)
+        if entry is None or entry.kind == "autograd.grad":  # that adds nothing
             return func(*args, **kwargs)
-        roots = args[0] if args else kwargs.get("tensors")
-        nodes = walk([node_of(root) for root in as_list(roots)], Plans()).nodes
+        nodes = walk([node_of(root) for root in entry.begins_at(args, kwargs)], Plans()).nodes
         with ExitStack() as stack:
             for node in nodes:
                 if is_python(node):  # it may run a backward in its turn

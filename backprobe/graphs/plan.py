@@ -1,7 +1,7 @@
 """The structure of an autograd graph as flat lists, and what follows from structure alone. No torch.
 
-N8. Only nodes that compute are hooked. What a node that only reshapes gives out has the values that came in, and when
-    it and the accumulators ran follows from the engine's rule (``engine_order``).
+Note [Nodes that are hooked]: Only nodes that compute are hooked. What a node that only reshapes gives out has the
+    values that came in, and when it and the accumulators ran follows from the engine's rule (``engine_order``).
 """
 
 from __future__ import annotations
@@ -109,8 +109,9 @@ def running_node(
 ) -> tuple[int | None, bool]:
     """The node that was running when the engine raised, and whether that is certain.
 
-    `finished` are the hooked nodes that ended. Those without a hook (N8) that stand before the first hooked one that
-    did not end are taken to have run: a reshape or an accumulator does not raise, unless a hook on it does.
+    `finished` are the hooked nodes that ended; see Note [Nodes that are hooked]. Those without a hook that stand before
+    the first hooked one that did not end are taken to have run: a reshape or an accumulator does not raise, unless a
+    hook on it does.
     """
     done = set(finished)
     hooked = set(plan.hooked)

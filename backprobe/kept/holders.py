@@ -12,6 +12,7 @@ from torch import nn
 from ..source.frames import Frames, variables
 from ..source.roots import clean_path, modules_in_sight
 from ..torchside import private
+from ..torchside.structure import leaves
 from .storages import Found, Storages, pieces
 
 
@@ -92,7 +93,8 @@ class Holders:
                         more.append(child)
 
     def of(self, key: int, found: Found) -> tuple[str, str]:
-        """Kind and name of who holds a storage besides the graph; two empty strings for nobody (L2)."""
+        """Kind and name of who holds a storage besides the graph; two empty strings for nobody. See
+        Note [Who holds a storage]."""
         known = self._holders.get(key)
         if known is not None:
             return known
@@ -125,14 +127,8 @@ def _references_of_a_graph() -> tuple[int, int]:
 
 
 def _named(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors of a variable: itself, in a list or tuple, in a dict or a mapping such as a model's output."""
-    if isinstance(value, torch.Tensor):
-        yield name, value
-    elif isinstance(value, (tuple, list)) and len(value) <= 1000:
-        for i, one in enumerate(value):
+    """Tensors of a variable: itself, in a list or tuple, in a dict such as a model's output."""
+    if isinstance(value, torch.Tensor) or (isinstance(value, (tuple, list, dict)) and len(value) <= 1000):
+        for path, one in leaves(value, name, depth=1):
             if isinstance(one, torch.Tensor):
-                yield f"{name}[{i}]", one
-    elif isinstance(value, dict) and len(value) <= 1000:
-        for key, one in list(value.items()):
-            if isinstance(one, torch.Tensor):
-                yield f"{name}[{key!r}]", one
+                yield path, one

@@ -20,7 +20,6 @@ from ..records import (
     SavedPlaced,
     SavedUnknown,
 )
-from ..torchside.deep import DEEP
 from ..torchside.walk import LiveGraph
 from .estimate import Estimate, Made, Stored
 from .holders import Holders
@@ -55,7 +54,7 @@ class Reading:
     modules: tuple[SavedModule, ...] = ()
     #: Nodes whose saved tensors a backward has freed.
     freed: int = 0
-    #: Wrappers of a deep graph (see ``Ledger`` in ``saved_tensors/ledger.py``).
+    #: Empty: the walk sees to it that a deep graph is freed with care.
     kept: list[Any] = field(default_factory=list)
 
     @property
@@ -114,7 +113,7 @@ class Reading:
 
 
 def read(graph: LiveGraph, origins: Finds, holders: Holders) -> Reading:
-    """Look at what the nodes of `graph` keep. Nothing is unpacked or run (L1 in ``storages.py``)."""
+    """Look at what the nodes of `graph` keep. None of it runs: Note [Nothing is unpacked]."""
     nodes, seqs, plan = graph.nodes, graph.seqs, graph.plan
     storages = Storages()
     for i in sorted(range(len(nodes)), key=seqs.__getitem__):
@@ -157,7 +156,6 @@ def read(graph: LiveGraph, origins: Finds, holders: Holders) -> Reading:
         len(nodes),
         estimate,
         storages.freed,
-        nodes if len(nodes) > DEEP else [],
     )
 
 

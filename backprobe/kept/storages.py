@@ -1,9 +1,9 @@
 """The memory that the nodes of a graph keep for backward: each storage once, with the nodes that saved it.
 
-L1. Nothing is unpacked: unpacking runs user code, and a checkpoint computes again.
-L2. A storage is held by others if it has more users than the graph explains (the tensors that the slots hold, their
-    bases, and the Python object of the storage), or if one of these tensors has more references from Python than one
-    that a graph alone holds.
+Note [Nothing is unpacked]: Unpacking runs user code, and a checkpoint computes again.
+Note [Who holds a storage]: A storage is held by others if it has more users than the graph explains (the tensors that
+    the slots hold, their bases, and the Python object of the storage), or if one of these tensors has more references
+    from Python than one that a graph alone holds.
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ from __future__ import annotations
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
 from ..torchside import private
+from ..torchside.structure import tensors_in
+
+#: Levels of what hooks made, and of what lies on a ``ctx``, that are looked into.
+_DEPTH = 4
 
 #: What torch calls a tensor that a node saved and made itself, with the number of the output where there are several.
 RESULTS = re.compile(r"(?:result(\d*)|out|output|values|[LQRSU]|LU|Vh|eigenvalues|eigenvectors|log_?sumexp)")
@@ -60,7 +63,7 @@ class Found:
         self.savers: set[int] = set()
         #: (node, output) where the node saved what it made itself: such a tensor does not name its maker.
         self.own: set[tuple[int, int]] = set()
-        #: The tensors that explain its users (L2), by identity.
+        #: The tensors that explain its users (Note [Who holds a storage]), by identity.
         self.keep: dict[int, torch.Tensor] = {}
         #: Those of them that something in Python holds for the graph, by identity.
         self.contained: set[int] = set()
@@ -117,22 +120,6 @@ def pieces(tensor: torch.Tensor) -> list[torch.Tensor] | None:
     return None
 
 
-def tensors_in(value: Any, depth: int = 4) -> Iterator[torch.Tensor]:
-    """Tensors in nested tuples, lists, dicts and the attributes of plain objects."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif depth:
-        inner: Iterable[Any] = ()
-        if isinstance(value, (tuple, list)):
-            inner = value
-        elif isinstance(value, dict):
-            inner = value.values()
-        elif hasattr(value, "__dict__") and not isinstance(value, (type, nn.Module)) and not callable(value):
-            inner = vars(value).values()
-        for one in list(inner):
-            yield from tensors_in(one, depth - 1)
-
-
 def checkpoint_frame(hook: Any) -> Any:
     """The frame of a checkpoint that is not reentrant, from the hook that unpacks for it; ``None`` for other hooks."""
     code = getattr(hook, "__code__", None)
@@ -174,7 +161,7 @@ class Storages:
         for name, value in list(getattr(node, "__dict__", {}).items()):
             if name in ("saved_tensors", "to_save", "non_differentiable", "dirty_tensors"):
                 continue
-            for tensor in tensors_in(value):
+            for tensor in tensors_in(value, depth=_DEPTH, attributes=True):
                 self._tensor(i, f"ctx.{name}", tensor, False)
 
     def _lost(self, what: str, why: str) -> None:
@@ -208,7 +195,7 @@ class Storages:
         if private.is_unseen(content):
             self._lost("tensors packed by saved-tensor hooks", "this version of torch does not show what they became")
             return
-        tensors = list(tensors_in(content))
+        tensors = tensors_in(content, depth=_DEPTH, attributes=True)
         for tensor in tensors:
             self._tensor(i, name, tensor, True)
         if not tensors:

@@ -1,11 +1,11 @@
 """What torch keeps in a graph's place for a saved tensor: values in some form, and the version they had.
 
-V1. Nothing here refers to the tensor that was saved: a node that keeps its own output would keep itself alive. What is
-    held is a detached alias, which shares memory and version counter.
-V2. A detached alias whose ``data`` is put on an empty tensor still shares the version counter, and holds no memory: so
-    the version is known also where the values went elsewhere.
-V3. Reading ``grad_fn`` of every saved tensor would make a Python object for every node, and freeing a deep chain of
-    those overflows the stack. Names are looked up when there is an error to report.
+Note [Cells hold aliases]: Nothing here refers to the tensor that was saved: a node that keeps its own output would keep
+    itself alive. What is held is a detached alias, which shares memory and version counter.
+Note [Versions without memory]: A detached alias whose ``data`` is put on an empty tensor still shares the version
+    counter, and holds no memory: so the version is known also where the values went elsewhere.
+Note [Nodes are named late]: Reading ``grad_fn`` of every saved tensor would make a Python object for every node, and
+    freeing a deep chain of those overflows the stack. Names are looked up when there is an error to report.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Kept(StandIn):
 
     def __init__(self, tensor: torch.Tensor, note: object = None) -> None:
         with private.unseen():
-            self.tensor = tensor.detach()  # V1
+            self.tensor = tensor.detach()  # see Note [Cells hold aliases]
         #: Lives as long as this does: a share of a budget.
         self.note = note
 
@@ -65,7 +65,7 @@ class Kept(StandIn):
         yield self.tensor
 
 
-class Packed(StandIn):
+class Foreign(StandIn):
     """What the pair of somebody else made of a tensor."""
 
     __slots__ = ("content", "unpack")
@@ -91,10 +91,10 @@ class Version:
         with private.unseen():
             token = tensor.detach()
             if plain(token):
-                token.data = token.new_empty(0)  # V2
+                token.data = token.new_empty(0)  # see Note [Versions without memory]
             self.saved = tensor._version
         self.token = token
-        #: Only for the error's text: its node is named as it is then (V3).
+        #: Only for the error's text: its node is named as it is then (Note [Nodes are named late]).
         self.tensor = private.tensor_ref(tensor)
         self.view = tensor._is_view()
         self.shape, self.leaf, self.type = tuple(tensor.shape), tensor.is_leaf, tensor.type()

@@ -1,10 +1,11 @@
 """Layers that put a copy of the memory elsewhere, once for all tensors that share it.
 
-C1. Two saved tensors on the same memory share one copy if neither the version nor, on the CPU, the content has changed
-    between: a write through ``.data`` or from NumPy moves no version. On other devices the version alone decides,
-    because reading a sum there would make the program wait.
-C2. The memory of a view is copied whole where the view spans a good part of it, since others of its views follow
-    (query, key and value of one projection); and only the span of the view where it does not (a batch of a data set).
+Note [Shared copies]: Two saved tensors on the same memory share one copy if neither the version nor, on the CPU, the
+    content has changed between: a write through ``.data`` or from NumPy moves no version. On other devices the version
+    alone decides, because reading a sum there would make the program wait.
+Note [Copies of views]: The memory of a view is copied whole where the view spans a good part of it, since others of its
+    views follow (query, key and value of one projection); and only the span of the view where it does not (a batch of a
+    data set).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..torchside import private
 from .cells import Held
 from .layers import Layer
 
-#: A view that spans at least this part of its memory has the whole copied (C2).
+#: A view that spans at least this part of its memory has the whole copied (Note [Copies of views]).
 WHOLE = 0.25
 
 

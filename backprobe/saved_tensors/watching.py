@@ -21,11 +21,11 @@ from ..records import ModuleCall
 from ..source.frames import Frames
 from ..source.roots import clean_path
 from ..torchside import private
+from ..torchside.entry_points import BY_FUNCTION, node_of
 from ..torchside.walk import Plans, walk
 from .ledger import Ledger
 
 _APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
-_BACKWARD = (torch.Tensor.backward, private.autograd_backward, torch.autograd.grad)
 
 
 class Forward(TorchFunctionMode):
@@ -83,9 +83,9 @@ class Forward(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if private.compiling():
             return func(*args, **(kwargs or {}))
-        if func in _BACKWARD and self._on_backward is not None:
-            roots = args[0] if args else (kwargs or {}).get("tensors", (kwargs or {}).get("outputs"))
-            self._on_backward([roots] if isinstance(roots, torch.Tensor) else list(roots or ()))
+        entry = BY_FUNCTION.get(func)
+        if entry is not None and self._on_backward is not None:
+            self._on_backward(entry.begins_at(args, kwargs or {}))
         self._note(None, None)
         out = func(*args, **(kwargs or {}))
         if private.next_sequence_nr() != self.last:
@@ -167,8 +167,7 @@ class SavedBlock(Ledger):
 
     def _before_backward(self, roots: list[Any]) -> None:
         if self._reading is None and self._forward is not None:
-            nodes = [r.grad_fn if isinstance(r, torch.Tensor) else r.node for r in roots]
-            self._take(self._forward, nodes, sys._getframe(2))
+            self._take(self._forward, [node_of(root) for root in roots], sys._getframe(2))
 
     def _take(self, forward: Forward, roots: list[Any], frame: Any) -> None:
         with private.unseen():

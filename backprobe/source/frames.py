@@ -32,9 +32,9 @@ def _library_folders() -> tuple[str, ...]:
 def variables(frame: Any) -> dict[str, Any]:
     """The local variables of `frame`, by name.
 
-    N15. Up to Python 3.12 reading ``f_locals`` of a function's frame leaves a copy of its variables on the frame, which
-         keeps tensors and graphs alive after the function has let go of them. The copy is emptied, unless somebody
-         else holds it: the function called ``locals()``.
+    Note [Reading variables]: Up to Python 3.12 reading ``f_locals`` of a function's frame leaves a copy of its
+        variables on the frame, which keeps tensors and graphs alive after the function has let go of them. The copy is
+        emptied, unless somebody else holds it: the function called ``locals()``.
     """
     local = frame.f_locals
     found = dict(local)

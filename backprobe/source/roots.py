@@ -41,7 +41,7 @@ class RootModule:
 
 
 class Where:
-    """The n-th call of a module in a step (N9)."""
+    """The n-th call of a module in a step (Note [One Where for each call])."""
 
     __slots__ = ("call", "class_name", "path", "root")
 

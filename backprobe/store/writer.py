@@ -1,7 +1,7 @@
 """Write a run as it happens. A step is committed when it is over: a killed process loses no finished one.
 
-N13. Write-ahead logging without a flush to the disk at each commit: what is committed survives the process, and a
-     power cut costs the last steps but not the file.
+Note [What survives a crash]: Write-ahead logging without a flush to the disk at each commit: what is committed survives
+    the process, and a power cut costs the last steps but not the file.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Keep the freeing of a deep graph from overflowing the stack after Python has looked at its nodes.
 
-N21. From the first look on, torch (2.13) keeps a node's Python wrapper as long as the node, and frees such nodes
-     recursively: about 45,000 of them overflow an 8 MB stack (see N7). Nothing but other holders of the nodes prevents
-     it. So the graph is parted into bands of depth, and a node with an edge into a deeper band holds the node there in
-     its metadata, which torch drops after the edges: the recursion ends at the border of a band, and what was held goes
-     when the recursion is over, one after the other. Nothing lives longer than it would have: a node holds only what
-     its own edges hold too.
+Note [Freeing deep graphs]: From the first look on, torch (2.13) keeps a node's Python wrapper as long as the node, and
+    frees such nodes recursively: about 45,000 of them overflow an 8 MB stack. Nothing but other holders of the
+    nodes prevents it. So the graph is parted into bands of depth, and a node with an edge into a deeper band holds the
+    node there in its metadata, which torch drops after the edges: the recursion ends at the border of a band, and what
+    was held goes when the recursion is over, one after the other. Nothing lives longer than it would have: a node holds
+    only what its own edges hold too.
 """
 
 from __future__ import annotations

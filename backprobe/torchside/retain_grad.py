@@ -1,5 +1,8 @@
-"""Activations on which ``retain_grad`` was called (N20). Torch has no list of them, so we look through what the garbage
-collector knows: a tensor that has no Python object has nobody who could read its ``.grad``."""
+"""Activations on which ``retain_grad`` was called.
+
+Note [Activations that retain gradients]: Torch has no list of them, so we look through what the garbage collector
+    knows: a tensor that has no Python object has nobody who could read its ``.grad``.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ..text import counted, size
 from .collapse import Box, Diagram
-from .words import bytes_of, count_of
+from .words import count_of
 
 
 def text(diagram: Diagram) -> str:
@@ -40,12 +41,12 @@ def facts(box: Box) -> str:
     """Counts and details, those of one where the box stands for several."""
     parts = []
     if box.kind in ("module", "repeat"):
-        parts.append(f"{box.nodes:,} node" + ("s" if box.nodes != 1 else ""))
+        parts.append(counted(box.nodes, "node"))
         if box.parameters:
             parts.append(f"{count_of(box.parameters)} parameters")
     parts += [plain(d) for d in box.details]
     if box.saved:
-        parts.append(f"saves {bytes_of(box.saved)}")
+        parts.append(f"saves {size(box.saved)}")
     return ("each " if box.times > 1 and parts else "") + ", ".join(parts)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from ..errors import BackprobeError
+from ..torchside.structure import leaves, mapped
 
 #: A tensor, or tensors in tuples, lists and mappings, to any depth.
 Tree = Any
@@ -19,7 +20,12 @@ class Named:
     def __init__(self, tree: Tree, role: str) -> None:
         self.role = role
         self._tree = tree
-        found = list(_leaves(tree, role))
+        found = list(leaves(tree, role))
+        for name, one in found:
+            if not isinstance(one, torch.Tensor):
+                raise BackprobeError(
+                    f"{name} is a {type(one).__name__}: give a tensor, or a tuple, list or mapping of tensors"
+                )
         self.names = [name for name, _ in found]
         self.tensors: list[torch.Tensor] = [tensor for _, tensor in found]
         if not found:
@@ -30,7 +36,8 @@ class Named:
 
     def rebuild(self, values: Sequence[Any]) -> Tree:
         """`values`, one for each tensor, in the structure that was given. A mapping comes back as a dict."""
-        return _build(self._tree, iter(values))
+        given = iter(values)
+        return mapped(self._tree, lambda tensor: next(given))
 
     def match(self, tree: Tree, role: str, of: str) -> list[torch.Tensor]:
         """The tensors of `tree`, which must fit this structure tensor by tensor, on the right device and dtype.
@@ -54,41 +61,6 @@ class Named:
                 raise BackprobeError(f"{name} is {value.dtype} where {mine} is {tensor.dtype}: give a real tensor")
             found.append(value.detach().to(device=tensor.device, dtype=tensor.dtype))
         return found
-
-
-def _leaves(tree: Tree, name: str) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(tree, torch.Tensor):
-        yield name, tree
-    elif isinstance(tree, Mapping):
-        for key, value in tree.items():
-            yield from _leaves(value, f"{name}[{key!r}]")
-    elif isinstance(tree, (list, tuple)):
-        for i, value in enumerate(tree):
-            yield from _leaves(value, f"{name}[{i}]")
-    else:
-        raise BackprobeError(
-            f"{name} is a {type(tree).__name__}: give a tensor, or a tuple, list or mapping of tensors"
-        )
-
-
-def _build(tree: Tree, values: Iterator[Any]) -> Tree:
-    if isinstance(tree, torch.Tensor):
-        return next(values)
-    if isinstance(tree, Mapping):
-        return {key: _build(value, values) for key, value in tree.items()}
-    parts = [_build(value, values) for value in tree]
-    if isinstance(tree, list):
-        return parts
-    return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
-
-
-def size_of(count: float) -> str:
-    """Bytes as a person reads them."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
 
 
 def count(tensors: Sequence[torch.Tensor]) -> int:

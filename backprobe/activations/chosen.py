@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import nn
 from ..errors import BackprobeError
 from ..select import Selection, nothing_chosen, selector
 from ..source.roots import clean_path
+from ..torchside.structure import leaves
 
 #: What a module returns besides tensors and says nothing about them.
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
@@ -64,34 +65,13 @@ def _too_shallow(levels: dict[str, int], depth: int | None) -> BackprobeError:
     return BackprobeError(f"depth={depth} leaves nothing: {name!r}, an outermost chosen module, is at level {level}")
 
 
-def children(value: Any) -> list[tuple[str, Any]] | None:
-    """The parts of a nested value with their keys, or None where it has none that we know."""
-    if isinstance(value, Mapping):  # also the outputs of transformers
-        return [(str(key), part) for key, part in value.items()]
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return list(zip(value._fields, value, strict=False))
-    if isinstance(value, (tuple, list)):
-        return [(str(i), part) for i, part in enumerate(value)]
-    if hasattr(type(value), "__dataclass_fields__"):
-        return [(name, getattr(value, name, None)) for name in type(value).__dataclass_fields__]
-    return None
-
-
-def tensors_in(value: Any) -> tuple[list[tuple[str, Any]], list[str]]:
+def named_tensors(value: Any) -> tuple[list[tuple[str, Any]], list[str]]:
     """The tensors in a nested value, as (suffix, tensor) such as ``("/1/hidden", t)``, and what was not looked into."""
-    if isinstance(value, torch.Tensor):
-        return [("", value)], []
     found: list[tuple[str, Any]] = []
     odd: list[str] = []
-    stack: list[tuple[str, Any, tuple[int, ...]]] = [("", value, ())]
-    while stack:
-        suffix, part, around = stack.pop()
-        if isinstance(part, torch.Tensor):
-            found.append((suffix, part))
-        elif not isinstance(part, _PLAIN):
-            inside = None if id(part) in around else children(part)
-            if inside is None:
-                odd.append(f"{suffix or 'the output'} is a {type(part).__name__}")
-            else:
-                stack += [(f"{suffix}/{key}", one, (*around, id(part))) for key, one in reversed(inside)]
+    for suffix, one in leaves(value, spelled=lambda part: f"/{part.field or part.key}"):
+        if isinstance(one, torch.Tensor):
+            found.append((suffix, one))
+        elif not isinstance(one, _PLAIN):
+            odd.append(f"{suffix or 'the output'} is a {type(one).__name__}")
     return found, odd

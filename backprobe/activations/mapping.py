@@ -9,10 +9,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackprobeError
-from .kept import Entry
+from ..text import counted, html_table, text_table
+from .captured import Entry
 from .mode import Lines
 from .recorder import Recorder
-from .table import HEAD, Row, cells, grouped, html_table, row_of, text_table
+from .table import HEAD, RIGHT, Row, cells, grouped, row_of
 
 if TYPE_CHECKING:
     from .plots import Picture
@@ -141,7 +142,7 @@ class Activations(Mapping[str, Any]):
             return title, [], self._said()
         names = list(self)
         said = [f"... and {len(names) - _ROWS} more tensors"] if len(names) > _ROWS else []
-        title = f"{len(names)} captured tensor{'s' if len(names) != 1 else ''}"
+        title = counted(len(names), "captured tensor")
         return title, [cells(self._row(name)) for name in names[:_ROWS]], said + self._said()
 
     def _said(self) -> list[str]:
@@ -154,14 +155,14 @@ class Activations(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         title, body, said = self._shown()
-        return "\n".join(part for part in (title, text_table(HEAD, body), *said) if part)
+        return "\n".join(part for part in (title, text_table(HEAD, body, RIGHT), *said) if part)
 
     def _repr_html_(self) -> str:
         import html
 
         title, body, said = self._shown()
         lines = "".join(f"<p>{html.escape(line)}</p>" for line in said)
-        return f"<p>{html.escape(title)}</p>{html_table(HEAD, body) if body else ''}{lines}"
+        return f"<p>{html.escape(title)}</p>{html_table(HEAD, body, RIGHT) if body else ''}{lines}"
 
     # -- ops by line --
 
@@ -220,7 +221,7 @@ class Activations(Mapping[str, Any]):
     # -- pictures --
 
     def plot(self, name: str, **options: Any) -> Picture:
-        """A picture of one tensor, or of its gradient: see ``backprobe.capture.plots.plot``."""
+        """A picture of one tensor, or of its gradient: see ``backprobe.activations.plots.plot``."""
         from .plots import plot
 
         grad = bool(options.get("grad", False))
@@ -228,7 +229,7 @@ class Activations(Mapping[str, Any]):
         return plot(self.grads[name] if grad else self[name], title=title, **options)
 
     def plot_flow(self, **options: Any) -> Picture:
-        """Root mean square of the gradient at each module output: see ``backprobe.capture.plots.plot_flow``."""
+        """Root mean square of the gradient at each module output: see ``backprobe.activations.plots.plot_flow``."""
         from .plots import plot_flow
 
         if not len(self.grads):
@@ -289,4 +290,4 @@ class Gradients(Mapping[str, Any]):
         names = list(self)
         rows = [cells(row_of(n, self._acts._entry(n).made_by, self[n])) for n in names[:_ROWS]]
         more = [f"... and {len(names) - _ROWS} more"] if len(names) > _ROWS else []
-        return "\n".join(p for p in (f"{len(names)} gradients", text_table(HEAD, rows), *more) if p)
+        return "\n".join(p for p in (f"{len(names)} gradients", text_table(HEAD, rows, RIGHT), *more) if p)

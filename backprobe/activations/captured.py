@@ -1,8 +1,8 @@
 """One captured value, and the true value of one that is written in place later.
 
-N18. A captured tensor is the very tensor that flows, so a later write in place would change it. Before a write that
-     Python can see, the value is copied, attached to the same node as before. A write that Python cannot see shows in
-     the version counter when the capture ends, and is said.
+Note [Values written in place later]: A captured tensor is the very tensor that flows, so a later write in place would
+    change it. Before a write that Python can see, the value is copied, attached to the same node as before. A write
+    that Python cannot see shows in the version counter when the capture ends, and is said.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from ..records import Site
 from ..torchside import private
 from .grads import NOT_WHOLE, GradRecord, follow_view, watch
-from .options import Keep
+from .options import Treatment
 
 
 def storage_of(tensor: Any) -> int:
@@ -33,7 +33,7 @@ def version_of(tensor: Any) -> int:
         return 0
 
 
-class Kept:
+class Captured:
     """One value. Several names share it where modules hand on the same tensor."""
 
     __slots__ = ("edge", "is_view", "record", "source", "storage", "stored", "tensor", "version")
@@ -51,7 +51,7 @@ class Kept:
         self.edge: Any = None
         self.record: GradRecord | None = None
 
-    def watch(self, source: Any, keep: Keep, handles: list[Any]) -> None:
+    def watch(self, source: Any, keep: Treatment, handles: list[Any]) -> None:
         self.record, edge = watch(source, keep, handles)
         if not keep.detach:
             self.edge = edge
@@ -81,25 +81,25 @@ class Kept:
         return bool(self.storage and self.tensor is not None and version_of(self.tensor) != self.version)
 
 
-class Shared:
+class ByMemory:
     """The kept values by the memory that they came in, most of which they share with the program."""
 
     def __init__(self, handles: list[Any]) -> None:
-        self._by_storage: dict[int, list[Kept]] = {}
-        self._by_source: dict[int, Kept] = {}
+        self._by_storage: dict[int, list[Captured]] = {}
+        self._by_source: dict[int, Captured] = {}
         self._handles = handles
 
     def __bool__(self) -> bool:
         return bool(self._by_storage)
 
-    def known(self, source: Any) -> Kept | None:
+    def known(self, source: Any) -> Captured | None:
         """The kept value of this very tensor, if its value is still that one."""
         kept = self._by_source.get(id(source))
         if kept is None or kept.source is None or kept.source() is not source or kept.version != version_of(source):
             return None
         return kept
 
-    def add(self, kept: Kept, source: Any) -> None:
+    def add(self, kept: Captured, source: Any) -> None:
         self._by_source[id(source)] = kept
         storage = storage_of(source)
         if not storage:
@@ -108,7 +108,7 @@ class Shared:
         if kept.tensor is not None and storage_of(kept.tensor) == storage:
             kept.storage = storage
 
-    def before_write(self, written: list[Any]) -> list[tuple[Any, Kept, Any]]:
+    def before_write(self, written: list[Any]) -> list[tuple[Any, Captured, Any]]:
         """Save the values that a write to these tensors would change. Gives what to do ``after_write``."""
         views = []
         with private.unseen():
@@ -119,13 +119,13 @@ class Shared:
                         views.append((view, kept, view._base.grad_fn))
         return views
 
-    def after_write(self, views: list[tuple[Any, Kept, Any]]) -> None:
+    def after_write(self, views: list[tuple[Any, Captured, Any]]) -> None:
         with private.unseen():
             for view, kept, before in views:
                 if kept.record is not None and view._base.grad_fn is not before:
                     follow_view(view, kept.record, self._handles)
 
-    def end(self) -> list[Kept]:
+    def end(self) -> list[Captured]:
         """Forget everything; gives the values that were overwritten unseen."""
         lost = [kept for some in self._by_storage.values() for kept in some if kept.overwritten]
         self._by_storage.clear()
@@ -136,7 +136,7 @@ class Shared:
 class Entry(NamedTuple):
     """A captured value under one name."""
 
-    kept: Kept
+    kept: Captured
     #: Class of the module, or name of the function.
     made_by: str
     #: The user's line, for the result of a function.
