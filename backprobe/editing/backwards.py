@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..torchside import private
+from ..torchside import autograd_engine, backward_by_name, modes
 
 #: Entry point -> the name of its first argument.
 _ENTRY = {
     torch.Tensor.backward: "self",
-    private.autograd_backward: "tensors",
+    backward_by_name.seen: "tensors",
     torch.autograd.grad: "outputs",
 }
 #: Numbers kept: more backward calls than this are not going on at once.
@@ -48,17 +48,17 @@ class CallCounter(TorchFunctionMode):
     def start(self) -> None:
         self.active = True
         self.__enter__()
-        private.show_backward(self)
+        backward_by_name.show(self)
 
     def stop(self) -> None:
         """Take the mode off this thread's stack, wherever in it it is."""
         self.active = False
-        private.unshow_backward(self)
-        private.drop_mode(self)
+        backward_by_name.unshow(self)
+        modes.drop_mode(self)
 
     def number(self) -> int:
         """The number of the running backward call, from 1 (N18); 0 where a node is called by hand."""
-        task = private.graph_task()
+        task = autograd_engine.graph_task()
         if task < 0:
             return 0
         with self._lock:
@@ -91,7 +91,7 @@ class CallCounter(TorchFunctionMode):
             with self._lock:
                 if not known:
                     known = True
-                    self._note(private.graph_task(), number)
+                    self._note(autograd_engine.graph_task(), number)
 
         handles = [node.register_prehook(note_task) for node in nodes]
 
@@ -106,10 +106,10 @@ class CallCounter(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if private.compiling() or not self.active or func not in _ENTRY:
+        if modes.compiling() or not self.active or func not in _ENTRY:
             return func(*args, **kwargs)
         roots = args[0] if args else kwargs.get(_ENTRY[func])
-        depth = private.mode_depth()
+        depth = modes.mode_depth()
         listed = _listed(roots)
         forget = self._learn([node for node in map(node_of, listed) if node is not None])
         ended = None
@@ -118,7 +118,7 @@ class CallCounter(TorchFunctionMode):
             return func(*args, **kwargs)
         finally:
             forget()
-            while private.mode_depth() > depth and private.top_mode() is self:  # a node that raised was not left
+            while modes.mode_depth() > depth and modes.top_mode() is self:  # a node that raised was not left
                 self.__exit__(None, None, None)
             if ended is not None:
                 ended()
@@ -128,7 +128,7 @@ class CallCounter(TorchFunctionMode):
         self.__enter__()
 
     def leave(self, *_: Any) -> None:
-        if private.top_mode() is self:
+        if modes.top_mode() is self:
             self.__exit__(None, None, None)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ..records import BackwardCall, Finding, FindingSite
+from ..torch_texts import READY_TWICE
 
 
 def backward_errors(call: BackwardCall) -> list[Finding]:
     raised = call.raised
-    if raised is None or raised.node is None or "mark a variable ready only once" in raised.text:
+    if raised is None or raised.node is None or READY_TWICE in raised.text:
         return []
     run = call.nodes[raised.node]
     place = f" of {run.parameter}" if run.parameter else f" made by {run.node.op}" if run.node.op else ""

@@ -26,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..errors import BackprobeError
 from ..select import Selection, described, nothing_chosen, selector
-from ..torchside import private
+from ..torchside import storage_ids
 from .ledger import mib
 
 
@@ -108,7 +108,7 @@ class Allocations(TorchDispatchMode):
         if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
             return
         storage = tensor.untyped_storage()
-        key = private.storage_key(storage)
+        key = storage_ids.storage_key(storage)
         known = self._known.get(key)
         if known is not None and known() is storage:
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 import threading
@@ -13,16 +12,13 @@ import torch
 
 from ...source.frames import Frames, variables
 from ...source.roots import modules_in_sight
-from ...torchside import private
+from ...torchside import places, private
 from ...torchside.entry_points import EntryPoint, entry_points
 from ..forward.eye import Eye
 from ..forward.naming import Naming
 from ..schedule.steps import StepWatch
 from ..trackers.no_gradient import NoGradients
 from .calls import BackwardCalls
-
-_GRAD_MODE = torch.autograd.grad_mode.__file__
-_ADD_GROUP = inspect.unwrap(torch.optim.Optimizer.add_param_group).__code__
 
 
 class Special:
@@ -87,15 +83,14 @@ class Special:
     def _read_is_leaf(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An optimizer asks this of every parameter it is given: that is how we see where one is made."""
         frame = sys._getframe(2)
-        if frame.f_code is _ADD_GROUP and self.on:
+        if frame.f_code is places.ADD_PARAM_GROUP and self.on:
             self._safely(self._optimizer_made, frame)
         return func(*args, **kwargs)
 
     def _optimizer_made(self, frame: Any) -> None:
         above, frames = frame.f_back, self._names.frames
-        self._steps.made(
-            frame.f_locals["self"], frames.spot(frame), lambda: [m for _, m in modules_in_sight(above, frames)]
-        )
+        optimizer = frame.f_locals[places.OPTIMIZER]
+        self._steps.made(optimizer, frames.spot(frame), lambda: [m for _, m in modules_in_sight(above, frames)])
 
     def _set_grad_mode(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Note where gradient mode was turned off last, and how deep we are in such places."""
@@ -105,7 +100,7 @@ class Special:
         return func(*args, **kwargs)
 
     def _grad_turned(self, on: bool, frame: Any) -> None:
-        while frame is not None and frame.f_code.co_filename == _GRAD_MODE:
+        while frame is not None and frame.f_code.co_filename == places.GRAD_MODE_FILE:
             frame = frame.f_back
         if frame is None:
             return
@@ -118,8 +113,8 @@ class Special:
     def _grad_turned_off(self, frame: Any) -> None:
         cuts, modules, frames = self._eye.cuts, self._names.modules, self._names.frames
         cuts.library_off = not frames.is_user(frame.f_code)
-        if frame.f_code.co_name == "decorate_context":  # @torch.no_grad(): the function's first line is the decorator's
-            code = getattr(variables(frame).get("func"), "__code__", None)
+        if frame.f_code.co_name == places.DECORATOR:  # @torch.no_grad(): the function's first line is the decorator's
+            code = getattr(variables(frame).get(places.DECORATED), "__code__", None)
             if code is not None and frames.is_user(code):
                 cuts.library_off = False
                 modules.grad_off = Frames.site_of(code.co_filename, code.co_firstlineno, code.co_name)

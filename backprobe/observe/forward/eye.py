@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from ...graphs.plan import VIEW_OPS
 from ...records import Site
 from ...source.frames import Frames, Spot
-from ...torchside import private
+from ...torchside import places, private
 from ...torchside.measure import SMALL
 from .cuts import Cuts
 from .fingerprints import Fingerprints
@@ -30,7 +30,6 @@ from .regions import Regions
 from .values import Values
 from .writes import kind_of, targets
 
-_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 _VIEWS = frozenset(getattr(torch.Tensor, name) for name in VIEW_OPS)
 _Tensor = torch.Tensor
 _next = private.next_sequence_nr
@@ -277,7 +276,7 @@ class Eye(TorchFunctionMode):
         frame: Any = _frame(2)
         spot, name = None, None
         while frame is not None:
-            if frame.f_code is _APPLY:
+            if frame.f_code is places.FUNCTION_APPLY:
                 spot, name = self._frames.spot(frame.f_back), "Function.apply"
                 break
             frame = frame.f_back

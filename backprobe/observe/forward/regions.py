@@ -15,13 +15,12 @@ from typing import Any
 
 import torch
 import torch.utils.checkpoint
-from torch.utils.checkpoint import CheckpointFunction
 
 from ...records import Cut, RegionDiffers, Site
 from ...source.defined import calls_of_method
 from ...source.frames import Frames, Spot, variables
 from ...source.roots import Where
-from ...torchside import private
+from ...torchside import places, private
 from ...torchside.measure import dtype_name, is_float
 from ..trackers.checkpointed import Checkpointed
 from .cuts import SeenCut
@@ -29,9 +28,6 @@ from .modules import ModuleWatch
 from .naming import Naming
 from .writes import WriteLog
 
-_FORWARD = CheckpointFunction.forward.__code__
-_BACKWARD = CheckpointFunction.backward.__code__
-_FILE = torch.utils.checkpoint.__file__
 _LIMIT = 20_000
 _STOPPED = object()
 _PLAIN = frozenset({bool, int, float, str})
@@ -101,8 +97,8 @@ class Regions:
     def gradient_mode(self, frame: Any, on: bool) -> None:
         """A reentrant checkpoint runs its function with gradient mode off, and again with it on."""
         code = frame.f_code
-        if code is _FORWARD:  # where it is off already: leaving sets it off again
-            ctx = variables(frame)["ctx"]
+        if code is places.CHECKPOINT_FORWARD:  # where it is off already: leaving sets it off again
+            ctx = variables(frame)[places.CHECKPOINT_NODE]
             known = self._regions.get(ctx)
             if known is not None:
                 if self._open:
@@ -115,9 +111,9 @@ class Regions:
             if trains and not ctx.next_functions:
                 region.lost = set()
             self._open.append((region, False))
-        elif code is _BACKWARD:
+        elif code is places.CHECKPOINT_BACKWARD:
             if on:
-                found = self._regions.get(variables(frame)["ctx"])
+                found = self._regions.get(variables(frame)[places.CHECKPOINT_NODE])
                 if found is not None:
                     found.again = []
                     self._redone[id(found)] = found
@@ -181,7 +177,7 @@ class Regions:
 
     def _inside(self, frame: Any) -> Spot | None:
         """The user's place of an op, where there is one inside the region: outside, it is another in each run."""
-        while frame is not None and frame.f_code.co_filename != _FILE:
+        while frame is not None and frame.f_code.co_filename != places.CHECKPOINT_FILE:
             if self._frames.is_user(frame.f_code):
                 return frame.f_code, frame.f_lasti
             frame = frame.f_back
@@ -189,7 +185,7 @@ class Regions:
 
     def _checkpoint(self, frame: Any) -> Spot | None:
         """The user's line that called the checkpoint around `frame`."""
-        while frame is not None and frame.f_code.co_filename != _FILE:
+        while frame is not None and frame.f_code.co_filename != places.CHECKPOINT_FILE:
             frame = frame.f_back
         return self._frames.spot(frame)
 

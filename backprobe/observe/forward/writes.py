@@ -6,7 +6,6 @@ N16. A version counter belongs to a storage and its views; its address may be an
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 
 from ...source.frames import Frames, Spot, variables
 from ...source.roots import Where
+from ...torch_texts import IN_PLACE_DETAIL
 
 _ACTIVATIONS = (
     *("relu", "relu6", "elu", "selu", "celu", "leaky_relu", "rrelu", "hardtanh", "hardswish", "hardsigmoid", "silu"),
@@ -95,12 +95,6 @@ def targets(kind: Any, args: Any, kwargs: Any) -> list[Any]:
     return [args[i] for i in positions if i < len(args)]
 
 
-_MESSAGE = re.compile(
-    r"\[\S+ \[(?P<shape>[\d, ]*)\]\](?:, which is output \d+ of (?P<op>\S+?),)?"
-    r" is at version (?P<found>\d+); expected version (?P<saved>\d+)"
-)
-
-
 @dataclass(frozen=True)
 class SeenMutation:
     """What an in-place error is about: the saved tensor, and the write."""
@@ -117,7 +111,7 @@ class SeenMutation:
 def mutation(text: str, saved_by: list[tuple[str, Any]], seq: int, log: WriteLog) -> SeenMutation | None:
     """The write behind torch's in-place error `text`, raised while a node ran that was made at `seq` and keeps the
     tensors `saved_by`."""
-    match = _MESSAGE.search(text)
+    match = IN_PLACE_DETAIL.search(text)
     if match is None:
         return None
     shape = tuple(int(n) for n in match["shape"].split(",") if n.strip())

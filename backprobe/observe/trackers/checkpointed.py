@@ -20,11 +20,11 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from ...records import RegionGradient, Unseen
 from ...source.frames import Frames, Spot, variables
 from ...source.roots import Where
+from ...torchside import places
 from ...torchside.measure import is_float
 from ...torchside.walk import Plans, walk
 from ..forward.modules import ModuleWatch
 
-_CHECKPOINT = getattr(torch.utils.checkpoint.checkpoint, "__wrapped__", torch.utils.checkpoint.checkpoint).__code__
 #: Regions looked at for one line, and lines.
 SAMPLES, LINES = 8, 50
 #: Relative difference of a gradient above which it differs.
@@ -57,22 +57,21 @@ class Checkpointed:
         samples = self._samples.setdefault(spot, [])
         if len(samples) >= SAMPLES:
             return
-        while frame is not None and frame.f_code is not _CHECKPOINT:
+        while frame is not None and frame.f_code is not places.CHECKPOINT:
             frame = frame.f_back
         if frame is None:
             return
         local = variables(frame)
-        function = local["function"]
+        function = local[places.CHECKPOINT_FUNCTION]
         if any(s.function == function for s in samples):
             return
         training = tuple((m, m.training) for m in self._known())
         with torch.no_grad():
-            values, spec = tree_flatten((tuple(local["args"]), dict(local["kwargs"])))
+            values, spec = tree_flatten((tuple(local[places.CHECKPOINT_ARGS]), dict(local[places.CHECKPOINT_KWARGS])))
             kept = [v.detach().clone().requires_grad_(v.requires_grad) if _tensor(v) else v for v in values]
         args, kwargs = tree_unflatten(kept, spec)
-        samples.append(
-            _Sample(function, args, kwargs, bool(local["use_reentrant"]), bool(local["preserve"]), where, training)
-        )
+        reentrant, preserve = bool(local[places.CHECKPOINT_REENTRANT]), bool(local[places.CHECKPOINT_RNG])
+        samples.append(_Sample(function, args, kwargs, reentrant, preserve, where, training))
 
     def _known(self) -> list[nn.Module]:
         """The modules of all outermost ones that live."""

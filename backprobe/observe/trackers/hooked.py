@@ -12,6 +12,7 @@ from ...records import HookSeen, Site
 from ...source.defined import calls_of_method
 from ...source.frames import Frames
 from ...source.roots import Where
+from ...torch_texts import HOOKED_VIEW, WRITTEN_VIEW
 from ..forward.modules import ModuleWatch
 
 #: Methods that register a hook on gradients of a module.
@@ -62,7 +63,7 @@ class Hooked:
 
     def conflict(self, text: str, frame: Any, args: Any) -> None:
         """An in-place op met the view that a full backward hook makes of a module's output."""
-        if "BackwardHookFunction" not in text or "modified inplace" not in text or self.last is None:
+        if HOOKED_VIEW not in text or WRITTEN_VIEW not in text or self.last is None:
             return
         where, module = self.last
         for value in args:

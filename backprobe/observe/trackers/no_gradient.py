@@ -11,6 +11,7 @@ import torch
 from ...records import NoGradient
 from ...source.defined import use_of
 from ...source.frames import Spot
+from ...torch_texts import INFERENCE, NO_GRAPH
 from ..forward.eye import Eye
 from ..forward.naming import Naming
 from ..forward.values import tensor_names
@@ -43,7 +44,7 @@ class NoGradients:
 
     def op_raised(self, text: str, frame: Any) -> None:
         """An op of the forward that `frame` called raised an error that says `text`."""
-        if "Inference tensors cannot be saved for backward" in text and len(self._found) < LIMIT:
+        if INFERENCE in text and len(self._found) < LIMIT:
             frames = self._names.frames
             failed = frames.site(frames.spot(frame))
             site = use_of(frames, "inference_mode", failed.file if failed else "")
@@ -53,7 +54,7 @@ class NoGradients:
         """A backward call met a root without a graph: was it built while gradient mode was off?"""
         modules, frames = self._names.modules, self._names.frames
         site, failed = modules.grad_off, frames.site(spot)
-        if "does not require grad" not in text or len(self._found) > LIMIT:
+        if NO_GRAPH not in text or len(self._found) > LIMIT:
             return
         if any(isinstance(r, torch.Tensor) and r.is_inference() for r in roots):
             site = use_of(frames, "inference_mode", failed.file if failed else "") or site
