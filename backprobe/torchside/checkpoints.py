@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 import torch.utils.checkpoint
 
+from . import places
 from .saved_by_nodes import saved_slots, top_hooks
 
 #: Raised inside the op that gives a recomputation the last tensor that it needs.
 StopRecomputation = torch.utils.checkpoint._StopRecomputationError
-_FILE = torch.utils.checkpoint.__file__
 
 
 def checkpoint_mark() -> tuple[Any, Any] | None:
@@ -37,7 +36,7 @@ def checkpoint_frame(hook: Any) -> Any:
 def _closure(hook: Any) -> dict[str, Any]:
     """The cells of a function that the file of torch's checkpoints defines; empty for others."""
     code = getattr(hook, "__code__", None)
-    if code is None or code.co_filename != _FILE or not hook.__closure__:
+    if code is None or code.co_filename != places.CHECKPOINT_FILE or not hook.__closure__:
         return {}
     return dict(zip(code.co_freevars, hook.__closure__, strict=True))
 

@@ -51,7 +51,8 @@ class _Dispatched(TorchDispatchMode):
 @fact(
     "function modes",
     "ops are not seen at all, or a mode of ours stays on where a backward raises",
-    "_C _len_torch_function_stack _get_function_stack_at _push_on_torch_function_stack _pop_torch_function_stack",
+    "DisableTorchFunction _len_torch_function_stack _get_function_stack_at _push_on_torch_function_stack "
+    "_pop_torch_function_stack",
 )
 def function_modes() -> None:
     first, second, x = _Seen(), _Seen(), leaf()
@@ -74,7 +75,7 @@ def function_modes() -> None:
 @fact(
     "dispatch modes",
     "a dispatch mode of the user's sees ops that backprobe computes",
-    "_python_dispatch _len_torch_dispatch_stack _DisableTorchDispatch",
+    "_python_dispatch _disable_current_modes _len_torch_dispatch_stack _DisableTorchDispatch",
     [DYNAMO],
 )
 def dispatch_modes() -> None:
@@ -182,7 +183,7 @@ def backward_calls() -> None:
 )
 def told_to_write() -> None:
     x, two = leaf().detach(), leaf(2).detach()
-    weight = torch.ones((4, 2), device="cpu")
+    weight = torch.ones((4, 2), dtype=torch.float32, device="cpu")
     with _Seen() as mode:
         F.relu(x, inplace=True)
         F.dropout(x, 0.5, training=False, inplace=True)

@@ -32,7 +32,7 @@ def _read(node: Any) -> list[tuple[str, Any, bool, bool]]:
 @fact(
     "saved tensors",
     "what nodes keep is not seen: no values behind a NaN, no bytes by module, no writes behind autograd's back",
-    "_saved_result",
+    "_saved_result _raw_saved_tensors",
 )
 def saved() -> None:
     x = leaf()
