@@ -30,6 +30,7 @@ FILES = [path for path in ROOT.rglob("*.py") if not path.is_relative_to(ROOT / "
 TREES = {path: ast.parse(path.read_text()) for path in FILES}
 FACTS = {one.name: one for one in facts.all_facts()}
 GONE = object()
+HELD: list = []
 
 
 def outcome(fact):
@@ -93,7 +94,7 @@ BROKEN = {
     "names of nodes": [("backprobe.graphs.plan.VIEW_NODES", frozenset())],
     "hooks of nodes": [("torch.utils.hooks.RemovableHandle.__init__", no_dict)],
     "notes on nodes": [("torch.Tensor.grad_fn", property(lambda self: types.SimpleNamespace(metadata={})))],
-    "freeing of deep graphs": [("backprobe.torchside.facts.graphs.protect", lambda *_: None)],
+    "freeing of deep graphs": [("backprobe.torchside.facts.graphs.protect", lambda nodes, borders: HELD.extend(nodes))],
     "versions of tensors": [("torch.Tensor._version", property(lambda self: 0))],
     "views": [("torch.Tensor._base", property(lambda self: None))],
     "hooks of tensors": [("torch.Tensor._backward_hooks", property(lambda self: None))],

@@ -46,7 +46,7 @@ class Doctor:
             "facts": [],
         }
         try:
-            import torch
+            from ..torchside.machine import machine
         except (ImportError, OSError) as error:
             found["problem"] = _without_homes(f"torch cannot be imported: {type(error).__name__}: {error}")
             if isinstance(error, ModuleNotFoundError) and error.name == "torch":
@@ -54,7 +54,7 @@ class Doctor:
         else:
             from ..torchside.facts import check_all
 
-            found["torch"] = _torch(torch)
+            found["torch"] = machine()
             found["facts"] = [_as_dict(one) for one in check_all()]
         found["holds"] = found["torch"] is not None and all(f["holds"] is not False for f in found["facts"])
         if options.json:
@@ -77,18 +77,6 @@ def _versions() -> dict[str, str]:
 
         known = {"backprobe": __version__, **known}
     return known
-
-
-def _torch(torch: Any) -> dict[str, Any]:
-    cuda = torch.cuda.is_available()
-    return {
-        "version": str(torch.__version__),
-        "threads": torch.get_num_threads(),
-        "cuda": torch.version.cuda if cuda else None,
-        "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if cuda else [],
-        "mps": bool(torch.backends.mps.is_available()),
-        "distributed": bool(torch.distributed.is_available()),
-    }
 
 
 def _as_dict(one: Checked) -> dict[str, Any]:

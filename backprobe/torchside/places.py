@@ -44,9 +44,10 @@ OPTIMIZER = "self"
 #: Calls a function of torch's that is written in Python for the modes that are on.
 HANDLE_TORCH_FUNCTION = _code("torch.overrides:handle_torch_function")
 
-#: Where ``no_grad`` and its like are; the function that one makes as a decorator, and its variable for what it is on.
+#: Where ``no_grad`` and its like are; the file of the function that one makes as a decorator, and its variable for what
+#: it is on.
 GRAD_MODE_FILE = _file("torch.autograd.grad_mode")
-DECORATOR, DECORATED = "decorate_context", "func"
+DECORATOR_FILE, DECORATED = _file("torch.utils._contextlib"), "func"
 
 #: The file of checkpoints; the functions that a person calls; both halves of a reentrant one, and their variable for
 #: the node.
@@ -58,7 +59,7 @@ CHECKPOINT_BACKWARD = _code("torch.utils.checkpoint:CheckpointFunction.backward"
 CHECKPOINT_NODE = "ctx"
 #: Variables of ``checkpoint``: the function, its arguments, and two of the options.
 CHECKPOINT_FUNCTION, CHECKPOINT_ARGS, CHECKPOINT_KWARGS = "function", "args", "kwargs"
-CHECKPOINT_REENTRANT, CHECKPOINT_RNG = "use_reentrant", "preserve"
+CHECKPOINT_REENTRANT, CHECKPOINT_RNG = "use_reentrant", ("preserve", "preserve_rng_state")
 
 #: Files under the hooks of modules, and under those of tensors.
 MODULE_HOOKS_FILE, TENSOR_HOOKS_FILE = _file("torch.utils.hooks"), _file("torch.autograd.graph")
@@ -68,3 +69,20 @@ _COLLECTIVES = _file("torch.distributed")
 COLLECTIVES = os.path.dirname(os.path.abspath(_COLLECTIVES)) + os.sep if _COLLECTIVES else "\0"
 COLLECTIVE_WRAPPER, COLLECTIVE_WAITS = "wrapper", ("wait", "_wait")
 DDP_FILE = _file("torch.nn.parallel.distributed")
+
+
+def is_decorator(code: CodeType) -> bool:
+    """Whether `code` is of a function that ``no_grad`` and its like make as a decorator, but not of a generator."""
+    mine = code.co_filename == DECORATOR_FILE and DECORATED in code.co_freevars
+    return mine and not code.co_flags & inspect.CO_GENERATOR
+
+
+def checkpoint_arguments(local: dict[str, Any]) -> tuple[Any, Any, Any, bool, bool] | None:
+    """The function, its arguments, and whether it is reentrant and keeps the random state: from the variables of
+    ``checkpoint``. ``None`` where they have other names."""
+    names = (CHECKPOINT_FUNCTION, CHECKPOINT_ARGS, CHECKPOINT_KWARGS, CHECKPOINT_REENTRANT)
+    keeps = [bool(local[name]) for name in CHECKPOINT_RNG if name in local]
+    if not keeps or not all(name in local for name in names):
+        return None
+    function, args, kwargs, reentrant = (local[name] for name in names)
+    return function, args, kwargs, bool(reentrant), keeps[0]

@@ -89,7 +89,9 @@ class Special:
 
     def _optimizer_made(self, frame: Any) -> None:
         above, frames = frame.f_back, self._names.frames
-        optimizer = frame.f_locals[places.OPTIMIZER]
+        optimizer = frame.f_locals.get(places.OPTIMIZER)
+        if optimizer is None:
+            return
         self._steps.made(optimizer, frames.spot(frame), lambda: [m for _, m in modules_in_sight(above, frames)])
 
     def _set_grad_mode(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -113,7 +115,7 @@ class Special:
     def _grad_turned_off(self, frame: Any) -> None:
         cuts, modules, frames = self._eye.cuts, self._names.modules, self._names.frames
         cuts.library_off = not frames.is_user(frame.f_code)
-        if frame.f_code.co_name == places.DECORATOR:  # @torch.no_grad(): the function's first line is the decorator's
+        if places.is_decorator(frame.f_code):  # @torch.no_grad(): the function's first line is the decorator's
             code = getattr(variables(frame).get(places.DECORATED), "__code__", None)
             if code is not None and frames.is_user(code):
                 cuts.library_off = False

@@ -98,7 +98,9 @@ class Regions:
         """A reentrant checkpoint runs its function with gradient mode off, and again with it on."""
         code = frame.f_code
         if code is places.CHECKPOINT_FORWARD:  # where it is off already: leaving sets it off again
-            ctx = variables(frame)[places.CHECKPOINT_NODE]
+            ctx = variables(frame).get(places.CHECKPOINT_NODE)
+            if ctx is None:
+                return
             known = self._regions.get(ctx)
             if known is not None:
                 if self._open:
@@ -113,7 +115,8 @@ class Regions:
             self._open.append((region, False))
         elif code is places.CHECKPOINT_BACKWARD:
             if on:
-                found = self._regions.get(variables(frame)[places.CHECKPOINT_NODE])
+                ctx = variables(frame).get(places.CHECKPOINT_NODE)
+                found = self._regions.get(ctx) if ctx is not None else None
                 if found is not None:
                     found.again = []
                     self._redone[id(found)] = found

@@ -61,16 +61,17 @@ class Checkpointed:
             frame = frame.f_back
         if frame is None:
             return
-        local = variables(frame)
-        function = local[places.CHECKPOINT_FUNCTION]
+        given = places.checkpoint_arguments(variables(frame))
+        if given is None:
+            return
+        function, args, kwargs, reentrant, preserve = given
         if any(s.function == function for s in samples):
             return
         training = tuple((m, m.training) for m in self._known())
         with torch.no_grad():
-            values, spec = tree_flatten((tuple(local[places.CHECKPOINT_ARGS]), dict(local[places.CHECKPOINT_KWARGS])))
+            values, spec = tree_flatten((tuple(args), dict(kwargs)))
             kept = [v.detach().clone().requires_grad_(v.requires_grad) if _tensor(v) else v for v in values]
         args, kwargs = tree_unflatten(kept, spec)
-        reentrant, preserve = bool(local[places.CHECKPOINT_REENTRANT]), bool(local[places.CHECKPOINT_RNG])
         samples.append(_Sample(function, args, kwargs, reentrant, preserve, where, training))
 
     def _known(self) -> list[nn.Module]:

@@ -93,12 +93,9 @@ def arguments() -> None:
 
     x = leaf()
     _region(function, x)
-    local = seen[0]
-    expect(local is not None, "checkpoint() is not on the stack of its function")
-    wanted = (places.CHECKPOINT_FUNCTION, places.CHECKPOINT_ARGS, places.CHECKPOINT_KWARGS)
-    held = [local.get(n) for n in (*wanted, places.CHECKPOINT_REENTRANT, places.CHECKPOINT_RNG)]
-    expect(held[0] is function and held[1] == (x,) and held[2] == {}, f"checkpoint() has the variables {list(local)}")
-    expect(held[3] is False and held[4] is False, f"checkpoint() has the variables {list(local)}")
+    expect(seen[0] is not None, "checkpoint() is not on the stack of its function")
+    given = places.checkpoint_arguments(seen[0])
+    expect(given == (function, (x,), {}, False, False), f"checkpoint() has the variables {list(seen[0])}")
     expect(places.CHECKPOINT_SEQUENTIAL is not None, "checkpoint_sequential() is not there")
 
 

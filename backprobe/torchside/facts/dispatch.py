@@ -126,7 +126,7 @@ def threads() -> None:
 @fact(
     "gradient mode",
     "where gradients were turned off is not named, and reentrant checkpoints are not recognised",
-    "_set_grad_enabled GRAD_MODE_FILE DECORATOR DECORATED",
+    "_set_grad_enabled GRAD_MODE_FILE DECORATOR_FILE DECORATED",
 )
 def gradient_mode() -> None:
     with _Seen() as mode, torch.no_grad():
@@ -138,7 +138,7 @@ def gradient_mode() -> None:
 
     def decorated() -> None:
         frame: Any = sys._getframe(1)
-        held.append(frame.f_locals.get(places.DECORATED) if frame.f_code.co_name == places.DECORATOR else None)
+        held.append(frame.f_locals.get(places.DECORATED) if places.is_decorator(frame.f_code) else None)
 
     torch.no_grad()(decorated)()
     expect(held[0] is decorated, "the decorator no_grad() does not lead to its function")
