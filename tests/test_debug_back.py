@@ -11,7 +11,7 @@ from watching import same
 import backprobe
 from backprobe import BackprobeError
 from backprobe.engine.difference import bitwise_equal
-from backprobe.torchside import private
+from backprobe.torchside import modes
 
 
 def native(model, x, **kwargs):
@@ -54,7 +54,7 @@ def test_back_and_forth_ends_with_the_same_bits(again) -> None:
             dbg.step()
     assert same(expected, [*grads(model), torch.get_rng_state()])
     assert hooks_left(loss) == 0
-    assert private.mode_depth() == 0
+    assert modes.mode_depth() == 0
     assert _no_threads()
 
 

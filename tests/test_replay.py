@@ -21,7 +21,7 @@ import backprobe
 from backprobe import BackprobeError
 from backprobe.engine.difference import bitwise_equal
 from backprobe.graphs.order import ReadyQueue
-from backprobe.torchside import private
+from backprobe.torchside import modes
 
 
 def net() -> tuple[nn.Sequential, torch.Tensor]:
@@ -137,7 +137,7 @@ def test_it_leaves_everything_as_it_was() -> None:
     assert torch.equal(x.grad, before[2])
     assert torch.equal(state, torch.get_rng_state())
     assert hooks_left(loss) == 0
-    assert private.mode_depth() == 0
+    assert modes.mode_depth() == 0
     replay.accumulate()
     assert all(torch.equal(p.grad, old + old) for p, old in zip(model.parameters(), before[0], strict=True))
     with pytest.raises(BackprobeError, match=r"added its gradients to \.grad already"):

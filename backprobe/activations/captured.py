@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..records import Site
-from ..torchside import private
+from ..torchside import modes, references
 from .grads import NOT_WHOLE, GradRecord, follow_view, watch
 from .options import Treatment
 
@@ -43,7 +43,7 @@ class Captured:
         self.tensor: Any = None
         self.stored = ""
         #: The tensor that came, as long as the program keeps it and it has this value.
-        self.source: weakref.ref[Any] | None = private.tensor_ref(source)
+        self.source: weakref.ref[Any] | None = references.tensor_ref(source)
         self.version = version_of(source)
         self.is_view = bool(source._is_view())
         #: The memory that the kept tensor shares with the program's, 0 if none.
@@ -111,7 +111,7 @@ class ByMemory:
     def before_write(self, written: list[Any]) -> list[tuple[Any, Captured, Any]]:
         """Save the values that a write to these tensors would change. Gives what to do ``after_write``."""
         views = []
-        with private.unseen():
+        with modes.unseen():
             for tensor in written:
                 for kept in self._by_storage.pop(storage_of(tensor), ()):
                     view = kept.preserve()
@@ -120,7 +120,7 @@ class ByMemory:
         return views
 
     def after_write(self, views: list[tuple[Any, Captured, Any]]) -> None:
-        with private.unseen():
+        with modes.unseen():
             for view, kept, before in views:
                 if kept.record is not None and view._base.grad_fn is not before:
                     follow_view(view, kept.record, self._handles)

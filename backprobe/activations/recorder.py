@@ -14,7 +14,7 @@ from ..errors import add_note
 from ..records import Site
 from ..source.frames import Frames
 from ..source.roots import clean_path
-from ..torchside import private
+from ..torchside import autograd_engine, compiled_regions, modes
 from .captured import ByMemory, Captured, Entry
 from .chosen import named_tensors
 from .files import TensorFiles
@@ -22,7 +22,7 @@ from .grads import has_node
 from .mode import CaptureMode, Lines
 from .options import Options
 
-_compiling = private.compiling
+_compiling = modes.compiling
 
 
 class Recorder:
@@ -94,9 +94,9 @@ class Recorder:
 
     def _before(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
-            if _compiling() or private.in_backward():
+            if _compiling() or autograd_engine.in_backward():
                 return
-            with private.unseen():
+            with modes.unseen():
                 self._calls[name] = number = self._calls.get(name, 0) + 1
                 self._running.setdefault(name, []).append(number)
                 # One dict, so that positions and keywords are named alike.
@@ -109,8 +109,8 @@ class Recorder:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
             if _compiling():
                 return
-            with private.unseen():
-                if private.in_backward():
+            with modes.unseen():
+                if autograd_engine.in_backward():
                     self.notes.setdefault(name, "called again in the backward (recomputation): not captured again")
                     return
                 running = self._running.get(name)
@@ -138,7 +138,7 @@ class Recorder:
         found, odd = named_tensors(value)
         try:
             for suffix, tensor in found:
-                if private.is_wrapped(tensor):
+                if modes.is_wrapped(tensor):
                     self._empty[name + suffix] = "inside a torch.func transform, whose tensors end with it"
                     continue
                 self.entries[name + suffix] = Entry(self._keep(name + suffix, tensor), type(module).__name__)
@@ -188,7 +188,7 @@ class Recorder:
         compiled = [
             clean_path(self._model, path)
             for path, m in self._model.named_modules()
-            if type(m).__name__ == "OptimizedModule" or getattr(m, "_compiled_call_impl", None) is not None
+            if compiled_regions.is_compiled_module(m)
         ]
         missing = {n: m for n, m in self._chosen.items() if n not in self._calls and n not in unseen}
         owners = _owners(self._model) if missing else {}

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..text import few, number, shape
-from ..torchside import private
+from ..torchside import modes
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def row_of(name: str, made_by: str, tensor: Any) -> Row:
     """Measure one tensor. A complex one is measured by its absolute values."""
     sizes, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
     try:
-        with private.unseen(), torch.no_grad():
+        with modes.unseen(), torch.no_grad():
             x = tensor.detach()
             x = x.abs() if x.is_complex() else x
             x = x.double() if x.dtype is torch.float64 or not x.is_floating_point() else x.float()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from ..torchside import private
+from ..torchside import modes, references
 from ..torchside.retain_grad import retaining as _retaining
 
 
@@ -22,7 +22,7 @@ class Guard:
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
         self._devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
-        self._retaining = [private.tensor_ref(tensor) for tensor in _retaining()]
+        self._retaining = [references.tensor_ref(tensor) for tensor in _retaining()]
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
@@ -32,7 +32,7 @@ class Guard:
         for tensor, _ in kept:
             tensor.grad = None
         try:
-            with torch.inference_mode(False), private.unseen():
+            with torch.inference_mode(False), modes.unseen():
                 yield
         finally:
             for tensor, grad in kept:

@@ -10,6 +10,17 @@ import torch
 from torch.autograd.graph import get_gradient_edge
 
 from ..errors import BackprobeError
+from ..torch_texts import (
+    ATTENTION,
+    DONATED,
+    FREED,
+    FREED_TENSORS,
+    IN_PLACE,
+    IN_PLACE_DETAIL,
+    NO_DERIVATIVE,
+    ONCE,
+    REENTRANT,
+)
 from ..torchside.walk import Plans, walk
 from .named import Named
 
@@ -146,29 +157,29 @@ def translated(error: Exception, what: str, y: Named, x: Named) -> BackprobeErro
     """torch's error in our words, if we know it."""
     text = str(error)
     place = f"{what} of {', '.join(y.names[:_SHOWN])} with respect to {', '.join(x.names[:_SHOWN])}"
-    if "backward through the graph a second time" in text or "already been freed" in text:
+    if FREED in text or FREED_TENSORS in text:
         return BackprobeError(
             f"{place}: the graph is freed. A backward() or autograd.grad() has run through it and let go of its saved "
             "tensors. Call that with retain_graph=True, or ask for derivatives before it"
         )
-    if "modified by an inplace operation" in text:
-        found = re.search(r"\[(\S+) \[([\d, ]*)\]\], which is output (\d+) of (\S+), is at version (\d+)", text)
-        op = re.sub(r"Backward\d*$", "", found[4]) if found else ""  # newer torch leaves it out itself
+    if IN_PLACE in text:
+        found = IN_PLACE_DETAIL.search(text)
+        op = re.sub(r"Backward\d*$", "", found["op"] or "") if found else ""  # newer torch leaves it out itself
         which = (
-            f"output {found[3]} of {op} (shape [{found[2]}], now at version {found[5]})"
-            if found
+            f"output {found['output']} of {op} (shape [{found['shape']}], now at version {found['found']})"
+            if found and op
             else "a tensor that the backward pass needs"
         )
         return BackprobeError(
             f"{place}: {which} was changed in place after the forward, so the derivative can no longer be computed. "
             "Ask before the change, or change a clone()"
         )
-    if "use_reentrant=True" in text:
+    if REENTRANT in text:
         return BackprobeError(
             f"{place}: a reentrant checkpoint is on the way, which knows backward() only. Checkpoint with "
             "use_reentrant=False"
         )
-    if "donated buffer" in text:
+    if DONATED in text:
         return BackprobeError(
             f"{place}: a compiled part on the way lets go of its buffers after one backward. Set "
             "torch._functorch.config.donated_buffer = False before the forward, or run it uncompiled"
@@ -179,15 +190,15 @@ def translated(error: Exception, what: str, y: Named, x: Named) -> BackprobeErro
 def no_second_derivative(error: Exception, y: Named, x: Named) -> BackprobeError:
     """The error for a graph whose backward pass cannot be differentiated, which a JVP needs."""
     text = str(error) or type(error).__name__
-    found = re.search(r"derivative for (?:aten::)?(\S+) is not implemented", text)
+    found = NO_DERIVATIVE.search(text)
     what = found[1] if found else text.splitlines()[0]
     advice = "Use what needs VJPs only: bp.vjp, bp.jacobian, bp.jacobian_norm(method='exact' or 'hutchinson')"
-    if "attention" in text:
+    if ATTENTION in text:
         advice = (
             "It is fused attention: run the forward inside torch.nn.attention.sdpa_kernel(SDPBackend.MATH), or load a "
             f"transformers model with attn_implementation='eager'. {advice}"
         )
-    elif "once_differentiable" in text or "marked with @once" in text:
+    elif ONCE in text:
         advice = f"A custom Function on the way is marked @once_differentiable. {advice}"
     return BackprobeError(
         f"no JVP of {', '.join(y.names[:_SHOWN])} with respect to {', '.join(x.names[:_SHOWN])}: it differentiates the "

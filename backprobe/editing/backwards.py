@@ -17,7 +17,7 @@ from typing import Any
 from torch.overrides import TorchFunctionMode
 
 from ..records import ACCUMULATE_SEQ
-from ..torchside import private
+from ..torchside import autograd_engine, backward_by_name, modes
 from ..torchside.entry_points import BY_FUNCTION, node_of
 
 #: Numbers kept: more backward calls than this are not going on at once.
@@ -44,18 +44,18 @@ class CallCounter(TorchFunctionMode):
     def start(self) -> None:
         self.active = True
         self.__enter__()
-        private.show_backward(self)
+        backward_by_name.show(self)
 
     def stop(self) -> None:
         """Take the mode off this thread's stack, wherever in it it is."""
         self.active = False
-        private.unshow_backward(self)
-        private.drop_mode(self)
+        backward_by_name.unshow(self)
+        modes.drop_mode(self)
 
     def number(self) -> int:
         """The number of the running backward call, from 1; 0 where a node is called by hand. See
         Note [Numbers of backward calls]."""
-        task = private.graph_task()
+        task = autograd_engine.graph_task()
         if task < 0:
             return 0
         with self._lock:
@@ -89,7 +89,7 @@ class CallCounter(TorchFunctionMode):
             with self._lock:
                 if not known:
                     known = True
-                    self._note(private.graph_task(), number)
+                    self._note(autograd_engine.graph_task(), number)
 
         handles = [node.register_prehook(note_task) for node in nodes]
 
@@ -104,11 +104,11 @@ class CallCounter(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        entry = None if private.compiling() or not self.active else BY_FUNCTION.get(func)
+        entry = None if modes.compiling() or not self.active else BY_FUNCTION.get(func)
         if entry is None:
             return func(*args, **kwargs)
         roots = entry.begins_at(args, kwargs)
-        depth = private.mode_depth()
+        depth = modes.mode_depth()
         starts = [node for node in map(node_of, roots) if node is not None and node._sequence_nr() != ACCUMULATE_SEQ]
         forget = self._learn(starts)
         ended = None
@@ -117,7 +117,7 @@ class CallCounter(TorchFunctionMode):
             return func(*args, **kwargs)
         finally:
             forget()
-            while private.mode_depth() > depth and private.top_mode() is self:  # a node that raised was not left
+            while modes.mode_depth() > depth and modes.top_mode() is self:  # a node that raised was not left
                 self.__exit__(None, None, None)
             if ended is not None:
                 ended()
@@ -127,5 +127,5 @@ class CallCounter(TorchFunctionMode):
         self.__enter__()
 
     def leave(self, *_: Any) -> None:
-        if private.top_mode() is self:
+        if modes.top_mode() is self:
             self.__exit__(None, None, None)

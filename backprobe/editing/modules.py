@@ -17,7 +17,7 @@ from torch import nn
 
 from ..select import nothing_chosen
 from ..source.roots import clean_path
-from ..torchside import private
+from ..torchside import modes
 from ..torchside.structure import leaves
 from .backwards import CallCounter
 from .log import EditPlace, Log, Unused
@@ -106,7 +106,7 @@ class ModuleHooks:
 
     def _here(self, member: Member, module: nn.Module) -> bool:
         """Whether to edit this call: not in a compiled region, and not on a copy that was made of the module."""
-        return not private.compiling() and self._active and member.ref() is module
+        return not modes.compiling() and self._active and member.ref() is module
 
     def _output_hook(self, member: Member) -> Any:
         def note_output(module: nn.Module, args: Any, output: Any) -> None:

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from ..select import Selection, described, nothing_chosen, selector
-from ..torchside import private
+from ..torchside import autograd_engine, modes
 from ..torchside.entry_points import node_of
 from ..torchside.walk import Plans, walk
 from .backwards import CallCounter
@@ -53,7 +53,7 @@ class Spans:
         ref = weakref.ref(mine)
 
         def note_call(module: nn.Module, *_: Any) -> None:
-            if not private.compiling() and ref() is module:
+            if not modes.compiling() and ref() is module:
                 step()
 
         return note_call
@@ -65,7 +65,7 @@ class Spans:
             begins, ends = self._spans.setdefault(threading.get_ident(), ([], []))
             if len(begins) > _CALLS:
                 del begins[: _CALLS // 2], ends[: _CALLS // 2]
-            begins.append(private.next_sequence_nr())
+            begins.append(autograd_engine.next_sequence_nr())
             ends.append(2**63)
 
     def _leave(self) -> None:
@@ -74,7 +74,7 @@ class Spans:
             return
         self._depth.value = depth - 1
         if depth == 1:
-            self._spans[threading.get_ident()][1][-1] = private.next_sequence_nr()
+            self._spans[threading.get_ident()][1][-1] = autograd_engine.next_sequence_nr()
 
     def holds(self, seq: int) -> bool:
         spans = self._spans.get(threading.get_ident())

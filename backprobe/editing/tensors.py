@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 
-from ..torchside import private
+from ..torch_texts import COPY_SLICES
+from ..torchside import references
 from .rules import Chain
 
-_SLICES = "torch::autograd::CopySlices"
 #: Views noted and not yet dropped: the oldest go first.
 _VIEWS = 10_000
 #: (thread, sequence number, name of the node, number of its output): the gradient edge of a view's base.
@@ -97,7 +97,7 @@ class TensorHooks:
             spot = Spot()
             spot.chains.append(chain)
             self._chains.append(weakref.ref(chain))
-            self._spots[id(tensor)] = (private.tensor_ref(tensor), state, spot)
+            self._spots[id(tensor)] = (references.tensor_ref(tensor), state, spot)
             self._handles.append(tensor.register_hook(spot))
             if node is not None and tensor._is_view():
                 self._note_view(tensor, spot)
@@ -127,9 +127,9 @@ class TensorHooks:
         Note [Edits of views]."""
         handles = []
         thread = threading.get_ident()
-        number = {node: i for i, node in enumerate(nodes)} if _SLICES in names else {}
+        number = {node: i for i, node in enumerate(nodes)} if COPY_SLICES in names else {}
         for node, name in zip(nodes, names, strict=True):
-            if name != _SLICES or id(node) in hooked:
+            if name != COPY_SLICES or id(node) in hooked:
                 continue
             child, output = node.next_functions[0]
             i = number.get(child)

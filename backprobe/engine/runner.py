@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
+from ..torch_texts import FREED
 from . import rules
 from .backward_graph import NodeInfo
 from .double import widened
@@ -124,7 +125,7 @@ class Runner:
                 incoming, out = run_node(node, info, grads, start.create_graph, start.wanted(i))
             return incoming, tuple(map(widened, out)) if self._wide else out, note
         except RuntimeError as error:
-            if "backward through the graph a second time" in str(error):
+            if FREED in str(error):
                 raise BackprobeError(
                     f"{info.label} cannot be run: a backward has freed what it had saved. Make the replay before "
                     "loss.backward(), or keep the graph with loss.backward(retain_graph=True)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..records import BackwardCall, Facts, Finding, FindingSite, RegionDiffers, StaleRead
+from ..torch_texts import READY_TWICE
 from .questions import GENERAL, Kind, question
 
 
@@ -14,7 +15,7 @@ from .questions import GENERAL, Kind, question
 )
 def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
     raised = call.raised
-    if raised is None or raised.node is None or "mark a variable ready only once" in raised.text:
+    if raised is None or raised.node is None or READY_TWICE in raised.text:
         return []
     # Of the checkpoint's recomputation, or of a hook that read a gradient too early: those are findings themselves.
     if any(call.index in seen.backwards for seen in facts.of(RegionDiffers)):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..records import Cut, Finding, FindingSite, NoGradient, Parameter, Site
+from ..torch_texts import NO_GRAPH
 from .growth import common_module
 from .questions import LEARNING, Kind, question
 from .words import few, plural
@@ -68,7 +69,7 @@ def none_grads(trace: Trace) -> list[Finding]:
 
 def _no_graph(trace: Trace) -> list[Finding]:
     """No backward call ran, because the loss had no graph: the likeliest cut is what lost it."""
-    call = next((c for c in trace.backwards if c.raised and "does not require grad" in c.raised.text), None)
+    call = next((c for c in trace.backwards if c.raised and NO_GRAPH in c.raised.text), None)
     if call is None or any(seen.kind == "grad-mode" for seen in trace.facts.of(NoGradient)):
         return []
     cut = next((c for c in trace.facts.of(Cut) if c.parameters and c.op != "checkpoint"), None)

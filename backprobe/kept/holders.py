@@ -11,7 +11,7 @@ from torch import nn
 
 from ..source.frames import Frames, variables
 from ..source.roots import clean_path, modules_in_sight
-from ..torchside import private
+from ..torchside import saved_by_nodes, storage_ids
 from ..torchside.structure import leaves
 from .storages import Found, Storages, pieces
 
@@ -48,7 +48,7 @@ class Holders:
             except (RuntimeError, NotImplementedError):
                 continue
             self._keep.append(storage)
-            self._holders.setdefault(private.storage_key(storage), (kind, name))
+            self._holders.setdefault(storage_ids.storage_key(storage), (kind, name))
 
     def _variable(self, path: str, tensor: torch.Tensor) -> None:
         if isinstance(tensor, nn.Parameter):
@@ -78,12 +78,12 @@ class Holders:
             more: list[Any] = [tensor.grad_fn]
             seen = set(more)
             for node in more:  # grows as we go
-                for _, slot in private.saved_slots(node):
-                    content = private.slot_content(slot)
+                for _, slot in saved_by_nodes.saved_slots(node):
+                    content = saved_by_nodes.slot_content(slot)
                     if content is not None and isinstance(content[0], torch.Tensor):
                         for part in pieces(content[0]) or ():
                             storage = part.untyped_storage()
-                            key = private.storage_key(storage)
+                            key = storage_ids.storage_key(storage)
                             if key in keys:
                                 self._keep.append(storage)
                                 self._holders.setdefault(key, ("graph", path))
@@ -98,7 +98,7 @@ class Holders:
         known = self._holders.get(key)
         if known is not None:
             return known
-        users = private.storage_users(found.storage) - 1
+        users = storage_ids.storage_users(found.storage) - 1
         if self._alone is None:
             self._alone = _references_of_a_graph()
         explained = len(found.keep) + found.hidden

@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from ..torchside import private
+from ..torch_texts import COPY_SLICES
+from ..torchside import checkpoints, modes, saved_by_nodes, storage_ids
 from ..torchside.structure import tensors_in
 
 #: Levels of what hooks made, and of what lies on a ``ctx``, that are looked into.
@@ -97,7 +98,7 @@ class Found:
 
 def pieces(tensor: torch.Tensor) -> list[torch.Tensor] | None:
     """The strided tensors that a tensor consists of; ``None`` where that is not known."""
-    if private.is_wrapped(tensor):
+    if modes.is_wrapped(tensor):
         return None
     flatten = getattr(type(tensor), "__tensor_flatten__", None)
     if flatten is not None:
@@ -112,7 +113,7 @@ def pieces(tensor: torch.Tensor) -> list[torch.Tensor] | None:
     if layout is torch.strided:
         return [tensor]
     if layout is torch.sparse_coo:
-        return [tensor._indices(), tensor._values()]
+        return storage_ids.sparse_parts(tensor)
     if layout in (torch.sparse_csr, torch.sparse_bsr):
         return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
     if layout in (torch.sparse_csc, torch.sparse_bsc):
@@ -120,18 +121,10 @@ def pieces(tensor: torch.Tensor) -> list[torch.Tensor] | None:
     return None
 
 
-def checkpoint_frame(hook: Any) -> Any:
-    """The frame of a checkpoint that is not reentrant, from the hook that unpacks for it; ``None`` for other hooks."""
-    code = getattr(hook, "__code__", None)
-    if code is None or not code.co_filename.endswith("checkpoint.py") or "frame" not in code.co_freevars:
-        return None
-    return hook.__closure__[code.co_freevars.index("frame")].cell_contents
-
-
 class Storages:
     """Collects what nodes keep.
 
-    :ivar found: by ``private.storage_key``.
+    :ivar found: by ``storage_ids.storage_key``.
     :ivar placed: policy in words -> memory that it has put elsewhere -> (bytes, saved tensors on it).
     :ivar freed: nodes whose saved tensors a backward has freed.
     :ivar unknown: (what, why) -> how many: their memory cannot be told.
@@ -146,14 +139,14 @@ class Storages:
 
     def add(self, i: int, node: Any) -> None:
         """What `node`, number `i`, keeps. The node that saved a storage first comes first."""
-        if not private.lists_its_tensors(node):
+        if not saved_by_nodes.lists_its_tensors(node):
             self._lost(node.name(), "a node of a C++ extension, which does not say what it keeps")
             return
-        if type(node).__name__ == "CopySlices":
+        if node.name() == COPY_SLICES:
             self._lost("CopySlices", "the node of a write into a view holds another node, which cannot be reached")
             return
-        slots = [(name, slot, private.slot_content(slot)) for name, slot in private.saved_slots(node)]
-        self.freed += all(content in (None, (None, False)) for _, _, content in slots) and private.is_freed(node)
+        slots = [(name, slot, saved_by_nodes.slot_content(slot)) for name, slot in saved_by_nodes.saved_slots(node)]
+        self.freed += all(content in (None, (None, False)) for _, _, content in slots) and saved_by_nodes.is_freed(node)
         for name, slot, content in slots:
             if content is not None:
                 self._slot(i, name, slot, *content)
@@ -172,13 +165,13 @@ class Storages:
             if isinstance(content, torch.Tensor):
                 self._tensor(i, name, content, False, slot)
             return
-        frame = checkpoint_frame(slot.unpack_hook)
+        frame = checkpoints.checkpoint_frame(slot.unpack_hook)
         if frame is None:
             self.content(i, name, content)
         elif id(frame) not in self._frames_seen:
             self._frames_seen.add(id(frame))
-            for one in private.checkpoint_inputs(frame):
-                inside = private.slot_content(one)
+            for one in checkpoints.checkpoint_inputs(frame):
+                inside = saved_by_nodes.slot_content(one)
                 if inside is not None:
                     self._slot(i, "input of a checkpoint", one, *inside)
 
@@ -192,7 +185,7 @@ class Storages:
             for one in content.contents():
                 self.content(i, name, one)
             return
-        if private.is_unseen(content):
+        if saved_by_nodes.is_unseen(content):
             self._lost("tensors packed by saved-tensor hooks", "this version of torch does not show what they became")
             return
         tensors = tensors_in(content, depth=_DEPTH, attributes=True)
@@ -209,7 +202,7 @@ class Storages:
         for part in parts:
             try:
                 storage = part.untyped_storage()
-                key = private.storage_key(storage)
+                key = storage_ids.storage_key(storage)
             except (RuntimeError, NotImplementedError):
                 self._lost(type(part).__name__, "it has no storage of its own")
                 continue
@@ -218,4 +211,4 @@ class Storages:
                 found = self.found[key] = Found(storage, i, name, part, packed)
             found.add(i, name, part, slot is None)
             if slot is not None:
-                found.hidden += private.hidden_users(slot)
+                found.hidden += saved_by_nodes.hidden_users(slot)

@@ -15,14 +15,12 @@ from importlib.machinery import SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
-import torch.overrides
-
 from ..errors import BackprobeError
-from ..source.places import STAND_IN
+from ..source.stand_ins import STAND_IN
+from ..torchside import places
 from .processes.children import Children
 from .session import Session, Settings, Sink
 
-_DISPATCH = torch.overrides.handle_torch_function.__code__
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _EXAMPLES = os.path.join(_OURS, "examples") + os.sep
 
@@ -179,7 +177,7 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
             dropped.add(i)
             # A function of torch that is written in Python asks for modes first: the call that went to us, and the
             # function that made it and is called again.
-            if i >= 2 and frames[i - 1].tb_frame.f_code is _DISPATCH:
+            if i >= 2 and frames[i - 1].tb_frame.f_code is places.HANDLE_TORCH_FUNCTION:
                 dropped.update((i - 1, i - 2))
         if file == runpy.__file__ or file.startswith("<frozen runpy"):
             dropped.add(i)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ..records import Facts, Step, Unseen
 from ..source.frames import Frames
+from ..torch_texts import GLOBAL_HOOKS
 from ..torchside import private
 from .backward.calls import BackwardCalls, Running
 from .backward.failures import Failures
@@ -117,7 +118,7 @@ class Session:
         self._steps.start()
         self._begin_step()
         # Said for hooks that do something with what they get; ours tell an OptimizedModule from the module inside it.
-        warnings.filterwarnings("ignore", message=r"Using `torch.compile\(module\)` when there are global hooks")
+        warnings.filterwarnings("ignore", message=GLOBAL_HOOKS)
         self._filter = warnings.filters[0]
         self.eye.__enter__()
         private.show_backward(self.eye)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ..kept.storages import Elsewhere, StandIn
-from ..torchside import private
+from ..torchside import modes, storage_ids
 from .cells import Held
 from .layers import Layer
 
@@ -71,7 +71,7 @@ class Viewed(StandIn):
         self._conj = tensor.is_conj()
 
     def get(self) -> torch.Tensor:
-        with private.unseen(), torch.no_grad():
+        with modes.unseen(), torch.no_grad():
             flat = self.shared.flat()
             made = flat.as_strided(self._size, self._stride, flat.storage_offset() + self._offset)
             return made.conj() if self._conj else made
@@ -115,7 +115,7 @@ class CopyingLayer(Layer):
         self._known: weakref.WeakValueDictionary[Any, Shared] = weakref.WeakValueDictionary()
 
     def place(self, tensor: torch.Tensor) -> Held:
-        with private.unseen(), torch.no_grad():
+        with modes.unseen(), torch.no_grad():
             storage = tensor.untyped_storage()
             start, end = span(tensor)
             size = storage.nbytes() // tensor.element_size()
@@ -123,7 +123,7 @@ class CopyingLayer(Layer):
                 start, end = 0, size
             flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
             flat.set_(storage, start, (end - start,), (1,))  # type: ignore[call-overload]
-            key = (private.storage_key(storage), tensor._version, start, end, tensor.dtype)
+            key = (storage_ids.storage_key(storage), tensor._version, start, end, tensor.dtype)
             print_ = fingerprint(flat) if flat.is_cpu else None
             shared = self._known.get(key)
             if shared is None or shared.source() is None or shared.print != print_:

@@ -26,7 +26,7 @@ from ..errors import BackprobeError
 from ..kept.storages import StandIn
 from ..select import Selection, nothing_chosen, selector
 from ..text import mib
-from ..torchside import private
+from ..torchside import checkpoints, saved_by_nodes, storage_ids
 from .cells import Cell, Foreign, Held, Kept, Version, plain
 
 
@@ -82,7 +82,7 @@ class Budget:
         self._shares: weakref.WeakValueDictionary[int, Share] = weakref.WeakValueDictionary()
 
     def take(self, storage: torch.UntypedStorage) -> Share | None:
-        key, size = private.storage_key(storage), storage.nbytes()
+        key, size = storage_ids.storage_key(storage), storage.nbytes()
         share = self._shares.get(key)
         if share is None and size <= self.free:
             self.free -= size
@@ -128,18 +128,18 @@ class Layer(ABC):
     def __enter__(self) -> Any:
         if self._active is not None:
             raise BackprobeError(f"this {type(self).__name__} is in use already: make another for another block")
-        if private.checkpoint_mark() is not None:  # see Note [Layers inside a checkpoint]
+        if checkpoints.checkpoint_mark() is not None:  # see Note [Layers inside a checkpoint]
             self._active = "idle"
             return self
-        pair = private.top_hooks()
+        pair = saved_by_nodes.top_hooks()
         owner = getattr(pair[0], "__self__", None) if pair is not None else None
         self._outer = owner if isinstance(owner, Layer) else pair
-        private.push_hooks(self._pack, _unpack)
+        saved_by_nodes.push_hooks(self._pack, _unpack)
         self._active = "on"
         try:
             self._lenient = self.lenient or (isinstance(self._outer, Layer) and self._outer._lenient)
             model = self._own() if self._own is not None else None
-            self._buffers = {private.storage_key(b.untyped_storage()) for b in model.buffers()} if model else set()
+            self._buffers = {storage_ids.storage_key(b.untyped_storage()) for b in model.buffers()} if model else set()
             if self._gate is not None:
                 self._gate.start()
             self.start()
@@ -154,7 +154,7 @@ class Layer(ABC):
         was, self._active = self._active, None
         if was != "on":
             return
-        private.pop_hooks()
+        saved_by_nodes.pop_hooks()
         try:
             self.stop()
         finally:
@@ -204,7 +204,7 @@ class Layer(ABC):
         if isinstance(base, nn.Parameter) or (base.is_leaf and base.requires_grad):
             return False
         memory = tensor.untyped_storage()
-        return memory.nbytes() >= self._min_bytes and private.storage_key(memory) not in self._buffers
+        return memory.nbytes() >= self._min_bytes and storage_ids.storage_key(memory) not in self._buffers
 
     @abstractmethod
     def place(self, tensor: torch.Tensor) -> Held:

@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint
 from ..errors import BackprobeError
 from ..select import Selection, described, nothing_chosen, selector
 from ..text import counted, mib
-from ..torchside import private
+from ..torchside import storage_ids
 from ..torchside.structure import tensors_in
 
 
@@ -109,7 +109,7 @@ class Allocations(TorchDispatchMode):
         if tensor.layout is not torch.strided:
             return
         storage = tensor.untyped_storage()
-        key = private.storage_key(storage)
+        key = storage_ids.storage_key(storage)
         known = self._known.get(key)
         if known is not None and known() is storage:
             return

@@ -20,12 +20,10 @@ from ..kept.reading import Nowhere, read
 from ..records import ModuleCall
 from ..source.frames import Frames
 from ..source.roots import clean_path
-from ..torchside import private
+from ..torchside import autograd_engine, backward_by_name, modes, places, references
 from ..torchside.entry_points import BY_FUNCTION, node_of
 from ..torchside.walk import Plans, walk
 from .ledger import Ledger
-
-_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 
 
 class Forward(TorchFunctionMode):
@@ -42,7 +40,7 @@ class Forward(TorchFunctionMode):
         self._counts: dict[str, int] = {}
         self._thread = threading.get_ident()
         self._handles: list[Any] = []
-        self.last = self.first = private.next_sequence_nr()
+        self.last = self.first = autograd_engine.next_sequence_nr()
         self._ends: list[int] = []
         self._entries: list[tuple[Any, int, str]] = []
         self._made: list[weakref.ref[torch.Tensor]] = []
@@ -54,16 +52,16 @@ class Forward(TorchFunctionMode):
             register.register_module_forward_hook(self._leave_module, always_call=True),
         ]
         self.__enter__()
-        private.show_backward(self)
+        backward_by_name.show(self)
 
     def stop(self) -> None:
-        private.unshow_backward(self)
+        backward_by_name.unshow(self)
         self.__exit__(None, None, None)
         while self._handles:
             self._handles.pop().remove()
 
     def _enter_module(self, module: nn.Module, args: Any) -> None:
-        if not private.compiling() and threading.get_ident() == self._thread:
+        if not modes.compiling() and threading.get_ident() == self._thread:
             self._note(None, None)
             above = self._stack[-1] if self._stack else -1
             path = self._paths.get(id(module))
@@ -76,30 +74,30 @@ class Forward(TorchFunctionMode):
             self._calls.append((path, type(module).__name__, number, depth, above))
 
     def _leave_module(self, module: nn.Module, args: Any, output: Any) -> None:
-        if not private.compiling() and threading.get_ident() == self._thread and self._stack:
+        if not modes.compiling() and threading.get_ident() == self._thread and self._stack:
             self._note(None, None)
             self._stack.pop()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if private.compiling():
+        if modes.compiling():
             return func(*args, **(kwargs or {}))
         entry = BY_FUNCTION.get(func)
         if entry is not None and self._on_backward is not None:
             self._on_backward(entry.begins_at(args, kwargs or {}))
         self._note(None, None)
         out = func(*args, **(kwargs or {}))
-        if private.next_sequence_nr() != self.last:
+        if autograd_engine.next_sequence_nr() != self.last:
             self._note(sys._getframe(1), func)
             for value in out if isinstance(out, (tuple, list)) else (out,):
                 if isinstance(value, torch.Tensor) and value.requires_grad:
-                    self._made.append(private.tensor_ref(value))
+                    self._made.append(references.tensor_ref(value))
             if len(self._made) > 20_000:
                 self._made = [r for r in self._made if r() is not None]
         return out
 
     def _note(self, frame: Any, func: Any) -> None:
         """Nodes were made since the last note: by ``func``, or by something that the mode does not see."""
-        now = private.next_sequence_nr()
+        now = autograd_engine.next_sequence_nr()
         if now == self.last:
             return
         self.last = now
@@ -107,7 +105,7 @@ class Forward(TorchFunctionMode):
         if frame is None:
             frame = sys._getframe(2)
             look: Any = frame
-            while look is not None and look.f_code is not _APPLY:
+            while look is not None and look.f_code is not places.FUNCTION_APPLY:
                 look = look.f_back
             frame, name = (look or frame), "Function.apply" if look is not None else ""
         self._ends.append(now)
@@ -119,19 +117,19 @@ class Forward(TorchFunctionMode):
             ModuleCall(i, path, name, number, depth, parent, None, ())
             for i, (path, name, number, depth, parent) in enumerate(self._calls)
         )
-        places, known = [NodePlace()], {-1: 0}
+        made_at, known = [NodePlace()], {-1: 0}
         rows = []
         for seq in seqs:
             at = bisect_right(self._ends, seq) if self.first <= seq < self.last else -1
             at = at if at < len(self._ends) else -1
             row = known.get(at)
             if row is None:
-                row = known[at] = len(places)
+                row = known[at] = len(made_at)
                 spot, call, name = self._entries[at]
                 op = name if name not in ("__get__", "Function.apply") else ""
-                places.append(NodePlace(call, self._frames.site(spot), op, True))
+                made_at.append(NodePlace(call, self._frames.site(spot), op, True))
             rows.append(row)
-        return places, rows, calls
+        return made_at, rows, calls
 
     def roots(self) -> list[Any]:
         """Nodes of the tensors that were made in the block and are still there."""
@@ -170,7 +168,7 @@ class SavedBlock(Ledger):
             self._take(self._forward, [node_of(root) for root in roots], sys._getframe(2))
 
     def _take(self, forward: Forward, roots: list[Any], frame: Any) -> None:
-        with private.unseen():
+        with modes.unseen():
             holders = Holders(frame, self._frames, [self._model])
             self._reading = read(walk(roots, Plans(1)), forward, holders)
 
@@ -214,7 +212,7 @@ def saved(subject: Any) -> Ledger:
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith("backprobe.saved"):
         frame = frame.f_back
-    with private.unseen():
+    with modes.unseen():
         # Not given as tensors: a list of those would hold what the graph holds.
         graph = walk([t.grad_fn for t in tensors], Plans(1))
         return Ledger(read(graph, Nowhere(), Holders(frame, Frames())))

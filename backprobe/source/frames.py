@@ -12,7 +12,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from ..records import Site
-from .places import STAND_IN
+from .stand_ins import STAND_IN
 
 #: A place in the code as the eye notes it: cheap to take, turned into a ``Site`` when somebody asks.
 Spot = tuple[CodeType, int]

@@ -12,7 +12,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from ..graphs.plan import needed_for
 from ..records import Root
-from . import private
+from . import backward_by_name, modes
 from .measure import bad_values, dtype_name, shape_of
 from .walk import LiveGraph
 
@@ -47,7 +47,7 @@ def entry_points() -> list[EntryPoint]:
         EntryPoint(function, kind, roots, inspect.signature(function))
         for function, kind, roots in (
             (torch.Tensor.backward, "Tensor.backward", "self"),
-            (private.autograd_backward, "autograd.backward", "tensors"),
+            (backward_by_name.seen, "autograd.backward", "tensors"),
             (torch.autograd.grad, "autograd.grad", "outputs"),
         )
     ]
@@ -88,7 +88,7 @@ def root_record(tensor: Any, node: int | None) -> Root:
     if not isinstance(tensor, torch.Tensor):
         return Root(node, (), "", None, None)
     value, suspect = None, True
-    if not private.hands_off(tensor):
+    if not modes.hands_off(tensor):
         with torch.no_grad():
             if tensor.numel() == 1 and not tensor.is_complex() and tensor.layout is torch.strided:
                 value = float(tensor.detach())

@@ -10,13 +10,13 @@ import contextlib
 
 import torch
 
-from . import private
+from . import references
 
 
 def retaining() -> list[torch.Tensor]:
     """Activations that keep their gradient."""
     found = []
-    for tensor in private.tensors_alive():
+    for tensor in references.tensors_alive():
         with contextlib.suppress(RuntimeError):  # a wrapper of a transform that is over
             if not tensor.is_leaf and tensor.retains_grad:
                 found.append(tensor)

@@ -22,7 +22,7 @@ FEW = 10
 
 @dataclass(frozen=True)
 class Line:
-    """One line of text; ``tone`` is ``plain``, ``quiet``, ``good`` or ``head``."""
+    """One line of text; ``tone`` is ``plain``, ``quiet``, ``good``, ``bad`` or ``head``."""
 
     text: str
     tone: str = "plain"

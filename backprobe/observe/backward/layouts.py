@@ -9,6 +9,7 @@ import torch
 from ...graphs.plan import Plan
 from ...packed import Layout, Signature
 from ...records import ACCUMULATE_SEQ, Node, Unseen
+from ...torch_texts import COMPILED
 from ...torchside.walk import LiveGraph
 from ..forward.leaves import Leaf
 from ..forward.naming import Naming
@@ -104,7 +105,7 @@ class Layouts:
                 if at:
                     self._layouts.insert(0, self._layouts.pop(at))
                 return live
-        self._compiled += any(n.startswith("CompiledFunction") for n in graph.plan.names)
+        self._compiled += any(n.startswith(COMPILED) for n in graph.plan.names)
         named = {i: self._names.leaves.get(v) for i, v in leaves}
         live = LiveLayout(graph, ops, ids, needed, named, self._count)
         self._count += 1

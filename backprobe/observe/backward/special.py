@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import threading
 from collections.abc import Callable
@@ -11,15 +10,13 @@ from typing import Any
 import torch
 
 from ...source.roots import modules_in_sight
-from ...torchside import private
+from ...torchside import places, private
 from ...torchside.entry_points import EntryPoint, entry_points
 from ..forward.eye import Eye
 from ..forward.naming import Naming
 from ..schedule.steps import StepWatch
 from .calls import BackwardCalls
 
-_GRAD_MODE = torch.autograd.grad_mode.__file__
-_ADD_GROUP = inspect.unwrap(torch.optim.Optimizer.add_param_group).__code__
 #: Functions that give out the memory of a tensor.
 _GIVE_OUT = (torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__)
 
@@ -98,20 +95,21 @@ class Special:
 
     def _read_is_leaf(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         """An optimizer asks this of every parameter it is given: that is how we see where one is made."""
-        if self.on and frame.f_code is _ADD_GROUP:
+        if self.on and frame.f_code is places.ADD_PARAM_GROUP:
             self._safely(self._optimizer_made, frame)
         return self._eye.call(func, args, kwargs, frame)
 
     def _optimizer_made(self, frame: Any) -> None:
         above, frames = frame.f_back, self._names.frames
-        self._steps.made(
-            frame.f_locals["self"], frames.spot(frame), lambda: [m for _, m in modules_in_sight(above, frames)]
-        )
+        optimizer = frame.f_locals.get(places.OPTIMIZER)
+        if optimizer is None:
+            return
+        self._steps.made(optimizer, frames.spot(frame), lambda: [m for _, m in modules_in_sight(above, frames)])
 
     def _set_grad_mode(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         if self.on and threading.get_ident() == self._eye.thread:
             on = bool(args[0] if args else kwargs.get("mode", kwargs.get("enabled", True)))
-            while frame is not None and frame.f_code.co_filename == _GRAD_MODE:
+            while frame is not None and frame.f_code.co_filename == places.GRAD_MODE_FILE:
                 frame = frame.f_back
             if frame is not None:
                 self._events.tell("grad_mode_set", on, frame)

@@ -10,6 +10,7 @@ import torch
 from ...records import Cut
 from ...source.frames import Frames, Spot, variables
 from ...source.roots import Where
+from ...torchside import places
 from .eye import Op
 from .naming import Naming
 from .oplog import op_name
@@ -88,8 +89,8 @@ class Cuts:
         if on or not torch.is_grad_enabled():
             return
         self._library_off = not frames.is_user(frame.f_code)
-        if frame.f_code.co_name == "decorate_context":  # @torch.no_grad(): the function's first line is the decorator's
-            code = getattr(variables(frame).get("func"), "__code__", None)
+        if places.is_decorator(frame.f_code):  # @torch.no_grad(): the function's first line is the decorator's
+            code = getattr(variables(frame).get(places.DECORATED), "__code__", None)
             if code is not None and frames.is_user(code):
                 self._library_off = False
                 modules.grad_off = Frames.site_of(code.co_filename, code.co_firstlineno, code.co_name)

@@ -20,14 +20,13 @@ from torch.overrides import TorchFunctionMode
 from ...graphs.plan import VIEW_OPS
 from ...records import Site
 from ...source.frames import Frames, Spot
-from ...source.places import StandIns
-from ...torchside import private
+from ...source.stand_ins import StandIns
+from ...torchside import places, private
 from ..events import Events
 from .modules import ModuleWatch
 from .oplog import Entry, OpLog, spot_of
 from .writes import kind_of, targets
 
-_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
 #: Functions whose result shares the memory of what they are given.
 VIEWS = frozenset(getattr(torch.Tensor, name) for name in VIEW_OPS)
 _next = private.next_sequence_nr
@@ -233,7 +232,7 @@ class Eye(TorchFunctionMode):
         """Nodes were made outside any call that we see: ``Function.apply``, C++ extensions, compiled code."""
         spot, name = None, None
         while frame is not None:
-            if frame.f_code is _APPLY:
+            if frame.f_code is places.FUNCTION_APPLY:
                 spot, name = self.frames.spot(frame.f_back), "Function.apply"
                 break
             frame = frame.f_back

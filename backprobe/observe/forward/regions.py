@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils.checkpoint
-from torch.utils.checkpoint import CheckpointFunction
 
 from ...records import Cut, RegionDiffers, Site
 from ...source.defined import calls_of_method
 from ...source.frames import Spot, variables
 from ...source.roots import Where
-from ...torchside import private
+from ...torchside import places, private
 from ...torchside.measure import dtype_name, is_float
 from ..events import Events
 from .cuts import SeenCut
@@ -32,9 +31,6 @@ from .writes import WriteLog
 if TYPE_CHECKING:
     from ..backward.calls import Running
 
-_FORWARD = CheckpointFunction.forward.__code__
-_BACKWARD = CheckpointFunction.backward.__code__
-_FILE = torch.utils.checkpoint.__file__
 _LIMIT = 20_000
 _STOPPED = object()
 _PLAIN = frozenset({bool, int, float, str})
@@ -111,8 +107,10 @@ class Regions:
     def grad_mode_set(self, on: bool, frame: Any) -> None:
         """A reentrant checkpoint runs its function with gradient mode off, and again with it on."""
         code = frame.f_code
-        if code is _FORWARD:  # where it is off already: leaving sets it off again
-            ctx = variables(frame)["ctx"]
+        if code is places.CHECKPOINT_FORWARD:  # where it is off already: leaving sets it off again
+            ctx = variables(frame).get(places.CHECKPOINT_NODE)
+            if ctx is None:
+                return
             known = self._regions.get(ctx)
             if known is not None:
                 if self._open:
@@ -125,9 +123,10 @@ class Regions:
             if trains and not ctx.next_functions:
                 region.lost = set()
             self._open.append((region, False))
-        elif code is _BACKWARD:
+        elif code is places.CHECKPOINT_BACKWARD:
             if on:
-                found = self._regions.get(variables(frame)["ctx"])
+                ctx = variables(frame).get(places.CHECKPOINT_NODE)
+                found = self._regions.get(ctx) if ctx is not None else None
                 if found is not None:
                     found.again = []
                     self._redone[id(found)] = found
@@ -191,7 +190,7 @@ class Regions:
 
     def _inside(self, frame: Any) -> Spot | None:
         """The user's place of an op, where there is one inside the region: outside, it is another in each run."""
-        while frame is not None and frame.f_code.co_filename != _FILE:
+        while frame is not None and frame.f_code.co_filename != places.CHECKPOINT_FILE:
             if self._frames.is_user(frame.f_code):
                 return frame.f_code, frame.f_lasti
             frame = frame.f_back
@@ -199,7 +198,7 @@ class Regions:
 
     def _checkpoint(self, frame: Any) -> Spot | None:
         """The user's line that called the checkpoint around `frame`."""
-        while frame is not None and frame.f_code.co_filename != _FILE:
+        while frame is not None and frame.f_code.co_filename != places.CHECKPOINT_FILE:
             frame = frame.f_back
         return self._frames.spot(frame)
 

@@ -7,7 +7,6 @@ the saved one.
 
 from __future__ import annotations
 
-import re
 import sys
 import weakref
 from collections import deque
@@ -18,6 +17,7 @@ import torch
 
 from ...source.frames import Frames, Spot, variables
 from ...source.roots import Where
+from ...torch_texts import IN_PLACE_DETAIL
 from ...torchside import private
 from .modules import ModuleWatch
 
@@ -127,12 +127,6 @@ def targets(kind: Any, args: Any, kwargs: Any) -> list[Any]:
     return [args[i] for i in positions if i < len(args)]
 
 
-_MESSAGE = re.compile(
-    r"\[\S+ \[(?P<shape>[\d, ]*)\]\](?:, which is output \d+ of (?P<op>\S+?),)?"
-    r" is at version (?P<found>\d+); expected version (?P<saved>\d+)"
-)
-
-
 @dataclass(frozen=True)
 class SeenMutation:
     """What an in-place error is about: the saved tensor, and the write."""
@@ -149,7 +143,7 @@ class SeenMutation:
 def mutation(text: str, saved_by: list[tuple[str, Any]], seq: int, log: WriteLog) -> SeenMutation | None:
     """The write behind torch's in-place error `text`, raised while a node ran that was made at `seq` and keeps the
     tensors `saved_by`."""
-    match = _MESSAGE.search(text)
+    match = IN_PLACE_DETAIL.search(text)
     if match is None:
         return None
     shape = tuple(int(n) for n in match["shape"].split(",") if n.strip())

@@ -20,13 +20,13 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from ...records import RegionGradient, Unseen
 from ...source.frames import Spot, variables
 from ...source.roots import Where
+from ...torchside import places
 from ...torchside.measure import is_float
 from ...torchside.walk import Plans, walk
 from ..events import Tracker
 from ..scene import Scene
 from ..schedule.detail import Settings
 
-_CHECKPOINT = getattr(torch.utils.checkpoint.checkpoint, "__wrapped__", torch.utils.checkpoint.checkpoint).__code__
 #: Regions looked at for one line, and lines.
 SAMPLES, LINES = 8, 50
 #: Relative difference of a gradient above which it differs.
@@ -63,22 +63,22 @@ class Checkpointed(Tracker):
         samples = self._samples.setdefault(spot, [])
         if len(samples) >= SAMPLES:
             return
-        while frame is not None and frame.f_code is not _CHECKPOINT:
+        while frame is not None and frame.f_code is not places.CHECKPOINT:
             frame = frame.f_back
         if frame is None:
             return
-        local = variables(frame)
-        function = local["function"]
+        given = places.checkpoint_arguments(variables(frame))
+        if given is None:
+            return
+        function, args, kwargs, reentrant, preserve = given
         if any(s.function == function for s in samples):
             return
         training = tuple((m, m.training) for m in self._known())
         with torch.no_grad():
-            values, spec = tree_flatten((tuple(local["args"]), dict(local["kwargs"])))
+            values, spec = tree_flatten((tuple(args), dict(kwargs)))
             kept = [v.detach().clone().requires_grad_(v.requires_grad) if _tensor(v) else v for v in values]
         args, kwargs = tree_unflatten(kept, spec)
-        samples.append(
-            _Sample(function, args, kwargs, bool(local["use_reentrant"]), bool(local["preserve"]), where, training)
-        )
+        samples.append(_Sample(function, args, kwargs, reentrant, preserve, where, training))
 
     def _known(self) -> list[nn.Module]:
         """The modules of all outermost ones that live."""

@@ -12,6 +12,7 @@ from ...records import HookSeen, Site
 from ...source.defined import calls_of_method
 from ...source.frames import Frames
 from ...source.roots import Where
+from ...torch_texts import HOOKED_VIEW, WRITTEN_VIEW
 from ..backward.calls import Running
 from ..events import Tracker
 from ..scene import Scene
@@ -66,7 +67,7 @@ class Hooked(Tracker):
 
     def op_raised(self, text: str, frame: Any, args: Any) -> None:
         """An in-place op met the view that a full backward hook makes of a module's output."""
-        if "BackwardHookFunction" not in text or "modified inplace" not in text or self._last is None:
+        if HOOKED_VIEW not in text or WRITTEN_VIEW not in text or self._last is None:
             return
         where, module = self._last
         for value in args:

@@ -9,6 +9,7 @@ import torch
 
 from ...records import NoGradient
 from ...source.defined import use_of
+from ...torch_texts import INFERENCE, NO_GRAPH
 from ..backward.calls import Running
 from ..backward.recorded import Recorded
 from ..events import Tracker
@@ -41,7 +42,7 @@ class NoGradients(Tracker):
             self._found[key] = NoGradient("nonleaf", site, None, self._names.here(), name, 1, made)
 
     def op_raised(self, text: str, frame: Any, args: Any) -> None:
-        if "Inference tensors cannot be saved for backward" in text and len(self._found) < LIMIT:
+        if INFERENCE in text and len(self._found) < LIMIT:
             frames = self._names.frames
             failed = frames.site(frames.spot(frame))
             site = use_of(frames, "inference_mode", failed.file if failed else "")
@@ -54,7 +55,7 @@ class NoGradients(Tracker):
             return
         text, modules, frames = raised.text, self._names.modules, self._names.frames
         site, failed = modules.grad_off, frames.site(spot)
-        if "does not require grad" not in text or len(self._found) > LIMIT:
+        if NO_GRAPH not in text or len(self._found) > LIMIT:
             return
         if any(isinstance(r, torch.Tensor) and r.is_inference() for r in roots):
             site = use_of(frames, "inference_mode", failed.file if failed else "") or site

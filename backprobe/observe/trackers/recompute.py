@@ -5,19 +5,16 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import torch.utils.checkpoint
 from torch import nn
 
 from ...records import Recomputed
 from ...source.frames import Spot
 from ...source.roots import Where
+from ...torchside import places
 from ..events import Tracker
 from ..scene import Scene
 
-_CHECKPOINT = frozenset(
-    getattr(f, "__wrapped__", f).__code__
-    for f in (torch.utils.checkpoint.checkpoint, torch.utils.checkpoint.checkpoint_sequential)
-) | {torch.utils.checkpoint.checkpoint.__code__}
+_CHECKPOINT = frozenset({places.CHECKPOINT, places.CHECKPOINT_SEQUENTIAL})
 
 
 class Recompute(Tracker):

@@ -10,17 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch.autograd.graph
-import torch.utils.hooks
-
 from ...records import Site, StaleRead
-from ...torchside import private
+from ...torchside import places, private
 from ..backward.calls import Running
 from ..events import Tracker
 from ..scene import Scene
 from .hooked import MODULE_HOOKS, registered_at
-
-_MODULES, _ENGINE = torch.utils.hooks.__file__, torch.autograd.graph.__file__
 
 
 class StaleReads(Tracker):
@@ -61,13 +56,14 @@ class StaleReads(Tracker):
         if before is None or before != _state(value) or len(self._found) >= 20:
             return
         spot, inner = self._frames.spot(frame), None
-        while frame is not None and frame.f_code.co_filename not in (_MODULES, _ENGINE):
+        under = (places.MODULE_HOOKS_FILE, places.TENSOR_HOOKS_FILE)
+        while frame is not None and frame.f_code.co_filename not in under:
             inner = frame if self._frames.is_user(frame.f_code) else inner
             frame = frame.f_back
         site = self._frames.site(spot)
         if site is None or site in self._found or frame is None or inner is None:
             return
-        on = "module" if frame.f_code.co_filename == _MODULES else "tensor"
+        on = "module" if frame.f_code.co_filename == places.MODULE_HOOKS_FILE else "tensor"
         methods = MODULE_HOOKS if on == "module" else ("register_hook",)
         where = registered_at(self._frames, inner.f_code, methods)
         scene = self._scene

@@ -14,12 +14,10 @@ from collections.abc import Callable
 from types import CodeType, FunctionType
 from typing import Any
 
-import torch.overrides
+from ..torchside import places
 
 #: What the code of a stand-in is called.
 STAND_IN = "<called under backprobe>"
-#: By which a function of torch that is written in Python asks for modes: its caller is two frames up.
-_DISPATCH = torch.overrides.handle_torch_function.__code__
 
 
 def _call(func: Any, args: Any, kwargs: Any) -> Any:
@@ -36,7 +34,9 @@ class StandIns:
     def of(self, frame: Any) -> Callable[[Any, Any, Any], Any]:
         """What calls ``func(*args, **kwargs)``, given the three, from where `frame` is now."""
         code = frame.f_code
-        if code is _DISPATCH:
+        if code is places.HANDLE_TORCH_FUNCTION:  # of a function written in Python: its caller is two frames up
+            code is places.HANDLE_TORCH_FUNCTION
+        ):  # for a function that is written in Python: its caller is two frames up
             frame = frame.f_back.f_back
             code = frame.f_code
         key = (code, frame.f_lasti)

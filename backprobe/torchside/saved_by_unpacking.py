@@ -12,19 +12,17 @@ O3. Nothing read here refers to the node that it was read from: what a node has 
 
 from __future__ import annotations
 
-import contextlib
 import dis
 import gc
 import re
 import sys
-from collections.abc import Iterator
 from types import CellType, FrameType
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
-_VERSIONS = re.compile(r"is at version \d+; expected version (\d+)")
+from ..torch_texts import FREED, IN_PLACE, IN_PLACE_DETAIL
+from .modes import no_dispatch_modes
 
 
 class Unseen:
@@ -132,9 +130,9 @@ class _Written:
         return self
 
     def blame(self, text: str) -> None:
-        match = _VERSIONS.search(text)
+        match = IN_PLACE_DETAIL.search(text)
         if match is not None:
-            self.text, self.saved = text, int(match[1])
+            self.text, self.saved = text, int(match["saved"])
 
 
 def _unpack(written: _Written) -> torch.Tensor:
@@ -165,7 +163,7 @@ class _Attribute:
         self._values: list[Any] = []
         self._own: list[bool] = []
         self._written: dict[int, _Written] = {}
-        with torch._C.DisableTorchFunction(), _no_modes():
+        with torch._C.DisableTorchFunction(), no_dispatch_modes():
             self._read()
 
     def _read(self) -> None:
@@ -174,8 +172,8 @@ class _Attribute:
             try:
                 value = watch.fetch(self._node, self._name)
             except RuntimeError as error:
-                if "inplace operation" not in str(error):
-                    self.freed = "second time" in str(error)
+                if IN_PLACE not in str(error):
+                    self.freed = FREED in str(error)
                     return
                 value = self._open(watch, str(error))
         except _Called:
@@ -227,19 +225,9 @@ class _Attribute:
             return 0
         if i in self._written or self._own[i]:
             return 1
-        with torch._C.DisableTorchFunction(), _no_modes():
+        with torch._C.DisableTorchFunction(), no_dispatch_modes():
             again = _Watch().fetch(self._node, self._name)
         return int((again[i] if self.many else again) is not self._values[i])
-
-
-@contextlib.contextmanager
-def _no_modes() -> Iterator[None]:
-    """Without dispatch modes of the user's."""
-    if torch._C._len_torch_dispatch_stack() == 0:
-        yield
-    else:
-        with _disable_current_modes():
-            yield
 
 
 class Slot:
