@@ -35,8 +35,6 @@ class StandIns:
         """What calls ``func(*args, **kwargs)``, given the three, from where `frame` is now."""
         code = frame.f_code
         if code is places.HANDLE_TORCH_FUNCTION:  # of a function written in Python: its caller is two frames up
-            code is places.HANDLE_TORCH_FUNCTION
-        ):  # for a function that is written in Python: its caller is two frames up
             frame = frame.f_back.f_back
             code = frame.f_code
         key = (code, frame.f_lasti)
