@@ -46,7 +46,7 @@ ALLOWED = {
     "derivatives": {"errors", "text", "activations", "torchside"},
     "editing": {"errors", "select", "records", "torchside", "source"},
     "engine": {"errors", "select", "records", "graphs", "torchside", "source", "observe"},
-    "saved_tensors": {"errors", "select", "records", "text", "graphs", "torchside", "source", "kept"},
+    "saved_tensors": {"errors", "select", "records", "text", "graphs", "torchside", "source", "kept", "observe"},
     "observe": {"errors", "select", "records", "graphs", "packed", "store", "traced", "torchside", "source", "kept"},
     "observe.live": {"findings"},
     "observe.sinks": {"plugins"},

@@ -29,6 +29,10 @@ from .storages import Found, Storages
 ROWS, ENTRIES, POINTS, MODULES = 2000, 200, 1000, 500
 
 
+#: What is noted as the op of a node where no op of torch was called by its name: the node says more.
+NO_OPS = ("Function.apply", "__get__")
+
+
 class Finds(Protocol):
     """Says where nodes were made, by their sequence numbers (``Origins``)."""
 
@@ -172,7 +176,7 @@ def _entry(found: Found, node: str, place: NodePlace, module: str | None, holder
         found.name,
         found.shape,
         found.dtype,
-        place.op or re.sub(r"Backward\d*$", "", node),
+        ("" if place.op in NO_OPS else place.op) or re.sub(r"Backward\d*$", "", node),
         module,
         place.site,
         found.tensors,

@@ -11,6 +11,7 @@ from ...records import Cut
 from ...source.frames import Frames, Spot, variables
 from ...source.roots import Where
 from ...torchside import places
+from ...torchside.structure import tensors_in
 from .eye import Op
 from .naming import Naming
 from .oplog import op_name
@@ -105,7 +106,7 @@ class Cuts:
         tensor_out = isinstance(out, _Tensor)
         if not tensor_out and func not in _READS:
             return
-        sources = [a for a in tensors_in(args) if a.requires_grad]
+        sources = [a for a in tensors_in(args, depth=2) if a.requires_grad]
         if not sources or (tensor_out and (out.requires_grad or any(out is a for a in args))):
             return
         spot = self._frames.spot(frame)
@@ -140,17 +141,6 @@ def _rank(func: Any, out: Any, direct: bool) -> int:
         return 6 if func in (torch.Tensor.numpy,) else 8
     kind = 0 if out.is_floating_point() or out.is_complex() else 4 if out.dtype is torch.bool else 2
     return kind + (not direct)
-
-
-def tensors_in(args: Any) -> list[Any]:
-    """The tensors among arguments, and in lists and tuples there."""
-    found = []
-    for value in args:
-        if isinstance(value, _Tensor):
-            found.append(value)
-        elif isinstance(value, (tuple, list)):
-            found.extend(v for v in value if isinstance(v, _Tensor))
-    return found
 
 
 def leaves_of(tensors: list[Any], limit: int = 20_000) -> frozenset[int]:

@@ -20,6 +20,7 @@ from ...source.frames import Frames
 from ...source.roots import RootModule, Where, modules_in_sight
 from ...torchside import private
 from ...torchside.measure import joint_norm, shape_of
+from ...torchside.structure import tensors_in
 from ..events import Events
 
 _compiling = private.compiling
@@ -191,7 +192,7 @@ class ModuleWatch:
         if self.careful and self.open:
             at = self.open.pop()
             if at in self.details:
-                tensors = output_tensors(output)
+                tensors = tensors_in(output, most=32)
                 self.details[at][1] = tuple(map(shape_of, tensors))
                 self.details[at][3] = joint_norm(tensors)
 
@@ -334,20 +335,3 @@ class ModuleWatch:
             )
             stack.append(len(calls) - 1)
         return tuple(calls)
-
-
-def output_tensors(output: Any, limit: int = 32) -> list[torch.Tensor]:
-    """The tensors in a module's output, nested ones too, the first `limit` of them."""
-    found: list[torch.Tensor] = []
-    stack = [output]
-    while stack and len(found) < limit:
-        value = stack.pop()
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, (tuple, list)):
-            stack.extend(reversed(value))
-        elif isinstance(value, dict):
-            stack.extend(reversed(list(value.values())))
-        elif hasattr(value, "__dataclass_fields__"):
-            stack.extend(reversed([getattr(value, name, None) for name in value.__dataclass_fields__]))
-    return found

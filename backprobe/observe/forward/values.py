@@ -17,8 +17,9 @@ from ...records import BadValues, TensorStat, Unseen
 from ...source.frames import Frames, variables
 from ...torchside import private
 from ...torchside.measure import FLOATS, SMALL, Norms, is_float, stat_of
+from ...torchside.structure import tensors_in
 from ...torchside.walk import LiveGraph
-from .cuts import NO_FLOW, tensors_in
+from .cuts import NO_FLOW
 from .eye import VIEWS, Op
 from .modules import ModuleWatch
 from .oplog import Entry
@@ -211,7 +212,7 @@ class Values:
                 norms.flush()
                 if norms.bad and len(self._bad) < self._limit:
                     seen = SeenBad(op.before, op.after - 1, entry, norms.bad[0], self._inputs(op))
-                    seen.origin = next((o for a in tensors_in(op.args) if (o := self._origin_of(a)) is not None), None)
+                    seen.origin = self._origin_among(op)
                     self._bad.append(seen)
             finally:
                 torch._C._set_grad_enabled(was)
@@ -227,9 +228,9 @@ class Values:
             norms.flush()
         if not norms.bad or not norms.bad[0].nan:
             return
-        came = next((o for t in tensors_in(op.args) if (o := self._origin_of(t)) is not None), None)
+        came = self._origin_among(op)
         if came is None:
-            if any(is_float(t) and bool(t.isnan().any()) for t in tensors_in(op.args)):
+            if any(is_float(t) and bool(t.isnan().any()) for t in tensors_in(op.args, depth=2)):
                 return  # it was in the data
             stack = self._modules.stack
             spot = self._frames.spot(op.frame)
@@ -238,6 +239,9 @@ class Values:
         if len(self._origins) > 1000:
             self._origins.clear()
         self._origins[id(out)] = (private.tensor_ref(out), came)
+
+    def _origin_among(self, op: Op) -> SeenBad | None:
+        return next((o for t in tensors_in(op.args, depth=2) if (o := self._origin_of(t)) is not None), None)
 
     def _origin_of(self, tensor: Any) -> SeenBad | None:
         """The op outside the graph that made the NaN in `tensor`."""

@@ -42,9 +42,9 @@ class Recording:
         self.modules = ModuleWatch(self.frames, events, limit)
         if model is not None:
             self.modules.add_root(model, "model")
-        self._eye = Eye(self.frames, self.modules, events, OpLog(limit))
-        self._eye.careful = False
-        self._eye.owner = self
+        self.eye = Eye(self.frames, self.modules, events, OpLog(limit))
+        self.eye.careful = False
+        self.eye.owner = self
         self._faults = events.faults
         events.attach(self)
         self._limit = limit
@@ -62,14 +62,14 @@ class Recording:
     @property
     def log(self) -> OpLog:
         """The ops that made nodes."""
-        return self._eye.log
+        return self.eye.log
 
     def __enter__(self) -> Recording:
         if self.first >= 0:
             raise BackprobeError("this recording has been entered already; make a new one for each block")
-        self.first = self.calls_from = self._eye.last = private.next_sequence_nr()
+        self.first = self.calls_from = self.eye.last = private.next_sequence_nr()
         self.modules.start()
-        self._eye.__enter__()
+        self.eye.__enter__()
         self._on = True
         return self
 
@@ -77,15 +77,15 @@ class Recording:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._on = False
-        self._eye.catch_up()
-        self._eye.__exit__(kind, error, traceback)
+        self.eye.catch_up()
+        self.eye.__exit__(kind, error, traceback)
         self.modules.stop()
         self.last = private.next_sequence_nr()
 
     def origins(self) -> Origins:
         """Where nodes were made, as far as it is known now."""
         if self._on:
-            self._eye.catch_up()
+            self.eye.catch_up()
         ends, entries, first = self.log.ends, self.log.entries, self.first
         if self.log.dropped and ends:  # the first entry that is left may stand for dropped ones too
             first = max(first, ends[0])
@@ -107,7 +107,7 @@ class Recording:
 
     def _broke(self, error: BaseException) -> None:
         """Too much fails: the user's code goes on as it would alone."""
-        self._eye.noting = False
+        self.eye.noting = False
         self.last = private.next_sequence_nr()
         self.modules.stop()
 

@@ -10,6 +10,7 @@ from torch import nn
 from ...records import Divergence
 from ...source.defined import defined_at
 from ...source.roots import RootModule, Where
+from ...torchside.structure import tensors_in
 from ..events import Tracker
 from ..forward.leaves import owners_of
 from ..scene import Scene
@@ -39,7 +40,7 @@ class Diverging(Tracker):
         if any(row[0] == where.path for row in rows) or self._bytes > _LIMIT:
             return
         with torch.no_grad():
-            tensors = [t.detach().clone() for t in _tensors(output) if t.is_floating_point()]
+            tensors = [t.detach().clone() for t in tensors_in(output, most=16) if t.is_floating_point()]
         self._bytes += sum(t.numel() * t.element_size() for t in tensors)
         model = root.ref()
         plain = {k: v for k, v in vars(module).items() if isinstance(v, (bool, int, float, str)) and k[0] != "_"}
@@ -82,17 +83,3 @@ def _first(a: list[Any], b: list[Any]) -> Divergence | None:
             return Divergence(path, name, worst, values, tuple(matching), site)
         matching.append(path)
     return None
-
-
-def _tensors(value: Any) -> list[Any]:
-    found: list[Any] = []
-    stack = [value]
-    while stack and len(found) < 16:
-        one = stack.pop()
-        if isinstance(one, torch.Tensor):
-            found.append(one)
-        elif isinstance(one, (tuple, list)):
-            stack.extend(reversed(one))
-        elif isinstance(one, dict):
-            stack.extend(reversed(list(one.values())))
-    return found

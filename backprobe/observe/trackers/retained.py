@@ -12,12 +12,11 @@ import weakref
 from collections import deque
 from typing import Any
 
-import torch
-
 from ...records import Retained, Site, Step
 from ...source.defined import changes_of
 from ...source.frames import variables
 from ...torchside import private
+from ...torchside.structure import tensors_in
 from ..events import Tracker
 from ..forward.oplog import op_name, spot_of
 from ..scene import Scene
@@ -53,7 +52,7 @@ class RetainedGraphs(Tracker):
 
     def first_output(self, output: Any) -> None:
         """The first module of an outermost call returned `output`."""
-        node = _node(output)
+        node = next((t.grad_fn for t in tensors_in(output, most=100) if t.grad_fn is not None), None)
         if node is not None:
             mark = Mark(self._round)
             node.metadata[_KEY] = mark
@@ -160,22 +159,6 @@ class RetainedGraphs(Tracker):
                 if value is thing and isinstance(name, str):
                     return name
         return ""
-
-
-def _node(output: Any) -> Any:
-    stack = [output]
-    for _ in range(100):
-        if not stack:
-            return None
-        value = stack.pop()
-        if isinstance(value, torch.Tensor):
-            if value.grad_fn is not None:
-                return value.grad_fn
-        elif isinstance(value, (tuple, list)):
-            stack.extend(value)
-        elif isinstance(value, dict):
-            stack.extend(value.values())
-    return None
 
 
 def _rounds(node: Any) -> set[int]:
