@@ -92,6 +92,7 @@ BROKEN = {
     ],
     "shapes of gradients": [("torch.Tensor.exp", torch.Tensor.sum)],
     "names of nodes": [("backprobe.graphs.plan.VIEW_NODES", frozenset())],
+    "custom functions": [("backprobe.torchside.facts.graphs._Twice._backward_cls._forward_cls", None)],
     "hooks of nodes": [("torch.utils.hooks.RemovableHandle.__init__", no_dict)],
     "notes on nodes": [("torch.Tensor.grad_fn", property(lambda self: types.SimpleNamespace(metadata={})))],
     "freeing of deep graphs": [("backprobe.torchside.facts.graphs.protect", lambda nodes, borders: HELD.extend(nodes))],
@@ -246,8 +247,9 @@ def test_what_a_run_checks_loads_nothing_that_is_slow() -> None:
         "import sys, torch\n"
         "from backprobe.torchside import facts\n"
         "torch.__version__ = '99.0'\n"
+        "before = set(sys.modules)\n"
         "assert facts.missing(backward_ran=True) == []\n"
-        "assert 'torch._dynamo' not in sys.modules\n"
+        "assert not {'torch._dynamo', 'sympy', 'torch.jit._script'} & (set(sys.modules) - before)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -273,7 +275,7 @@ def test_the_doctor_says_what_is_missed(capsys, monkeypatch) -> None:
     said = " ".join(said.split())  # it breaks lines to fit
     assert "missed here: grad-mode-disabled is silent where a tensor of inference mode meets autograd " in said
     assert "OMP_NUM_THREADS=1" in said
-    assert said.endswith(f"Of {len(FACTS)} facts about torch's insides 1 do not hold on torch {torch.__version__}.")
+    assert said.endswith(f"Of {len(FACTS)} facts about torch's insides 1 does not hold on torch {torch.__version__}.")
     assert main(["doctor", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["format"] == 1 and found["holds"] is False and found["torch"]["version"] == torch.__version__

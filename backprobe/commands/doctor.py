@@ -120,10 +120,10 @@ def _show(found: dict[str, Any]) -> None:
             parts.append(Line(f"FAILED  {one['name']}: {one['note']}", "bad"))
             parts.append(Line(f"        missed here: {one['missed']}"))
     failed = sum(one["holds"] is False for one in facts)
-    count = f"{len(facts)} facts about torch's insides"
+    count, version = f"{len(facts)} facts about torch's insides", f"on torch {torch['version']}"
     parts.append(Line(""))
     if failed:
-        parts.append(Line(f"Of {count} {failed} do not hold on torch {torch['version']}.", "bad"))
+        parts.append(Line(f"Of {count} {failed} {'does' if failed == 1 else 'do'} not hold {version}.", "bad"))
     else:
-        parts.append(Line(f"No check of {count} failed on torch {torch['version']}.", "good"))
+        parts.append(Line(f"No check of {count} failed {version}.", "good"))
     write(parts, sys.stdout)

@@ -103,7 +103,7 @@ def arguments() -> None:
     "reentrant checkpoints",
     "reentrant checkpoints: what the recomputation did differently, and gradients they lose, are not found",
     "CHECKPOINT_FORWARD CHECKPOINT_BACKWARD CHECKPOINT_NODE REENTRANT",
-    [ENGINE],
+    [ENGINE, DYNAMO],
 )
 def reentrant() -> None:
     seen: list[Any] = []

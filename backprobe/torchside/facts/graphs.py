@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -101,34 +101,49 @@ def slices() -> None:
     expect(called == torch_texts.AS_STRIDED, f"the view's new node is called {called}")
 
 
+class _Twice(torch.autograd.Function):
+    """Notes its ctx, and whether torch's own function is under its forward on the stack."""
+
+    seen: ClassVar[list[Any]] = []
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        frame: Any = sys._getframe()
+        while frame is not None and frame.f_code is not places.FUNCTION_APPLY:
+            frame = frame.f_back
+        _Twice.seen = [ctx, frame is not None]
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * 2
+
+
 @fact(
     "custom functions",
-    "nodes of custom functions have no line, no backward to point at, and cannot be run again",
-    "_forward_cls FUNCTION_APPLY",
+    "nodes of custom functions have no backward to point at, and cannot be run again",
+    "_forward_cls",
 )
 def functions() -> None:
-    seen: list[Any] = []
-
-    class Twice(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            frame: Any = sys._getframe()
-            while frame is not None and frame.f_code is not places.FUNCTION_APPLY:
-                frame = frame.f_back
-            seen.extend((ctx, frame is not None))
-            return x * 2
-
-        @staticmethod
-        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
-            return grad * 2
-
-    made: Any = Twice.apply(leaf())
-    node = made.grad_fn
-    expect(seen[0] is node, "the ctx of a custom function is not its node")
-    expect(seen[1], "Function.apply is not on the stack of a custom function's forward")
+    made: Any = _Twice.apply(leaf())
+    node, (ctx, _) = made.grad_fn, _Twice.seen
+    _Twice.seen = []
+    expect(ctx is node, "the ctx of a custom function is not its node")
     expect(isinstance(node, torch.autograd.function.BackwardCFunction), f"its node is a {type(node).__name__}")
-    expect(node._forward_cls is Twice and node.name() == "TwiceBackward", f"its node is called {node.name()}")
+    expect(node._forward_cls is _Twice, "its node does not know its class")
+    expect(node.name() == "_TwiceBackward", f"its node is called {node.name()}")
     expect(node.needs_input_grad == (True,), "its node does not say which inputs need a gradient")
+
+
+@fact(
+    "calls of custom functions",
+    "nodes of custom functions have no line",
+    "FUNCTION_APPLY",
+)
+def applied() -> None:
+    _Twice.apply(leaf())
+    (_, under), _Twice.seen = _Twice.seen, []
+    expect(under, "Function.apply is not on the stack of a custom function's forward")
 
 
 @fact(

@@ -109,9 +109,9 @@ def _sources(folder: str) -> str:
     return "\n".join(path.read_text(encoding="utf-8") for path in files)
 
 
-def _named(words: str | tuple[str, ...], text: str) -> list[str]:
+def _named(words: tuple[str, ...], text: str) -> list[str]:
     """Those of `words` that are no name in `text`."""
-    return [w for w in ([words] if isinstance(words, str) else words) if not re.search(rf"\b{re.escape(w)}\b", text)]
+    return [word for word in words if re.search(rf"{re.escape(word)}\b", text) is None]
 
 
 @fact(

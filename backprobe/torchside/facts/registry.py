@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 #: What a check may need: to run a backward, which starts the threads of the engine for accelerators (a process that
-#: forks afterwards cannot use them in its children); Dynamo, which takes seconds to import; to be in a process
+#: forks afterwards cannot use them in its children); Dynamo or what it imports, which takes seconds; to be in a process
 #: of ours (it starts a profiler, opens a socket of this machine, or takes long).
 ENGINE, DYNAMO, OWN_PROCESS = "engine", "dynamo", "own process"
 
