@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import sys
 import textwrap
+import warnings
 
 from watching import watched
 
@@ -35,7 +36,9 @@ def run(tmp_path, text, *topics):
     session, collector = watched(Settings(ask=frozenset(topics)))
     session.start()
     try:
-        exec(compile(text, str(path), "exec"), space)
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")  # what a person's script warns of is not our tests' business
+            exec(compile(text, str(path), "exec"), space)
     finally:
         session.stop()
     assert session.error is None, session.error

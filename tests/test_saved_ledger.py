@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import io
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -313,6 +315,22 @@ def test_a_graph_of_many_nodes():
     gone = torch.multiprocessing.reductions.StorageWeakRef(y.untyped_storage())
     del y
     assert gone.expired(), "the ledger keeps nothing of the graph"
+
+
+def test_deep_graphs_that_were_looked_at_in_parts_are_freed():
+    """Of the graph of each of the user's other tensors a part is read: together they make a deep one."""
+    script = (
+        "import torch, backprobe as bp\n"
+        "x = torch.ones(2, requires_grad=True); steps = []; y = x\n"
+        "for i in range(200_001):\n"
+        "    if i % 20_000 == 0: steps.insert(0, y)\n"
+        "    y = y * 1.0\n"
+        "w = torch.ones(3, requires_grad=True)\n"
+        "print(bp.saved((w * w).sum()).nodes)\n"
+        "del y, steps; print('freed')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout == "3\nfreed\n", (done.returncode, done.stderr)
 
 
 @pytest.mark.parametrize(

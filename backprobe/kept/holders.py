@@ -12,6 +12,7 @@ from torch import nn
 from ..source.frames import Frames, variables
 from ..source.roots import clean_path, modules_in_sight
 from ..torchside import saved_by_nodes, storage_ids
+from ..torchside.deep import protect_walked
 from ..torchside.structure import leaves
 from .storages import Found, Storages, pieces
 
@@ -91,6 +92,7 @@ class Holders:
                     if child is not None and child not in own and child not in seen and len(more) < limit:
                         seen.add(child)
                         more.append(child)
+            protect_walked(more)
 
     def of(self, key: int, found: Found) -> tuple[str, str]:
         """Kind and name of who holds a storage besides the graph; two empty strings for nobody. See
