@@ -16,6 +16,10 @@ def counted(n: int, what: str) -> str:
     return f"{n:,} {what if n == 1 else what + 's'}"
 
 
+def plural(many: Sequence[object], one: str, several: str) -> str:
+    return one if len(many) == 1 else several
+
+
 def few(names: Sequence[str], most: int = 3) -> str:
     """The first few of `names`, and how many more there are."""
     shown = ", ".join(names[:most])

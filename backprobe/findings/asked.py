@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..records import Divergence, Finding, FindingSite, FunctionChecked
+from ..text import few, number
 from .questions import DIFFERS, Kind, Topic, question
-from .words import few, number
 
 if TYPE_CHECKING:
     from ..traced import Trace

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, Recomputed, RegionDiffers, RegionGradient
+from ..text import few
 from .questions import DIFFERS, HOOKS, Kind, Topic, question
-from .words import few
 
 if TYPE_CHECKING:
     from ..traced import Trace

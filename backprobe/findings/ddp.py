@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..records import BackwardCall, Finding, FindingSite
+from ..text import few
 from ..torch_texts import READY_TWICE, READY_TWICE_NAME
 from .growth import common_module
 from .questions import WRONG, Kind, question
-from .words import few
 
 if TYPE_CHECKING:
     from ..traced import Trace

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from ..graphs.plan import VIEW_NODES
 from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
+from ..text import few, number
 from .questions import LEARNING, MEANT, SPOILED, Kind, question
-from .words import few, number
 
 if TYPE_CHECKING:
     from ..traced import Trace

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, HookSeen, StaleRead
+from ..text import few
 from .questions import HOOKS, WRONG, Kind, question
-from .words import few
 
 if TYPE_CHECKING:
     from ..traced import Trace

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..records import Finding, FindingSite, SavedBytes, SavedMemory, SavedModule, Site
+from ..text import size
 from .questions import MEMORY, Kind, Topic, question
-from .words import size
 
 if TYPE_CHECKING:
     from ..traced import Trace

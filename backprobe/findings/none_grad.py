@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..records import Cut, Finding, FindingSite, NoGradient, Parameter, Site
+from ..text import few, plural
 from ..torch_texts import NO_GRAPH
 from .growth import common_module
 from .questions import LEARNING, Kind, question
-from .words import few, plural
 
 if TYPE_CHECKING:
     from ..traced import Trace

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ..graphs.plan import VIEW_NODES
 from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
+from ..text import few
 from .questions import LEARNING, SPOILED, Kind, question
-from .words import few
 
 if TYPE_CHECKING:
     from ..traced import Trace

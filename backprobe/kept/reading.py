@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..graphs.data import NodePlace
@@ -58,8 +58,6 @@ class Reading:
     modules: tuple[SavedModule, ...] = ()
     #: Nodes whose saved tensors a backward has freed.
     freed: int = 0
-    #: Empty: the walk sees to it that a deep graph is freed with care.
-    kept: list[Any] = field(default_factory=list)
 
     @property
     def nbytes(self) -> int:

@@ -1,10 +1,10 @@
 """Calls of ``torch.autograd.backward`` by its name: a reentrant checkpoint's, and those of scripts that call it so.
 
 Later versions of torch show them to function modes as they do ``Tensor.backward``; 2.8 does not. Where torch does not,
-the function in ``torch.autograd`` is replaced by one that does, for as long as somebody of ours watches (B1).
+the function in ``torch.autograd`` is replaced by one that does, for as long as somebody of ours watches.
 
-B1. The one that replaces it does what torch's later versions do, for threads on which a mode of ours is on, and else
-    calls torch's own. It is taken away with the last who watches.
+Note [Backward in place of torch's]: The one that replaces it does what torch's later versions do, for threads on which
+a mode of ours is on, and else calls torch's own. It is taken away with the last who watches.
 """
 
 from __future__ import annotations

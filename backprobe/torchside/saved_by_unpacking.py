@@ -1,13 +1,15 @@
 """What nodes have saved, on older torch (2.8): there a saved tensor can be read only by unpacking it.
 
-O1. No unpack hook of anybody's runs. Python tells a profile function of each call before the called function's first
-    line. Ours raises there, if the call comes from the instruction that reads the node, and has seen then what the
-    hook was to unpack. A hook that is not written in Python cannot be stopped so: it runs. Nothing else is called from
-    there: the garbage collector waits, and Python runs handlers of signals between other instructions.
-O2. A tensor that was written in place since the save cannot be unpacked: torch raises. Such a tensor gets a pair of
-    hooks of ours. Torch hands it to the pair, and the pair raises from then on what torch raised. It goes with its
-    node.
-O3. Nothing read here refers to the node that it was read from: what a node has made itself is detached.
+Note [No unpack hook runs]: Python tells a profile function of each call before the called function's first line. Ours
+raises there, if the call comes from the instruction that reads the node, and has seen then what the hook was to unpack.
+A hook that is not written in Python cannot be stopped so: it runs. Nothing else is called from there: the garbage
+collector waits, and Python runs handlers of signals between other instructions.
+
+Note [Written since the save]: A tensor that was written in place since the save cannot be unpacked: torch raises. Such
+a tensor gets a pair of hooks of ours. Torch hands it to the pair, and the pair raises from then on what torch raised.
+It goes with its node.
+
+Nothing read here refers to the node that it was read from: what a node has made itself is detached.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class Hook:
 
 
 class Occupied:
-    """In the place of a hook, where a profiler and a debugger are on: there is no way to look (O1)."""
+    """In the place of a hook, where a profiler and a debugger are on: there is no way to look.
+    See Note [No unpack hook runs]."""
 
 
 class _Called(Exception):
@@ -59,12 +62,12 @@ _READS = next(i.offset for i in dis.get_instructions(_FETCH) if i.opname == "UNP
 
 
 class _Watch:
-    """One look at a node, during which no hook runs (O1)."""
+    """One look at a node, during which no hook runs."""
 
     def __init__(self) -> None:
         self.hook: Hook | None = None
         self.content: Any = None
-        #: Tensors that have a pair of ours, in the order in which the node keeps them (O2).
+        #: Tensors that have a pair of ours, in the order in which the node keeps them.
         self.written: list[_Written] = []
 
     def fetch(self, node: Any, attribute: str) -> Any:
@@ -116,7 +119,8 @@ def _first_argument(frame: FrameType) -> Any:
 
 
 class _Written:
-    """A saved tensor that was written in place since: the packed half of a pair of ours (O2)."""
+    """A saved tensor that was written in place since: the packed half of a pair of ours. See
+    Note [Written since the save]."""
 
     def __init__(self) -> None:
         self.tensor: Any = None
@@ -184,10 +188,10 @@ class _Attribute:
         self._written = dict(zip(present, watch.written, strict=False))
         self._own = [v is not None and v.grad_fn is self._node for v in values]
         with torch.no_grad():
-            self._values = [v.detach() if own else v for v, own in zip(values, self._own, strict=True)]  # O3
+            self._values = [v.detach() if own else v for v, own in zip(values, self._own, strict=True)]
 
     def _open(self, watch: _Watch, text: str) -> Any:
-        """Put pairs of ours on what cannot be unpacked (O2), and unpack it."""
+        """Put pairs of ours on what cannot be unpacked, and unpack it."""
         for raw in self._raws:
             written = _Written()
             try:

@@ -84,8 +84,8 @@ class Watch:
         python: PythonNodes | None = None,
     ) -> None:
         self.nodes, self.plan, self.hooks = nodes, plan, hooks
-        #: Whether a dispatch mode or a profiler of the user's would see what we compute (Note [Unseen by the user's
-        #: modes]).
+        #: Whether a dispatch mode or a profiler of the user's would see what we compute:
+        #: Note [Unseen by the user's modes].
         self._hidden = private.in_mode() or private.profiled()
         self.norms = Norms(brief=look.brief, plain=private.in_mode())
         self.order: list[int] = []

@@ -37,7 +37,6 @@ class Memory(Tracker):
         with private.unseen():
             models = [m for root in names.modules.roots if (m := root.ref()) is not None]
             reading = read(running.graph, self._scene.origins(), Holders(frame, names.frames, models))
-        reading.kept = []  # the session's walk sees to it that a deep graph is freed with care
         if self._most is None or reading.nbytes > self._most[0].nbytes:
             self._most = reading, running.step, running.index
 
