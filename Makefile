@@ -10,7 +10,7 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 SAY = @printf '\n== %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-oldest corpus coverage lint page page-check page-e2e page-test bench clean
+.PHONY: help setup demo test test-slow test-oldest corpus coverage lint docs page page-check page-e2e page-test bench clean
 
 help:  ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -56,6 +56,9 @@ test-oldest:  ## The scripts with known findings on the oldest torch, in .venv-o
 coverage: setup  ## The tests of make test once more, and which lines and branches they reach: 10 to 30 minutes
 	$(SAY) 'coverage of backprobe/ by the tests, processes that they start included'
 	$(PYTEST) -m "not slow and not gpu" --cov --cov-report=term
+
+docs: setup  ## Write the table of kinds in docs/findings from what the findings state of themselves
+	$(BIN)/python docs/kinds.py
 
 page/node_modules/.ready: page/package-lock.json
 	cd page && npm ci --no-audit --no-fund

@@ -7,11 +7,12 @@ call itself is a list of norms and a list of times.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import overload
 
+from .graphs.order import Schedule, by_walk, sources
 from .graphs.plan import ACCUMULATE, VIEW_NODES, Plan
 from .records import BadValues, GradStat, Node, NodeRun
 
@@ -81,8 +82,11 @@ class PackedNodes(Sequence[NodeRun]):
     def __getitem__(self, i: slice) -> tuple[NodeRun, ...]: ...
     def __getitem__(self, i: int | slice) -> NodeRun | tuple[NodeRun, ...]:
         if self._runs is None:
-            self._runs = unpack(self.packed)
+            self._runs = self._unpacked()
         return self._runs[i]
+
+    def _unpacked(self) -> tuple[NodeRun, ...]:
+        return unpack(self.packed)
 
     def forget(self) -> None:
         """Drop the unpacked records; the next use makes them again."""
@@ -149,50 +153,28 @@ def run_order(layout: Layout, observed: Sequence[int], raised: bool) -> list[int
     the rule (device threads, hooks that run a backward of their own), what was observed holds.
     """
     nodes = layout.nodes
-    inside = layout.needed
-    members = range(len(nodes)) if inside is None else sorted(inside)
-    waiting = [0] * len(nodes)
-    for i in members:
-        for edge in nodes[i].edges:
-            if edge is not None:
-                waiting[edge[0]] += 1
-    free = {i for i in members if nodes[i].name in VIEW_NODES or nodes[i].name == ACCUMULATE}
-    ready = [(-nodes[i].seq, i) for i in members if waiting[i] == 0]
-    heapq.heapify(ready)
+    starts = [0, *accumulate(len(node.edges) for node in nodes)]
+    targets = [-1 if edge is None else edge[0] for node in nodes for edge in node.edges]
+    keys = by_walk([node.seq for node in nodes])
+    schedule = Schedule(starts, targets, keys, sources(starts, targets), layout.needed)
+    free = {i for i, node in enumerate(nodes) if node.name in VIEW_NODES or node.name == ACCUMULATE}
     order: list[int] = []
-    aside: list[tuple[int, int]] = []
     at = 0
-    while ready:
-        item = heapq.heappop(ready)
-        i = item[1]
-        if i not in free:
-            if at < len(observed) and observed[at] == i:
-                at += 1
-            elif at < len(observed) and (free_ready := [x for x in ready if x[1] in free or x[1] == observed[at]]):
-                aside.append(item)
-                item = min(free_ready)
-                ready.remove(item)
-                heapq.heapify(ready)
-                i = item[1]
-                at += i == observed[at]
-            elif at >= len(observed) and raised:
+
+    def may_run(i: int) -> bool:
+        return i in free or (at < len(observed) and i == observed[at])
+
+    while (i := schedule.next) is not None:
+        if not may_run(i):
+            other = schedule.best(may_run) if at < len(observed) or not raised else None
+            if other is None:
                 break
-            else:
-                aside.append(item)
-                continue
+            i = other
+        at += i not in free
         order.append(i)
-        for edge in nodes[i].edges:
-            if edge is None:
-                continue
-            to = edge[0]
-            waiting[to] -= 1
-            if waiting[to] == 0 and (inside is None or to in inside):
-                heapq.heappush(ready, (-nodes[to].seq, to))
-        if aside:
-            for item in aside:
-                heapq.heappush(ready, item)
-            aside = []
-    return order if at == len(observed) else [*order, *(i for i in observed if i not in set(order))]
+        schedule.ran(i)
+    ran = set(order)
+    return order if at == len(observed) else [*order, *(i for i in observed if i not in ran)]
 
 
 def pack(runs: Sequence[NodeRun]) -> Packed:

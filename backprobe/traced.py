@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -133,7 +133,7 @@ class Trace:
 
     @property
     def unseen(self) -> Sequence[Unseen]:
-        """What was not observed, counted."""
+        """What was not observed, counted; with ``findings`` that could not be asked for."""
         return self.facts.unseen
 
     @property
@@ -160,8 +160,14 @@ class Trace:
         if self._findings is None:
             from .findings import explain
 
-            self._findings = explain(self)
+            self._findings, failed = explain(self)
+            self.note_unseen(failed)
         return self._findings
+
+    def note_unseen(self, unseen: Sequence[Unseen]) -> None:
+        """Add to what was not observed, or not told."""
+        if unseen:
+            self.facts = replace(self.facts, unseen=(*self.facts.unseen, *unseen))
 
     def __getitem__(self, name: str) -> Part:
         """The part of the model called `name`: a module path or a parameter's name.
@@ -192,6 +198,7 @@ class Trace:
         """
         from .store.writer import save
 
+        _ = self.findings  # first: what could not be asked is among the facts then
         return save(self, Path(path))
 
     def report(self, path: str | Path) -> Path:

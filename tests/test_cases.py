@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 import torch
 
+from backprobe.findings import own_questions
+
 HERE = Path(__file__).parent
 CASES = {path.stem: path for path in sorted((HERE.parent / "examples").glob("*/*.py"))}
 
@@ -39,6 +41,11 @@ def lines_of(text: str, marker: str) -> set[int]:
                 lines |= span
     assert lines, f"no line is marked {marker}"
     return lines
+
+
+def test_every_kind_has_an_example() -> None:
+    shown = {expectation(path.read_text())["kind"] for path in CASES.values()}
+    assert shown - {None} == {kind.name for kind in own_questions().kinds}
 
 
 @pytest.fixture(scope="module")

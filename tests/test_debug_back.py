@@ -10,8 +10,8 @@ from watching import same
 
 import backprobe
 from backprobe import BackprobeError
-from backprobe.engine.apart import bitwise
-from backprobe.torchside import private
+from backprobe.engine.difference import bitwise_equal
+from backprobe.torchside import modes
 
 
 def native(model, x, **kwargs):
@@ -49,12 +49,12 @@ def test_back_and_forth_ends_with_the_same_bits(again) -> None:
             assert dbg.back(stops).reason == "back"
             where, gradients = place(dbg)
             assert where == places[-1][0]
-            assert all(map(bitwise, gradients, places[-1][1]))
+            assert all(map(bitwise_equal, gradients, places[-1][1]))
         while dbg.stop is not None:
             dbg.step()
     assert same(expected, [*grads(model), torch.get_rng_state()])
     assert hooks_left(loss) == 0
-    assert private.mode_depth() == 0
+    assert modes.mode_depth() == 0
     assert _no_threads()
 
 

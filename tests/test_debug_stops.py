@@ -17,8 +17,8 @@ from watching import same
 
 import backprobe
 from backprobe import BackprobeError
-from backprobe.engine.breaks import breakpoint_from, parsed
-from backprobe.torchside import private
+from backprobe.engine.options import breakpoint_from, parsed
+from backprobe.torchside import modes
 
 
 def train(model: nn.Module, steps: int = 3) -> list:
@@ -53,7 +53,7 @@ def test_stopping_everywhere_changes_nothing(again: str | None, how: str) -> Non
     assert same(alone, stepped)
     assert len(seen) >= 45
     assert {depth for _, depth in seen} == ({1, 2} if again == "reentrant" and how != "node" else {1})
-    assert private.mode_depth() == 0
+    assert modes.mode_depth() == 0
 
 
 def test_modules_and_lines_are_known() -> None:
@@ -134,8 +134,8 @@ def test_other_modes_stay_where_they_are() -> None:
         with Mode() as inner:
             stops.remove()
             stops.remove()
-            assert private.function_modes() == [outer, inner]
-    assert private.mode_depth() == 0
+            assert modes.function_modes() == [outer, inner]
+    assert modes.mode_depth() == 0
 
 
 def test_it_cannot_be_removed_from_inside() -> None:
@@ -155,7 +155,7 @@ def test_it_cannot_be_removed_from_inside() -> None:
         thread.start()
         thread.join()
         assert thread_error
-    assert private.mode_depth() == 0
+    assert modes.mode_depth() == 0
 
 
 def test_more_breakpoints_and_counts() -> None:
@@ -185,7 +185,9 @@ def test_wrong_arguments() -> None:
         backprobe.breakpoint_backward(action=3)
     with pytest.raises(BackprobeError, match=r"model is a str; give a torch.nn.Module"):
         backprobe.breakpoint_backward(model="model")
-    assert private.mode_depth() == 0
+    with pytest.raises(TypeError, match=r"a breakpoint has no argument 'modul'; it has node, module, on, parameter"):
+        backprobe.breakpoint_backward(modul="0")
+    assert modes.mode_depth() == 0
 
 
 def test_a_child_process_goes_on_without_stops() -> None:
@@ -249,7 +251,7 @@ def test_quitting_that_prompt_aborts_the_backward(monkeypatch) -> None:
         pytest.raises(BackprobeError, match="the backward was aborted before SumBackward0"),
     ):
         x.exp().sum().backward()
-    assert x.grad is None and private.mode_depth() == 0
+    assert x.grad is None and modes.mode_depth() == 0
 
 
 @pytest.mark.parametrize("module", ["backprobe.engine.handle", "backprobe.engine.attach"])

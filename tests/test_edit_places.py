@@ -183,9 +183,10 @@ class Nested(nn.Module):
 
 
 def leaves(value):
-    from backprobe.editing.nested import tensors_in
+    from backprobe.editing.swap import spelled
+    from backprobe.torchside import structure
 
-    return dict(tensors_in(value))
+    return {path: one for path, one in structure.leaves(value, spelled=spelled) if isinstance(one, torch.Tensor)}
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def graph():
 TEXT = """\
 Net, in the order of the forward
 leaf                      float32[2, 8]
-Net                       44 nodes, 1,803 parameters, gives 2 x 3, saves 1.7 KiB
+Net                       44 nodes, 1,803 parameters, gives 2 x 3, saves 1.66 KiB
 ├─ blocks.0 … 5 Block x6  each 7 nodes, 296 parameters, gives 2 x 8, saves 272 B
 │  ├─ norm LayerNorm      1 node, 16 parameters, gives 2 x 8, saves 80 B
 │  ├─ up Linear           2 nodes, 144 parameters, gives 2 x 16, saves 64 B

@@ -353,7 +353,7 @@ def test_wrong_cotangents_and_sizes() -> None:
     assert "u has 2 tensors where x has 1" in error(lambda: bp.jvp(y, x, [x, x]))
     assert "[number of products, 3, 5]" in error(lambda: bp.linearize(y, x).vjps(torch.ones(3, 5)))
     text = error(lambda: bp.jacobian(y, x, max_bytes=100))
-    assert "15 x 12 and needs 1.4 KiB, more than max_bytes (100 bytes)" in text and "bp.jacobian_norm" in text
+    assert "15 x 12 and needs 1.41 KiB, more than max_bytes (100 B)" in text and "bp.jacobian_norm" in text
 
 
 def test_a_backward_without_a_derivative_has_no_jvp() -> None:

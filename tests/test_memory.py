@@ -17,7 +17,8 @@ import backprobe as bp
 from backprobe.kept.reading import Reading
 from backprobe.observe.session import Settings
 from backprobe.records import Facts, SavedBytes, SavedEntry, SavedMemory, SavedModule, SavedMoment, SavedUnknown, Site
-from backprobe.store.codec import facts_from, facts_plain
+from backprobe.store.codec import Decoder
+from backprobe.store.facts import facts_from, facts_plain
 from backprobe.traced import Trace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
@@ -185,7 +186,8 @@ def test_facts_come_back_from_the_store(tmp_path):
         "net(torch.ones(3, 4)).exp().sum().backward()\n",
         tmp_path,
     )
-    again = facts_from(json.loads(json.dumps(facts_plain(facts))))
+    rows, fields = json.loads(json.dumps(facts_plain(facts)))
+    again = facts_from(rows, facts.asked, Decoder(fields))
     assert again.one(SavedMemory) == facts.one(SavedMemory) and again.of(SavedBytes) == facts.of(SavedBytes)
     memory = again.one(SavedMemory)
     assert isinstance(memory, SavedMemory) and memory.entries and isinstance(memory.entries[0].shape, tuple)
@@ -228,7 +230,7 @@ def memory_of(*modules, unknown=(), start=1000):
 
 def finding_of(memory, entries=None):
     rows = Reading(entries or [entry(1, 1000)], [], [], [], 1).rows()
-    (finding,) = Trace([], Facts(seen=(*rows, memory))).findings
+    (finding,) = Trace([], Facts(asked=("memory",), seen=(*rows, memory))).findings
     return finding
 
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
-from backprobe.torchside import private, private_backward, private_saved
+from backprobe.torchside import backward_by_name, checkpoints, saved_by_nodes, saved_by_unpacking
 
 
 class Product(torch.autograd.Function):
@@ -35,7 +35,7 @@ def slots(node):
     for attribute in dir(type(node)):
         if attribute.startswith("_raw_saved_"):
             raw = getattr(node, attribute)
-            for i, slot in enumerate(private_saved.slots(node, attribute, raw)):
+            for i, slot in enumerate(saved_by_unpacking.slots(node, attribute, raw)):
                 found[attribute[len("_raw_saved_") :] + (f"[{i}]" if slot.many else "")] = slot
     return found
 
@@ -65,7 +65,7 @@ def test_what_is_read_is_what_was_saved():
             truth = getattr(node, unpack)
             raw = getattr(node, attribute)
             many = isinstance(raw, (tuple, list))
-            made = private_saved.slots(node, attribute, raw)
+            made = saved_by_unpacking.slots(node, attribute, raw)
             for slot, tensor in zip(made, truth if many else [truth], strict=True):
                 assert slot.unpack_hook is None and not slot.changed and not slot.freed
                 if tensor is None:
@@ -75,13 +75,13 @@ def test_what_is_read_is_what_was_saved():
                 assert torch.equal(slot.data, tensor) and slot.data._version == tensor._version
                 assert slot.data.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
                 assert slot.own == (tensor.grad_fn is node) and (slot.data.grad_fn is None or not slot.own)
-                if private.SHOWS_SAVED:  # torch's own view
+                if saved_by_nodes.SHOWS_SAVED:  # torch's own view
                     shown = (raw if many else [raw])[made.index(slot)]
                     assert torch.equal(shown.data, slot.data) and shown.unpack_hook is None
     assert read >= 12
     loss.backward()
     assert all(s.freed for s in slots(loss.grad_fn.next_functions[0][0]).values())
-    assert private.slot_content(next(iter(slots(loss.grad_fn.next_functions[0][0]).values()))) is None
+    assert saved_by_nodes.slot_content(next(iter(slots(loss.grad_fn.next_functions[0][0]).values()))) is None
 
 
 def test_nobodys_hook_runs_and_what_it_was_to_unpack_is_seen():
@@ -113,7 +113,7 @@ def test_nobodys_hook_runs_and_what_it_was_to_unpack_is_seen():
         product = Product.apply(x.exp(), x.sin())
     read = slots(product.grad_fn)
     assert torch.equal(read["tensors[0]"].data[0], x.exp().detach())
-    assert isinstance(read["tensors[2]"].data, private_saved.Unseen)  # of several, only the first is shown
+    assert isinstance(read["tensors[2]"].data, saved_by_unpacking.Unseen)  # of several, only the first is shown
     assert called == []
     product.sum().backward()
     assert len(called) >= 2 and x.grad is not None
@@ -130,8 +130,8 @@ def test_a_checkpoint_does_not_run_again():
     slot = slots(out.grad_fn)["self"]
     frame = slot.unpack_hook.__closure__[slot.unpack_hook.__code__.co_freevars.index("frame")].cell_contents
     assert runs == [1] and type(frame).__name__ == "_CheckpointFrame"
-    (given,) = private.checkpoint_inputs(frame)
-    assert private.slot_content(given)[0].shape == (3,)
+    (given,) = checkpoints.checkpoint_inputs(frame)
+    assert saved_by_nodes.slot_content(given)[0].shape == (3,)
 
 
 def test_a_tensor_that_was_written_is_read_and_torch_says_the_same_about_it():
@@ -215,7 +215,7 @@ def test_profilers_and_debuggers_stay():
     finally:
         sys.settrace(old_trace)
         sys.setprofile(old_profile)
-    assert type(slot.unpack_hook) is private_saved.Occupied and isinstance(slot.data, private_saved.Unseen)
+    assert type(slot.unpack_hook) is saved_by_unpacking.Occupied and isinstance(slot.data, saved_by_unpacking.Unseen)
     assert called == []
 
 
@@ -224,27 +224,27 @@ def test_a_mode_sees_backward_called_by_its_name_only_while_it_wants_to(monkeypa
 
     class Mode(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, func, types, args=(), kwargs=None):
-            if func is private_backward.shown:
+            if func is backward_by_name.shown:
                 seen.append((args, kwargs))
             return func(*args, **(kwargs or {}))
 
     own = torch.autograd.backward
-    monkeypatch.setattr(private_backward, "SHOWS", False)
+    monkeypatch.setattr(backward_by_name, "SHOWS", False)
     first, second = Mode(), Mode()
     x = torch.ones(2, requires_grad=True)
     with first, second:
-        private_backward.show(first)
-        private_backward.show(second)
+        backward_by_name.show(first)
+        backward_by_name.show(second)
         assert torch.autograd.backward is not own and torch.autograd.backward.__doc__ == own.__doc__
         torch.autograd.backward(x.sum())
         assert len(seen) == 2 and x.grad.tolist() == [1, 1]  # each mode of the stack, as torch does it
-        private_backward.unshow(first)
+        backward_by_name.unshow(first)
         assert torch.autograd.backward is not own
-        private_backward.unshow(second)
+        backward_by_name.unshow(second)
         assert torch.autograd.backward is own
-    private_backward.show(first)  # not on this thread's stack
+    backward_by_name.show(first)  # not on this thread's stack
     count = len(seen)
     torch.autograd.backward((x * 2).sum())
-    private_backward.unshow(first)
+    backward_by_name.unshow(first)
     assert len(seen) == count and x.grad.tolist() == [3, 3] and torch.autograd.backward is own
     assert "has no attribute" not in message(lambda: torch.autograd.backward(torch.ones(2)))

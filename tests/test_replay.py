@@ -19,9 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import backprobe
 from backprobe import BackprobeError
-from backprobe.engine.apart import bitwise
-from backprobe.engine.machine import Ready
-from backprobe.torchside import private
+from backprobe.engine.difference import bitwise_equal
+from backprobe.graphs.order import ReadyQueue
+from backprobe.torchside import modes
 
 
 def net() -> tuple[nn.Sequential, torch.Tensor]:
@@ -71,7 +71,7 @@ def agree(tensors, grad_tensors=None, **how) -> backprobe.Replay:
     found = replay.finish()
     assert torch.equal(torch.get_rng_state(), state)
     assert set(found) == set(expected)
-    assert all(bitwise(found[leaf], expected[leaf]) for leaf in expected)
+    assert all(bitwise_equal(found[leaf], expected[leaf]) for leaf in expected)
     parity = replay.compare()
     assert parity.identical, str(parity)
     assert parity.same_order
@@ -137,7 +137,7 @@ def test_it_leaves_everything_as_it_was() -> None:
     assert torch.equal(x.grad, before[2])
     assert torch.equal(state, torch.get_rng_state())
     assert hooks_left(loss) == 0
-    assert private.mode_depth() == 0
+    assert modes.mode_depth() == 0
     replay.accumulate()
     assert all(torch.equal(p.grad, old + old) for p, old in zip(model.parameters(), before[0], strict=True))
     with pytest.raises(BackprobeError, match=r"added its gradients to \.grad already"):
@@ -171,7 +171,7 @@ def test_generated_graphs(program) -> None:
     run_program(program, 0, note)
     if seen:
         assert set(seen[0]) == set(seen[1])
-        assert all(bitwise(seen[0][leaf], seen[1][leaf]) for leaf in seen[0])
+        assert all(bitwise_equal(seen[0][leaf], seen[1][leaf]) for leaf in seen[0])
 
 
 class Pair(torch.autograd.Function):
@@ -257,7 +257,7 @@ def test_inputs_are_as_autograd_grad_gives_them() -> None:
         expected = torch.autograd.grad(loss, inputs, retain_graph=True)
         replay = backprobe.replay(loss, inputs=inputs)
         found = replay.finish()
-        assert [bitwise(found[key], e) for key, e in zip(inputs, expected, strict=True)] == [True] * len(inputs)
+        assert [bitwise_equal(found[key], e) for key, e in zip(inputs, expected, strict=True)] == [True] * len(inputs)
         parity = replay.compare()
         assert parity.identical, (inputs, str(parity))
         assert other not in found
@@ -365,14 +365,14 @@ def test_the_order_among_equals_is_that_of_the_standard_library() -> None:
 @settings(max_examples=60)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=30), st.randoms(use_true_random=False))
 def test_the_heap_gives_the_highest_first(seqs, random) -> None:
-    ready, inside, out = Ready(seqs), [], []
+    ready, inside, out = ReadyQueue(seqs), [], []
     waiting = list(range(len(seqs)))
     while waiting or inside:
         if waiting and (not inside or random.random() < 0.6):
             inside.append(waiting.pop())
             ready.push(inside[-1])
         else:
-            assert seqs[ready.top] == max(seqs[i] for i in inside)
+            assert seqs[ready.nodes[0]] == max(seqs[i] for i in inside)
             out.append(ready.pop())
             inside.remove(out[-1])
     assert sorted(out) == list(range(len(seqs)))
@@ -393,7 +393,7 @@ def test_steps_and_breakpoints_are_the_debuggers() -> None:
             break
         assert (replay.node, replay.stop.phase, replay.stop.path) == (dbg.node, dbg.stop.phase, dbg.stop.path)
         assert replay.graph() == dbg.graph()
-        assert all(map(bitwise, replay.stop.gradients, dbg.stop.gradients))
+        assert all(map(bitwise_equal, replay.stop.gradients, dbg.stop.gradients))
         replay.step("into")
         dbg.step("into")
     replay.goto(0)
@@ -424,7 +424,7 @@ def test_back_and_on_with_another_gradient() -> None:
     assert [n.node.name for n in replay.compare().nodes if n.reason] == ["ReluBackward0"]
     assert replay.back().node.name == "ReluBackward0"  # the stop before the end
     replay.finish()
-    assert all(bitwise(replay.grads[leaf], expected[leaf]) for leaf in expected)
+    assert all(bitwise_equal(replay.grads[leaf], expected[leaf]) for leaf in expected)
     assert replay.compare().identical
 
 
@@ -441,7 +441,7 @@ def test_goto_everywhere_and_back_gives_the_same_bits() -> None:
         assert len(stop.ran) == position
     ran = [r.node for r in replay.runs]
     replay.finish()
-    assert all(bitwise(replay.grads[leaf], expected[leaf]) for leaf in expected)
+    assert all(bitwise_equal(replay.grads[leaf], expected[leaf]) for leaf in expected)
     assert [r.node for r in replay.runs][:5] == ran
     with pytest.raises(BackprobeError, match=rf"goto\({count}\): this backward runs {count} nodes, 0 to {count - 1}"):
         replay.goto(count)

@@ -11,8 +11,8 @@ from test_jacobian_operators import leaves_of, name_of, run
 from torch.testing._internal.common_methods_invocations import op_db
 
 import backprobe
-from backprobe.engine import aside
-from backprobe.engine.apart import bitwise
+from backprobe.engine import isolation
+from backprobe.engine.difference import bitwise_equal
 
 #: Operators of which no sample has a dense output with a graph, with the reason. All others are replayed.
 NO_GRAPH = {
@@ -26,7 +26,7 @@ SAMPLES = 2
 @pytest.fixture(autouse=True)
 def no_search(monkeypatch) -> None:
     """Looking for tensors that keep gradients takes longer than most operators do; test_replay.py tests it."""
-    monkeypatch.setattr(aside, "retaining", list)
+    monkeypatch.setattr(isolation, "retaining", list)
 
 
 def graph_of(op, sample):
@@ -61,7 +61,7 @@ def replayed(op, dtype) -> int:
             leaf.grad = None
         replay = backprobe.replay(outs, given)
         grads = replay.finish()
-        assert [bitwise(grads.get(leaf), e) for leaf, e in zip(leaves, expected, strict=True)] == [True] * len(leaves)
+        assert all(bitwise_equal(grads.get(leaf), e) for leaf, e in zip(leaves, expected, strict=True))
         parity = replay.compare()
         assert parity.identical, str(parity)
         assert parity.same_order

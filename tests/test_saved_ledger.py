@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import io
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -306,12 +308,29 @@ def test_nothing_is_run_or_kept():
 def test_a_graph_of_many_nodes():
     x = torch.randn(4, requires_grad=True)
     y = x
-    for _ in range(20_000):
+    for _ in range(60_000):
         y = y.sin()
     ledger = bp.saved(y.sum())
-    assert ledger.nodes == 20_002 and ledger.bytes == 19_999 * 16
+    assert ledger.nodes == 60_002 and ledger.bytes == 59_999 * 16
+    gone = torch.multiprocessing.reductions.StorageWeakRef(y.untyped_storage())
     del y
-    del ledger
+    assert gone.expired(), "the ledger keeps nothing of the graph"
+
+
+def test_deep_graphs_that_were_looked_at_in_parts_are_freed():
+    """Of the graph of each of the user's other tensors a part is read: together they make a deep one."""
+    script = (
+        "import torch, backprobe as bp\n"
+        "x = torch.ones(2, requires_grad=True); steps = []; y = x\n"
+        "for i in range(200_001):\n"
+        "    if i % 20_000 == 0: steps.insert(0, y)\n"
+        "    y = y * 1.0\n"
+        "w = torch.ones(3, requires_grad=True)\n"
+        "print(bp.saved((w * w).sum()).nodes)\n"
+        "del y, steps; print('freed')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout == "3\nfreed\n", (done.returncode, done.stderr)
 
 
 @pytest.mark.parametrize(

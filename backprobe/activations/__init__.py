@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-from .activations import Activations as Activations
-from .activations import Gradients as Gradients
+from .mapping import Activations as Activations
+from .mapping import Gradients as Gradients

@@ -12,13 +12,13 @@ from torch import nn
 
 from ..errors import BackprobeError
 from ..select import Selection
-from .activations import Activations
+from ..text import html_table, shape, text_table
+from .chosen import chosen_modules
 from .inputs import call, prepared
+from .mapping import Activations
 from .mode import Lines
-from .naming import chosen_modules
-from .options import Keep, Options
+from .options import Options, Treatment
 from .recorder import Recorder
-from .table import html_table, text_table
 
 _NOTHING: Any = object()
 
@@ -84,7 +84,7 @@ def capture(
     if preprocess is not None and inputs is _NOTHING:
         raise BackprobeError("preprocess= needs inputs to make tensors of: capture(model, text, preprocess=tokenizer)")
     options = Options(
-        Keep(detached, device, dtype, index, reduce),
+        Treatment(detached, device, dtype, index, reduce),
         not detached if grads is None else grads,
         with_inputs,
         places,
@@ -107,10 +107,7 @@ class ModuleList:
                 name or "(model)",
                 type(module).__name__,
                 f"{sum(p.numel() for p in module.parameters()):,}",
-                ", ".join(
-                    f"{key} {'x'.join(map(str, p.shape)) or 'scalar'}"
-                    for key, p in module.named_parameters(recurse=False)
-                ),
+                ", ".join(f"{key} {shape(p.shape)}" for key, p in module.named_parameters(recurse=False)),
             )
             for name, module in chosen.items()
         ]
@@ -120,10 +117,10 @@ class ModuleList:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        return text_table(_MODULE_HEAD, self.rows, frozenset({2}))
+        return text_table(_MODULE_HEAD, self.rows, {2})
 
     def _repr_html_(self) -> str:
-        return html_table(_MODULE_HEAD, self.rows, frozenset({2}))
+        return html_table(_MODULE_HEAD, self.rows, {2})
 
 
 _MODULE_HEAD = ("name", "class", "parameters", "own parameters and shapes")

@@ -39,7 +39,7 @@ _ROOM = 1 << 16
 _ONE, _NAME = "value", "name"
 
 
-class Writer:
+class TensorFiles:
     """Writes each value as it comes."""
 
     def __init__(self, to: Path) -> None:

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch.autograd.graph import get_gradient_edge
 
-from ..torchside import private
-from .options import Keep
+from ..torch_texts import COPY_SLICES
+from ..torchside import modes, references
+from .options import Treatment
 
 #: Why a gradient cannot be told.
 NOT_WHOLE = "it is a view whose base was written in place, and what went through the write is not known"
@@ -27,7 +28,7 @@ class GradRecord:
 
     __slots__ = ("__weakref__", "keep", "partial", "tensor", "value")
 
-    def __init__(self, keep: Keep) -> None:
+    def __init__(self, keep: Treatment) -> None:
         self.keep = keep
         self.value: Any = None
         #: The tensor whose ``.grad`` is set too.
@@ -38,7 +39,7 @@ class GradRecord:
     def add(self, grad: Any) -> None:
         if self.partial:
             return
-        with private.unseen(), torch.no_grad():
+        with modes.unseen(), torch.no_grad():
             # A copy: an accumulator may make the very memory of this gradient a parameter's ``.grad``.
             new = self.keep(grad.detach())
             new = new.clone() if _shares(new, grad) else new
@@ -53,7 +54,7 @@ class GradRecord:
 
     def move(self, tensor: Any) -> None:
         """Another tensor stands for the value from now on."""
-        self.tensor = private.tensor_ref(tensor)
+        self.tensor = references.tensor_ref(tensor)
         if self.value is not None and _alike(tensor, self.value):
             tensor.grad = self.value
 
@@ -106,7 +107,7 @@ def has_node(tensor: Any) -> bool:
     return not (tensor.grad_fn is None and tensor._is_view() and tensor._base.requires_grad)
 
 
-def watch(tensor: Any, keep: Keep, handles: list[Any]) -> tuple[GradRecord, Any]:
+def watch(tensor: Any, keep: Treatment, handles: list[Any]) -> tuple[GradRecord, Any]:
     """Start to record the gradient of `tensor` as it is now. Gives its gradient edge too."""
     record = GradRecord(keep)
     with torch.enable_grad():  # finding a leaf's accumulator needs it
@@ -123,7 +124,7 @@ def follow_view(view: Any, record: GradRecord, handles: list[Any]) -> None:
     """
     base = view._base
     node = base.grad_fn
-    if type(node).__name__ != "CopySlices":
+    if node.name() != COPY_SLICES:
         record.partial = NOT_WHOLE
         return
     shape, stride, offset = view.shape, view.stride(), view.storage_offset() - base.storage_offset()

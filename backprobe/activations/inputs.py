@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ..errors import BackprobeError
+from ..torchside.structure import mapped
 
 
 def prepared(model: nn.Module, inputs: Any, preprocess: Callable[..., Any] | None) -> Any:
@@ -31,17 +32,9 @@ def prepared(model: nn.Module, inputs: Any, preprocess: Callable[..., Any] | Non
     if isinstance(made, Mapping) and not _takes(model, "token_type_ids"):  # some tokenizers give them to every model
         made = {key: part for key, part in made.items() if key != "token_type_ids"}
     first = next(model.parameters(), None)
-    return _moved(made, first.device) if first is not None else made
-
-
-def _moved(value: Any, device: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.to(device)
-    if isinstance(value, Mapping):
-        return {key: _moved(part, device) for key, part in value.items()}
-    if type(value) in (tuple, list):
-        return type(value)(_moved(part, device) for part in value)
-    return value
+    if first is None:
+        return made
+    return mapped(made, lambda one: one.to(first.device) if isinstance(one, torch.Tensor) else one)
 
 
 def call(model: nn.Module, inputs: Any) -> Any:

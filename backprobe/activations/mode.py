@@ -19,11 +19,11 @@ from ..errors import BackprobeError
 from ..observe.forward.writes import kind_of, targets
 from ..records import Site
 from ..source.frames import Frames
-from ..torchside import private
-from .kept import Shared
-from .naming import tensors_in
+from ..torchside import autograd_engine, modes
+from .captured import ByMemory
+from .chosen import named_tensors
 
-_compiling = private.compiling
+_compiling = modes.compiling
 _frame = sys._getframe
 #: Attributes of a tensor whose reading is an op.
 _OPS = frozenset({"T", "mT", "H", "mH", "real", "imag"})
@@ -57,10 +57,10 @@ def _name(func: Any) -> str:
     return str(getattr(func.__self__, "__name__", name)) if name == "__get__" else name
 
 
-class Watch(TorchFunctionMode):
+class CaptureMode(TorchFunctionMode):
     """Keeps values true, and hands on the results of ops that are asked for."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: ByMemory) -> None:
         super().__init__()
         self._shared = shared
         self._kinds: dict[Any, Any] = {}
@@ -96,7 +96,7 @@ class Watch(TorchFunctionMode):
         result = func(*args, **kwargs) if kwargs else func(*args)
         if views:
             self._shared.after_write(views)
-        if self._frames is not None and not private.in_backward():
+        if self._frames is not None and not autograd_engine.in_backward():
             self._line(self._frames, func, result)
         return result
 
@@ -108,6 +108,6 @@ class Watch(TorchFunctionMode):
         site = frames.site(frames.spot(_frame(2)))
         if site is None or self._on_result is None or (self._lines is not None and site not in self._lines):
             return
-        with private.unseen():
-            for suffix, tensor in tensors_in(result)[0]:
+        with modes.unseen():
+            for suffix, tensor in named_tensors(result)[0]:
                 self._on_result(site, _name(func), suffix, tensor)

@@ -13,7 +13,7 @@ from ..errors import BackprobeError
 
 
 @dataclass(frozen=True)
-class Keep:
+class Treatment:
     """How values are kept, and their gradients in the same way: sliced, then reduced, then cast, then moved."""
 
     detach: bool = False
@@ -51,7 +51,7 @@ class Keep:
 class Options:
     """What a capture was asked for."""
 
-    keep: Keep = Keep()
+    keep: Treatment = Treatment()
     #: Whether gradients are kept when a backward comes by.
     grads: bool = True
     #: Whether what modules are called with is kept too.

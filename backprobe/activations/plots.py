@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
-from ..torchside import private
+from ..torchside import modes
 
 try:
     from matplotlib.colors import Normalize
@@ -61,7 +61,7 @@ def plot(
     Raises:
         BackprobeError: if the kind does not fit the shape, or there is nothing to draw.
     """
-    with private.unseen(), torch.no_grad():
+    with modes.unseen(), torch.no_grad():
         x = tensor.detach().to("cpu")
         x = x if x.layout is torch.strided else x.to_dense()
         x = (x.abs() if x.is_complex() else x).double()
@@ -252,7 +252,7 @@ def plot_flow(grads: Mapping[str, Any], *, title: str = "Gradient flow", limit: 
         picked = sorted({round(i * (len(names) - 1) / (limit - 1)) for i in range(limit)})
         left_out = len(names) - len(picked)
         names = [names[i] for i in picked]
-    with private.unseen(), torch.no_grad():
+    with modes.unseen(), torch.no_grad():
         sizes = [float(grads[n].detach().abs().double().square().mean().sqrt()) for n in names]
     good = [s for s in sizes if math.isfinite(s) and s > 0]
     figure = Picture(figsize=(8, max(2.4, 0.22 * len(names) + 1.3)), layout="constrained")

@@ -14,15 +14,15 @@ from ..errors import add_note
 from ..records import Site
 from ..source.frames import Frames
 from ..source.roots import clean_path
-from ..torchside import private
-from .files import Writer
+from ..torchside import autograd_engine, compiled_regions, modes
+from .captured import ByMemory, Captured, Entry
+from .chosen import named_tensors
+from .files import TensorFiles
 from .grads import has_node
-from .kept import Entry, Kept, Shared
-from .mode import Lines, Watch
-from .naming import tensors_in
+from .mode import CaptureMode, Lines
 from .options import Options
 
-_compiling = private.compiling
+_compiling = modes.compiling
 
 
 class Recorder:
@@ -38,15 +38,15 @@ class Recorder:
         self.handles: list[Any] = []
         #: What is said about values that are there.
         self.notes: dict[str, str] = {}
-        self.writer = Writer(options.to) if options.to is not None else None
+        self.writer = TensorFiles(options.to) if options.to is not None else None
         self._hooks: list[Any] = []
         self._calls: dict[str, int] = {}
         self._running: dict[str, list[int]] = {}
         self._empty: dict[str, str] = {}
         self._line_calls: dict[str, int] = {}
-        self._shared = Shared(self.handles)
+        self._shared = ByMemory(self.handles)
         wanted = options.lines
-        self._mode = Watch(self._shared)
+        self._mode = CaptureMode(self._shared)
         if wanted:
             lines = Lines(wanted) if isinstance(wanted, tuple) else None
             self._mode.look_at(Frames(_source_folders(model)), lines, self._op)
@@ -94,9 +94,9 @@ class Recorder:
 
     def _before(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
-            if _compiling() or private.in_backward():
+            if _compiling() or autograd_engine.in_backward():
                 return
-            with private.unseen():
+            with modes.unseen():
                 self._calls[name] = number = self._calls.get(name, 0) + 1
                 self._running.setdefault(name, []).append(number)
                 # One dict, so that positions and keywords are named alike.
@@ -109,8 +109,8 @@ class Recorder:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
             if _compiling():
                 return
-            with private.unseen():
-                if private.in_backward():
+            with modes.unseen():
+                if autograd_engine.in_backward():
                     self.notes.setdefault(name, "called again in the backward (recomputation): not captured again")
                     return
                 running = self._running.get(name)
@@ -135,10 +135,10 @@ class Recorder:
             self._empty[full] = "returned None"
 
     def _keep_all(self, name: str, module: nn.Module, value: Any, is_input: bool = False) -> None:
-        found, odd = tensors_in(value)
+        found, odd = named_tensors(value)
         try:
             for suffix, tensor in found:
-                if private.is_wrapped(tensor):
+                if modes.is_wrapped(tensor):
                     self._empty[name + suffix] = "inside a torch.func transform, whose tensors end with it"
                     continue
                 self.entries[name + suffix] = Entry(self._keep(name + suffix, tensor), type(module).__name__)
@@ -160,12 +160,12 @@ class Recorder:
         elif any(p.requires_grad for p in module.parameters()):
             self.notes[name] = "has trainable parameters, but its output has no graph: no gradient will come"
 
-    def _keep(self, name: str, tensor: Any) -> Kept:
+    def _keep(self, name: str, tensor: Any) -> Captured:
         keep = self._options.keep
         known = self._shared.known(tensor) if self.writer is None else None
         if known is not None:
             return known
-        kept = Kept(tensor)
+        kept = Captured(tensor)
         value = keep(tensor.detach() if keep.detach else tensor)
         if self.writer is not None:
             kept.stored = self.writer.write(name, value)
@@ -188,7 +188,7 @@ class Recorder:
         compiled = [
             clean_path(self._model, path)
             for path, m in self._model.named_modules()
-            if type(m).__name__ == "OptimizedModule" or getattr(m, "_compiled_call_impl", None) is not None
+            if compiled_regions.is_compiled_module(m)
         ]
         missing = {n: m for n, m in self._chosen.items() if n not in self._calls and n not in unseen}
         owners = _owners(self._model) if missing else {}

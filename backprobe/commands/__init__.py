@@ -10,11 +10,12 @@ from ..errors import BackprobeError
 from .bench import Bench
 from .debug import Debug
 from .demo import Demo
+from .doctor import Doctor
 from .report import Report, View
 from .run import Run
 from .show import Runs, Show
 
-_COMMANDS = (Run, Show, Report, View, Runs, Debug, Demo, Bench)
+_COMMANDS = (Run, Show, Report, View, Runs, Debug, Demo, Bench, Doctor)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 
 from ..errors import BackprobeError
+from .script import script_arguments, script_of
 
 _TOOLS = ("plain", "watch", "trace", "detect_anomaly")
 
@@ -21,9 +21,7 @@ class Bench:
     name = "bench"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
-        parser.add_argument("script", help="the script to run")
-        parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
+        script_arguments(parser)
 
     def run(self, options: argparse.Namespace) -> int:
         from ..observe.benching import Alternate
@@ -32,14 +30,9 @@ class Bench:
         from ..view.parts import Line, Part, Table
         from ..view.terminal import write
 
-        if not options.module and not os.path.isfile(options.script):
-            raise BackprobeError(f"no such script: {options.script}")
+        script = script_of(options)
         alternate = Alternate(list(_TOOLS))
-        code = launch(
-            *(options.script, options.args, options.module, alternate, Settings()),
-            alternate.begin,
-            lambda error: alternate.end(),
-        )
+        code = launch(*script, alternate, Settings(), alternate.begin, lambda error: alternate.end())
         rows = table(alternate.times)
         if not rows:
             raise BackprobeError(

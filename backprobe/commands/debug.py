@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..errors import BackprobeError
+from .script import script_arguments, script_of
 
 if TYPE_CHECKING:
     from ..engine.attach import Stops
-    from ..engine.called import CallGraph
+    from ..engine.backward_graph import BackwardGraph
     from ..observe.session import Session
 
 
@@ -44,26 +44,21 @@ class Debug:
             help="give this command at the first stop, before any is read; may be given again",
         )
         parser.add_argument("--tty", action="store_true", help="read commands from the terminal, not standard input")
-        parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
-        parser.add_argument("script", help="the script to run")
-        parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
+        script_arguments(parser)
 
     def run(self, options: argparse.Namespace) -> int:
-        from ..engine.breaks import breakpoint_from
+        from ..engine.options import breakpoint_from
         from ..observe.launch import launch
         from ..observe.session import Settings
         from ..observe.sinks.collect import Collector
 
-        if not options.module and not os.path.isfile(options.script):
-            raise BackprobeError(f"no such script: {options.script}")
+        script = script_of(options)
         points = [breakpoint_from(text, {}) for text in options.breaks]
         source = _terminal() if options.tty else None
         collector = Collector()
         debugging = _Debugging(options, points, source, collector)
         try:
-            return launch(
-                options.script, options.args, options.module, collector, Settings(), debugging.begin, debugging.finish
-            )
+            return launch(*script, collector, Settings(), debugging.begin, debugging.finish)
         finally:
             if source is not None:
                 source.close()
@@ -85,8 +80,8 @@ class _Debugging:
 
     def begin(self, session: Session) -> None:
         from ..engine.attach import Stops
-        from ..engine.going import CONTINUE, Going
         from ..engine.prompt import Prompt
+        from ..engine.resume import CONTINUE, Resume
 
         collector = self._collector
         prompt = Prompt(
@@ -96,13 +91,13 @@ class _Debugging:
             self._source,
             SystemExit(0),
         )
-        stops = self._stops = Stops(session, prompt.ask, CONTINUE if self._points else Going("step", 1), True)
+        stops = self._stops = Stops(session, prompt.ask, CONTINUE if self._points else Resume("step", 1), True)
         prompt.pilot = stops.pilot
         for point in self._points:
             stops.pilot.add(point)
         stops.pilot.on_begin = self._check
 
-    def _check(self, graph: CallGraph) -> None:
+    def _check(self, graph: BackwardGraph) -> None:
         """Say once of a breakpoint given at the start that it fits no node of the first backward."""
         assert self._stops is not None
         if self._stops.calls > 1:

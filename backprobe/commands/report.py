@@ -9,6 +9,7 @@ import sys
 import webbrowser
 from pathlib import Path
 
+from ..text import size
 from .files import find_run
 
 
@@ -32,8 +33,7 @@ class Report:
         folder = find_run(options.run)
         trace = open_run(folder)
         file = write(trace, Path(options.output) if options.output else folder / "report.html", folder.name)
-        size = file.stat().st_size
-        print(f"{file} ({size / 1e6:.1f} MB)" if size >= 1e6 else f"{file} ({size / 1e3:.0f} kB)")
+        print(f"{file} ({size(file.stat().st_size)})")
         return 0
 
 

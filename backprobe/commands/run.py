@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import os
-import platform
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackprobeError, add_note
+from ..findings import SEVERITIES, all_questions, own_questions
 from ..records import Finding, Step
 from .files import RUNS, new_run, write_findings
+from .script import script_arguments, script_of
 
 if TYPE_CHECKING:
     from ..observe.backward.recorded import Recorded
-    from ..observe.session import Session
+    from ..observe.session import Session, Sink
     from ..observe.sinks.keep import Keep
-
-_TOPICS = ("functions", "divergence", "checkpoints", "memory")
-_LEVEL = {"error": 0, "warning": 1, "info": 2}
+    from ..observe.sinks.plugged import Plugged
 
 
 class Run:
@@ -55,11 +53,10 @@ class Run:
             "--ask",
             action="append",
             default=[],
-            choices=_TOPICS,
+            type=_topic,
             metavar="TOPIC",
-            help="look for more: functions (custom Functions against finite differences), divergence (two models of "
-            "one structure in the script), memory (who keeps the bytes for backward), checkpoints (gradients of "
-            "checkpointed regions against the same without)",
+            help=f"look for more: {', '.join(f'{t.name} ({t.about})' for t in own_questions().topics)}; plugins may "
+            "have topics of their own",
         )
         parser.add_argument(
             "--tensors",
@@ -77,16 +74,13 @@ class Run:
             "steps of --steps and --every",
         )
         parser.add_argument("--log-file", metavar="FILE", help="write the log there, not to standard error")
-        parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
-        parser.add_argument("script", help="the script to run")
-        parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
+        script_arguments(parser)
 
     def run(self, options: argparse.Namespace) -> int:
         from ..observe.launch import launch
         from ..observe.session import Settings
 
-        if not options.module and not os.path.isfile(options.script):
-            raise BackprobeError(f"no such script: {options.script}")
+        script = script_of(options)
         first, last = options.steps
         settings = Settings(
             *(options.level, options.every, first, last),
@@ -96,11 +90,18 @@ class Run:
             log=_log(options),
         )
         watcher = _Watcher(options)
-        code = launch(options.script, options.args, options.module, watcher, settings, watcher.begin, watcher.finish)
-        worst = min((_LEVEL[f.severity] for f in watcher.findings), default=9)
-        if code == 0 and options.fail_on and worst <= _LEVEL[options.fail_on]:
+        code = launch(*script, watcher, settings, watcher.begin, watcher.finish)
+        bad = SEVERITIES[: SEVERITIES.index(options.fail_on) + 1] if options.fail_on else ()
+        if code == 0 and any(f.severity in bad for f in watcher.findings):
             return 3
         return code
+
+
+def _topic(text: str) -> str:
+    names = [topic.name for topic in all_questions().topics]
+    if text not in names:
+        raise argparse.ArgumentTypeError(f"invalid choice: {text!r} (choose from {', '.join(map(repr, names))})")
+    return text
 
 
 def _log(options: argparse.Namespace) -> str:
@@ -150,6 +151,8 @@ class _Watcher:
         self.options = options
         self.collector = Collector()
         self.keep: Keep | None = None
+        self._plugged: Plugged | None = None
+        self._sinks: list[Sink] = [self.collector]
         self.findings: list[Finding] = []
         self.folder: Path | None = None
         self._session: Session | None = None
@@ -158,26 +161,22 @@ class _Watcher:
         self._lines = 0
 
     def begin(self, session: Session) -> None:
-        from ..observe.sinks.keep import Keep
-        from ..store.writer import Writer
+        from ..observe.sinks.plugged import Plugged, about
 
         self._session = session
         options = self.options
-        if options.no_keep:
-            return
+        info = {"script": options.script, "arguments": options.args, **about(options.level, self._begin)}
+        if not options.no_keep:
+            self._begin_keeping(info)
+        self._plugged = Plugged(lambda: {**info, "run": str(self.folder) if self.folder else None})
+        self._sinks += [*([self.keep] if self.keep is not None else ()), self._plugged]
+
+    def _begin_keeping(self, info: dict[str, Any]) -> None:
+        from ..observe.sinks.keep import Keep
+        from ..store.writer import Writer
+
+        options = self.options
         folder = Path(options.out) if options.out else new_run(options.script)
-        info = {
-            "script": options.script,
-            "arguments": options.args,
-            "folder": os.getcwd(),
-            "pid": os.getpid(),
-            "machine": platform.node(),
-            "level": options.level,
-            "started": self._begin,
-            "torch": importlib.metadata.version("torch"),
-            "python": platform.python_version(),
-            "backprobe": importlib.metadata.version("backprobe"),
-        }
         try:
             self.keep = Keep(Writer(folder.absolute(), info, options.keep_mb << 20))
         except BackprobeError as error:
@@ -189,14 +188,12 @@ class _Watcher:
         self.folder = folder.absolute()
 
     def backward(self, recorded: Recorded) -> None:
-        self.collector.backward(recorded)
-        if self.keep is not None:
-            self.keep.backward(recorded)
+        for sink in self._sinks:
+            sink.backward(recorded)
 
     def step(self, step: Step, session: Session) -> None:
-        self.collector.step(step, session)
-        if self.keep is not None:
-            self.keep.step(step, session)
+        for sink in self._sinks:
+            sink.step(step, session)
         if not self.options.quiet:
             self._progress(session)
 
@@ -227,7 +224,9 @@ class _Watcher:
         }
         trace = self.collector.trace(session, info)
         self.findings = list(trace.findings)
-        if error is not None:
+        if self._plugged is not None:
+            self._plugged.close(trace)
+        if error is not None and not options.quiet:
             for finding in self.findings[:1]:
                 add_note(error, f"backprobe: {finding}")
         if options.findings:

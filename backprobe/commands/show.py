@@ -47,6 +47,7 @@ class Runs:
         parser.add_argument("folder", nargs="?", default=RUNS, help=f"where they are (default: {RUNS})")
 
     def run(self, options: argparse.Namespace) -> int:
+        from ..store import FILE
         from ..store.reader import open_run
         from ..view.parts import Table
         from ..view.terminal import write
@@ -56,7 +57,7 @@ class Runs:
             try:
                 trace = open_run(folder)
             except BackprobeError as error:
-                rows.append([folder.name, "", "", str(error).partition(": ")[2] or "cannot be read"])
+                rows.append([folder.name, "", "", str(error).removeprefix(f"{folder / FILE} ")])
                 continue
             started = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(trace.info.get("started", 0))))
             first = trace.findings[0].kind if trace.findings else "nothing wrong found"

@@ -13,10 +13,10 @@ from .dense import chunk_of, refuse_complex
 from .flat import Flat, Frame
 from .guard import Guard
 from .intervals import Moments
+from .named import Named, Tree
 from .products import Products
 from .progress import Progress
 from .results import BlockNorms
-from .structure import Named, Tree
 
 #: ``"sample"``, ``"token"``, or the dimensions of y and of x (a number or a tuple each).
 Per = str | tuple[int | tuple[int, ...], int | tuple[int, ...]]

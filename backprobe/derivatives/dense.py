@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import torch
 
 from ..errors import BackprobeError
+from ..text import size
 from .guard import Guard
+from .named import Named, Tree, count
 from .products import Products, Tensors
-from .structure import Named, Tree, count, size_of
 
 #: At most so many cotangents at once, and so many bytes for their gradients at both ends.
 _CHUNK, _CHUNK_BYTES = 32, 256 << 20
@@ -38,11 +39,11 @@ def jacobian(y: Tree, x: Tree, *, max_bytes: int = 2 << 30, chunk: int | None = 
     refuse_complex(products, "a dense Jacobian")
     ys, xs = products.y.tensors, products.x.tensors
     m, n = count(ys), count(xs)
-    size = m * sum(t.numel() * t.element_size() for t in xs)
-    if size > max_bytes:
+    needed = m * sum(t.numel() * t.element_size() for t in xs)
+    if needed > max_bytes:
         raise BackprobeError(
-            f"the dense Jacobian is {m:,} x {n:,} and needs {size_of(size)}, more than max_bytes "
-            f"({size_of(max_bytes)}). Take bp.jacobian_norm, bp.spectral_norm or bp.linearize, which never build it, "
+            f"the dense Jacobian is {m:,} x {n:,} and needs {size(needed)}, more than max_bytes "
+            f"({size(max_bytes)}). Take bp.jacobian_norm, bp.spectral_norm or bp.linearize, which never build it, "
             "or raise max_bytes"
         )
     size_at_once = chunk or chunk_of(products)

@@ -1,8 +1,8 @@
 """Ways to the squared Frobenius norm of J by products with it.
 
-N25. Whatever a method learns about J to reduce variance (a basis) comes from random numbers other than the probes
-     whose mean it takes, so the estimate of the square has no bias. In ``xnystrace`` each probe is judged with
-     a basis made from all others.
+Note [Estimates without bias]: Whatever a method learns about J to reduce variance (a basis) comes from random numbers
+    other than the probes whose mean it takes, so the estimate of the square has no bias. In ``xnystrace`` each probe is
+    judged with a basis made from all others.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from .named import count
 from .products import Products, Tensors
-from .structure import count
 
 #: Elements of a frame that is made in one piece; a larger one is orthogonal within each batch only.
 _WHOLE = 1 << 24

@@ -1,8 +1,7 @@
 """Nothing of the user's changes while we differentiate: ``.grad`` of kept activations, random state, modes.
 
-N20. ``torch.autograd.grad`` leaves ``.grad`` of leaves alone, but it does add to ``.grad`` of an activation on which
-     ``retain_grad`` was called, whoever asks. Torch has no list of these tensors, so we look through what the garbage
-     collector knows: a tensor that has no Python object has nobody who could read its ``.grad``.
+``torch.autograd.grad`` leaves ``.grad`` of leaves alone, but it does add to ``.grad`` of an activation on which
+``retain_grad`` was called, whoever asks.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from ..torchside import private
+from ..torchside import modes, references
 from ..torchside.retain_grad import retaining as _retaining
 
 
 class Guard:
     """``with guard():`` differentiate inside: outside of inference mode, unseen by torch function modes, and without a
     trace left on the user's side. `tensors` say which devices' random state is kept. Looks for tensors that keep their
-    gradient (N20) once, when it is made."""
+    gradient (Note [Activations that retain gradients]) once, when it is made."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
         self._devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
-        self._retaining = [private.tensor_ref(tensor) for tensor in _retaining()]
+        self._retaining = [references.tensor_ref(tensor) for tensor in _retaining()]
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
@@ -33,7 +32,7 @@ class Guard:
         for tensor, _ in kept:
             tensor.grad = None
         try:
-            with torch.inference_mode(False), private.unseen():
+            with torch.inference_mode(False), modes.unseen():
                 yield
         finally:
             for tensor, grad in kept:

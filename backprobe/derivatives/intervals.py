@@ -1,12 +1,13 @@
 """Samples of squared norms, what they say of the mean, and quantiles for their intervals.
 
-N23. Probes are rows of a random orthonormal frame of R^m, scaled to length sqrt(m) ("orthogonal" probes). For
-     ``g_i = J^T w_i`` and ``A = J J^T``: the mean of ``|g_i|^2`` is the squared Frobenius norm, and for i != j the
-     mean of ``(g_i . g_j)^2`` is P, where the variance of the mean of k samples is ``2 P (1 - k/m) / k`` (moments of
-     a uniform direction). So pairs of samples show the variance, with no bias, far better than the k values alone.
-N24. Each sample is close to a weighted sum of squares of normal variables, so the mean gets the quantiles of a
-     chi-square variable with the same mean and variance (Satterthwaite). For rank one that is exact.
-     Pairs may have missed one large direction: P is at least half the variance seen, and ``2 mean^2 / k^2`` is added.
+Note [Orthogonal probes]: Probes are rows of a random orthonormal frame of R^m, scaled to length sqrt(m) ("orthogonal"
+    probes). For ``g_i = J^T w_i`` and ``A = J J^T``: the mean of ``|g_i|^2`` is the squared Frobenius norm, and for
+    ``i != j`` the mean of ``(g_i . g_j)^2`` is P, where the variance of the mean of k samples is ``2 P (1 - k/m) / k``
+    (moments of a uniform direction). So pairs of samples show the variance, with no bias, far better than the k values
+    alone.
+Note [Intervals of estimates]: Each sample is close to a weighted sum of squares of normal variables, so the mean gets
+    the quantiles of a chi-square variable with the same mean and variance (Satterthwaite). For rank one that is exact.
+    Pairs may have missed one large direction: P is at least half the variance seen, and ``2 mean^2 / k^2`` is added.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Moments:
             self._pair_count += k * (k - 1)
 
     def estimate(self, confidence: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Mean, and both ends of its interval (N23, N24); [blocks] each."""
+        """Mean, and both ends of its interval; [blocks] each. See Note [Intervals of estimates]."""
         q = torch.cat(self.samples).double()
         k = len(q)
         mean = q.mean(0)

@@ -8,8 +8,8 @@ import torch
 
 from ..errors import BackprobeError
 from .guard import Guard
+from .named import Named, Tree, count
 from .products import Products, Tensors
-from .structure import Named, Tree, count
 
 
 def vjp(y: Tree, x: Tree, v: Tree = None, *, unconnected: Literal["error", "zero"] = "error") -> Tree:

@@ -15,10 +15,10 @@ from .dense import chunk_of, refuse_complex
 from .estimators import Square
 from .flat import Flat, generator_of
 from .guard import Guard
+from .named import Named, Tree
 from .products import Products
 from .progress import Progress
 from .results import BlockNorms, JacobianNorm
-from .structure import Named, Tree
 
 Method = Literal["auto", "exact", "estimate", "hutchinson", "krylov", "xnystrace"]
 _ESTIMATORS = {

@@ -1,9 +1,10 @@
 """Products with the Jacobian of a graph that exists: from the left (VJP) and from the right (JVP), singly or many.
 
-N21. A JVP comes from differentiating the VJP: ``g(v) = J^T v`` is linear in v, so the gradient of ``<g(v), u>`` by v
-     is ``J u``. The graph of g is built once, on the first JVP, and serves all later ones.
-N22. Many products at once go through ``is_grads_batched``. The first batch is held against one product alone; an
-     error or a difference (a hook, a custom Function) means a loop from then on, and ``looped`` says why.
+Note [A JVP from VJPs]: A JVP comes from differentiating the VJP: ``g(v) = J^T v`` is linear in v, so the gradient of
+    ``<g(v), u>`` by v is ``J u``. The graph of g is built once, on the first JVP, and serves all later ones.
+Note [Batched products are checked]: Many products at once go through ``is_grads_batched``. The first batch is held
+    against one product alone; an error or a difference (a hook, a custom Function) means a loop from then on, and
+    ``looped`` says why.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from ..errors import BackprobeError
+from .named import Named
 from .reasons import check, no_second_derivative, not_connected, translated, unreached
-from .structure import Named
 
 Tensors = list[torch.Tensor]
 
@@ -118,7 +119,7 @@ class Products:
                 raise
             raise ours from error
 
-    # From the right (N21).
+    # From the right (Note [A JVP from VJPs]).
 
     def _jvp(self, u: Tensors, batched: bool) -> Tensors:
         outputs, cotangents, live = self.transposed()

@@ -7,10 +7,22 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 
 from ..errors import BackprobeError
-from ..torchside.deep import DEEP
-from .structure import Named
+from ..torch_texts import (
+    ATTENTION,
+    DONATED,
+    FREED,
+    FREED_TENSORS,
+    IN_PLACE,
+    IN_PLACE_DETAIL,
+    NO_DERIVATIVE,
+    ONCE,
+    REENTRANT,
+)
+from ..torchside.walk import Plans, walk
+from .named import Named
 
 #: How many tensors or graph ends a message names.
 _SHOWN = 5
@@ -56,41 +68,18 @@ def _cut(role: str, tensor: torch.Tensor) -> str:
     )
 
 
-class Walk:
-    """The nodes that `roots` reach, each once, iterative. Use with ``with``: it lets go of a deep graph safely."""
+class Reach:
+    """The nodes of the graph of `roots`, and the edges in it: node and number of its output."""
 
     def __init__(self, roots: list[torch.Tensor]) -> None:
-        self.nodes: list[Any] = []
-        #: Edges that lead somewhere: node and output number.
-        self.edges: set[tuple[Any, int]] = set()
-        self._seen: set[Any] = set()
-        for root in roots:
-            self._add(*torch.autograd.graph.get_gradient_edge(root)[:2])
-        for node in self.nodes:  # grows as we go
-            for following, number in node.next_functions:
-                if following is not None:
-                    self._add(following, number)
+        begin = [tuple(get_gradient_edge(root)[:2]) for root in roots]
+        graph = walk([node for node, _ in begin], Plans(1))
+        self.nodes, plan = graph.nodes, graph.plan
+        inner = zip(plan.targets, plan.numbers, strict=True)
+        self.edges = {*begin, *((self.nodes[to], number) for to, number in inner if to >= 0)}
 
-    def _add(self, node: Any, number: int) -> None:
-        self.edges.add((node, number))
-        if node not in self._seen:
-            self._seen.add(node)
-            self.nodes.append(node)
-
-    def __enter__(self) -> Walk:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.edges.clear()
-        self._seen.clear()
-        if len(self.nodes) <= DEEP:
-            return
-        # Torch frees what Python has touched recursively. Root first, while the graph still holds each next one.
-        for i in range(len(self.nodes)):
-            self.nodes[i] = None
-
-    def reaches(self, tensor: torch.Tensor) -> bool:
-        return tuple(torch.autograd.graph.get_gradient_edge(tensor)[:2]) in self.edges
+    def holds(self, tensor: torch.Tensor) -> bool:
+        return tuple(get_gradient_edge(tensor)[:2]) in self.edges
 
 
 def unreached(y: Named, x: Named, none: list[int]) -> list[int]:
@@ -98,8 +87,8 @@ def unreached(y: Named, x: Named, none: list[int]) -> list[int]:
     others the gradient is zero, and torch did not fill it in."""
     if not none:
         return []
-    with Walk(y.tensors) as walk:
-        return [i for i in none if not walk.reaches(x.tensors[i])]
+    reach = Reach(y.tensors)
+    return [i for i in none if not reach.holds(x.tensors[i])]
 
 
 def not_connected(y: Named, x: Named, lost: list[int]) -> BackprobeError:
@@ -118,38 +107,38 @@ def why(y: Named, x: Named, lost: list[int]) -> str:
 
 def each_reason(y: Named, x: Named, lost: list[int]) -> Iterator[tuple[int, str]]:
     """(position, why it is not reached) for those of x; empty where the graph does not tell."""
-    with Walk(y.tensors) as walk:
-        for i in lost:
-            name, tensor = x.items()[i]
-            node = tensor.grad_fn
-            if tensor._version and node is not None and _came_from(node, walk):
-                yield (
-                    i,
-                    f"{name} was modified in place after it had been used (version {tensor._version}), and now stands "
-                    "for the value after that. Keep a clone() from before the in-place operation",
-                )
-                continue
-            with Walk([tensor]) as back:
-                after = any(back.reaches(t) for t in y.tensors)
-            yield i, f"{name} is computed from {y.names[0]}, not the other way round. Exchange y and x" if after else ""
+    reach = Reach(y.tensors)
+    for i in lost:
+        name, tensor = x.items()[i]
+        node = tensor.grad_fn
+        if tensor._version and node is not None and _came_from(node, reach):
+            yield (
+                i,
+                f"{name} was modified in place after it had been used (version {tensor._version}), and now stands for "
+                "the value after that. Keep a clone() from before the in-place operation",
+            )
+            continue
+        back = Reach([tensor])
+        after = any(back.holds(t) for t in y.tensors)
+        yield i, f"{name} is computed from {y.names[0]}, not the other way round. Exchange y and x" if after else ""
 
 
 def _ends(y: Named, name: str) -> str:
-    with Walk(y.tensors) as walk:
-        ends = [node for node in walk.nodes if not any(following for following, _ in node.next_functions)]
-        shown = ", ".join(_end(node) for node in ends[:_SHOWN]) + (", ..." if len(ends) > _SHOWN else "")
-        return (
-            f"the graph of {y.names[0]} has {len(walk.nodes)} nodes and ends at {shown}. Either it does not use {name}"
-            ", or the path between them is cut (detach(), .data, no_grad(), an integer index, numpy), or they are from "
-            "two forward passes"
-        )
+    nodes = Reach(y.tensors).nodes
+    ends = [node for node in nodes if not any(following for following, _ in node.next_functions)]
+    shown = ", ".join(_end(node) for node in ends[:_SHOWN]) + (", ..." if len(ends) > _SHOWN else "")
+    return (
+        f"the graph of {y.names[0]} has {len(nodes)} nodes and ends at {shown}. Either it does not use {name}, or the "
+        "path between them is cut (detach(), .data, no_grad(), an integer index, numpy), or they are from two forward "
+        "passes"
+    )
 
 
-def _came_from(node: Any, walk: Walk, depth: int = 64) -> bool:
-    """Whether `node`'s own past, a few steps of it, is in `walk`."""
+def _came_from(node: Any, reach: Reach, depth: int = 64) -> bool:
+    """Whether `node`'s own past, a few steps of it, is in `reach`."""
     for _ in range(depth):
         following = [edge for edge in node.next_functions if edge[0] is not None]
-        if any(edge in walk.edges for edge in following):
+        if any(edge in reach.edges for edge in following):
             return True
         if not following:
             return False
@@ -168,29 +157,29 @@ def translated(error: Exception, what: str, y: Named, x: Named) -> BackprobeErro
     """torch's error in our words, if we know it."""
     text = str(error)
     place = f"{what} of {', '.join(y.names[:_SHOWN])} with respect to {', '.join(x.names[:_SHOWN])}"
-    if "backward through the graph a second time" in text or "already been freed" in text:
+    if FREED in text or FREED_TENSORS in text:
         return BackprobeError(
             f"{place}: the graph is freed. A backward() or autograd.grad() has run through it and let go of its saved "
             "tensors. Call that with retain_graph=True, or ask for derivatives before it"
         )
-    if "modified by an inplace operation" in text:
-        found = re.search(r"\[(\S+) \[([\d, ]*)\]\], which is output (\d+) of (\S+), is at version (\d+)", text)
-        op = re.sub(r"Backward\d*$", "", found[4]) if found else ""  # newer torch leaves it out itself
+    if IN_PLACE in text:
+        found = IN_PLACE_DETAIL.search(text)
+        op = re.sub(r"Backward\d*$", "", found["op"] or "") if found else ""  # newer torch leaves it out itself
         which = (
-            f"output {found[3]} of {op} (shape [{found[2]}], now at version {found[5]})"
-            if found
+            f"output {found['output']} of {op} (shape [{found['shape']}], now at version {found['found']})"
+            if found and op
             else "a tensor that the backward pass needs"
         )
         return BackprobeError(
             f"{place}: {which} was changed in place after the forward, so the derivative can no longer be computed. "
             "Ask before the change, or change a clone()"
         )
-    if "use_reentrant=True" in text:
+    if REENTRANT in text:
         return BackprobeError(
             f"{place}: a reentrant checkpoint is on the way, which knows backward() only. Checkpoint with "
             "use_reentrant=False"
         )
-    if "donated buffer" in text:
+    if DONATED in text:
         return BackprobeError(
             f"{place}: a compiled part on the way lets go of its buffers after one backward. Set "
             "torch._functorch.config.donated_buffer = False before the forward, or run it uncompiled"
@@ -201,15 +190,15 @@ def translated(error: Exception, what: str, y: Named, x: Named) -> BackprobeErro
 def no_second_derivative(error: Exception, y: Named, x: Named) -> BackprobeError:
     """The error for a graph whose backward pass cannot be differentiated, which a JVP needs."""
     text = str(error) or type(error).__name__
-    found = re.search(r"derivative for (?:aten::)?(\S+) is not implemented", text)
+    found = NO_DERIVATIVE.search(text)
     what = found[1] if found else text.splitlines()[0]
     advice = "Use what needs VJPs only: bp.vjp, bp.jacobian, bp.jacobian_norm(method='exact' or 'hutchinson')"
-    if "attention" in text:
+    if ATTENTION in text:
         advice = (
             "It is fused attention: run the forward inside torch.nn.attention.sdpa_kernel(SDPBackend.MATH), or load a "
             f"transformers model with attn_implementation='eager'. {advice}"
         )
-    elif "once_differentiable" in text or "marked with @once" in text:
+    elif ONCE in text:
         advice = f"A custom Function on the way is marked @once_differentiable. {advice}"
     return BackprobeError(
         f"no JVP of {', '.join(y.names[:_SHOWN])} with respect to {', '.join(x.names[:_SHOWN])}: it differentiates the "

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .structure import Tree
+from .named import Tree
 
 
 def _number(value: float) -> str:

@@ -13,10 +13,10 @@ from .flat import Flat, Frame, generator_of
 from .guard import Guard
 from .intervals import Moments
 from .krylov import GolubKahan
+from .named import Named, Tree
 from .norms import checked, first_sentence, matrix, result
 from .progress import Progress
 from .results import JacobianNorm, SpectralNorm
-from .structure import Named, Tree
 
 #: A side this small is worked out densely, and one up to so many elements where the graph has no JVPs.
 _SMALL, _DENSE_ELEMENTS = 32, 1 << 26

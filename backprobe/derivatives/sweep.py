@@ -13,12 +13,12 @@ from .dense import chunk_of, refuse_complex, units
 from .flat import Flat, Frame, generator_of
 from .guard import Guard
 from .intervals import Moments
+from .named import Named
 from .norms import checked
 from .products import Products
 from .progress import Progress
 from .reasons import each_reason, unfit
 from .results import JacobianNorm
-from .structure import Named
 
 
 class Sensitivity(Mapping[str, JacobianNorm]):

@@ -1,10 +1,11 @@
 """Backward calls as they begin and end: one ``TorchFunctionMode`` that sees them, and their numbers.
 
-N18. The engine's number of the running backward (its graph task) tells calls apart, also nested ones and those of two
-     threads. A hook on the root's node learns it. A call that the mode does not see (from another thread, or from
-     inside the engine) gets its number when its first gradient is edited.
-N19. The mode is off inside its own handler. A node that runs Python (a custom function, a reentrant checkpoint) may
-     call backward again, so the mode is pushed before such a node and popped after it, where nodes are hooked.
+Note [Numbers of backward calls]: The engine's number of the running backward (its graph task) tells calls apart, also
+    nested ones and those of two threads. A hook on the root's node learns it. A call that the mode does not see (from
+    another thread, or from inside the engine) gets its number when its first gradient is edited.
+Note [Backwards inside nodes]: The mode is off inside its own handler. A node that runs Python (a custom function, a
+    reentrant checkpoint) may call backward again, so the mode is pushed before such a node and popped after it, where
+    nodes are hooked.
 """
 
 from __future__ import annotations
@@ -13,17 +14,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.overrides import TorchFunctionMode
 
-from ..torchside import private
+from ..records import ACCUMULATE_SEQ
+from ..torchside import autograd_engine, backward_by_name, modes
+from ..torchside.entry_points import BY_FUNCTION, node_of
 
-#: Entry point -> the name of its first argument.
-_ENTRY = {
-    torch.Tensor.backward: "self",
-    private.autograd_backward: "tensors",
-    torch.autograd.grad: "outputs",
-}
 #: Numbers kept: more backward calls than this are not going on at once.
 _KEPT = 256
 
@@ -48,17 +44,18 @@ class CallCounter(TorchFunctionMode):
     def start(self) -> None:
         self.active = True
         self.__enter__()
-        private.show_backward(self)
+        backward_by_name.show(self)
 
     def stop(self) -> None:
         """Take the mode off this thread's stack, wherever in it it is."""
         self.active = False
-        private.unshow_backward(self)
-        private.drop_mode(self)
+        backward_by_name.unshow(self)
+        modes.drop_mode(self)
 
     def number(self) -> int:
-        """The number of the running backward call, from 1 (N18); 0 where a node is called by hand."""
-        task = private.graph_task()
+        """The number of the running backward call, from 1; 0 where a node is called by hand. See
+        Note [Numbers of backward calls]."""
+        task = autograd_engine.graph_task()
         if task < 0:
             return 0
         with self._lock:
@@ -78,7 +75,8 @@ class CallCounter(TorchFunctionMode):
             del self._numbers[next(iter(self._numbers))]
 
     def _learn(self, nodes: list[Any]) -> Callable[[], None]:
-        """Count a call that begins at `nodes`, and note the engine's number of it when it runs (N18)."""
+        """Count a call that begins at `nodes`, and note the engine's number of it when it runs; see
+        Note [Numbers of backward calls]."""
         with self._lock:
             self.count += 1
             number = self.count
@@ -91,7 +89,7 @@ class CallCounter(TorchFunctionMode):
             with self._lock:
                 if not known:
                     known = True
-                    self._note(private.graph_task(), number)
+                    self._note(autograd_engine.graph_task(), number)
 
         handles = [node.register_prehook(note_task) for node in nodes]
 
@@ -106,37 +104,28 @@ class CallCounter(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if private.compiling() or not self.active or func not in _ENTRY:
+        entry = None if modes.compiling() or not self.active else BY_FUNCTION.get(func)
+        if entry is None:
             return func(*args, **kwargs)
-        roots = args[0] if args else kwargs.get(_ENTRY[func])
-        depth = private.mode_depth()
-        listed = _listed(roots)
-        forget = self._learn([node for node in map(node_of, listed) if node is not None])
+        roots = entry.begins_at(args, kwargs)
+        depth = modes.mode_depth()
+        starts = [node for node in map(node_of, roots) if node is not None and node._sequence_nr() != ACCUMULATE_SEQ]
+        forget = self._learn(starts)
         ended = None
         try:
-            ended = self._begun(listed)
+            ended = self._begun(roots)
             return func(*args, **kwargs)
         finally:
             forget()
-            while private.mode_depth() > depth and private.top_mode() is self:  # a node that raised was not left
+            while modes.mode_depth() > depth and modes.top_mode() is self:  # a node that raised was not left
                 self.__exit__(None, None, None)
             if ended is not None:
                 ended()
 
     def enter(self, *_: Any) -> None:
-        """A node that runs Python is about to run (N19)."""
+        """A node that runs Python is about to run (Note [Backwards inside nodes])."""
         self.__enter__()
 
     def leave(self, *_: Any) -> None:
-        if private.top_mode() is self:
+        if modes.top_mode() is self:
             self.__exit__(None, None, None)
-
-
-def _listed(roots: Any) -> list[Any]:
-    kinds = (torch.Tensor, torch.autograd.graph.GradientEdge)
-    return [r for r in ([roots] if isinstance(roots, kinds) else roots or ()) if isinstance(r, kinds)]
-
-
-def node_of(root: Any) -> Any:
-    """The node that a backward call begins at; ``None`` for a leaf, at which there is nothing to walk."""
-    return root.node if isinstance(root, torch.autograd.graph.GradientEdge) else root.grad_fn

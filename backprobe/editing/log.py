@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..torchside import private
+from ..torchside import modes
 from ..torchside.measure import norm_of
 
 
@@ -121,7 +121,7 @@ class Log:
 
 def _measure(before: Any, after: Any) -> tuple[Any, Any, Any] | None:
     """Norms and the number of changed elements, as tensors of no dimension: nothing waits for the device."""
-    if private.hands_off(before) or private.hands_off(after):
+    if modes.hands_off(before) or modes.hands_off(after):
         return None
     try:
         return _measured(before, after)
@@ -130,7 +130,7 @@ def _measure(before: Any, after: Any) -> tuple[Any, Any, Any] | None:
 
 
 def _measured(before: Any, after: Any) -> tuple[Any, Any, Any] | None:
-    with torch.no_grad(), private.unseen():
+    with torch.no_grad(), modes.unseen():
         before, after = before.detach(), after.detach()
         if before.layout is torch.sparse_coo:
             first, second = before.coalesce(), after.coalesce()

@@ -1,8 +1,8 @@
 """Edits of the gradients at module outputs and inputs.
 
-N22. The gradient at a module's output is all that reaches that tensor. The gradient at its input is what comes through
-     this call of the module alone: the tensor may have other uses (a residual connection), so the module is given an
-     alias of it (``view_as``), and the hook is on the alias.
+Note [Gradients at inputs]: The gradient at a module's output is all that reaches that tensor. The gradient at its input
+    is what comes through this call of the module alone: the tensor may have other uses (a residual connection), so the
+    module is given an alias of it (``view_as``), and the hook is on the alias.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from torch import nn
 
 from ..select import nothing_chosen
 from ..source.roots import clean_path
-from ..torchside import private
+from ..torchside import modes
+from ..torchside.structure import leaves
 from .backwards import CallCounter
 from .log import EditPlace, Log, Unused
-from .nested import Swap, tensors_in
 from .rules import Chain, Rule
+from .swap import Swap, spelled
 from .tensors import TensorHooks
 
 
@@ -105,7 +106,7 @@ class ModuleHooks:
 
     def _here(self, member: Member, module: nn.Module) -> bool:
         """Whether to edit this call: not in a compiled region, and not on a copy that was made of the module."""
-        return not private.compiling() and self._active and member.ref() is module
+        return not modes.compiling() and self._active and member.ref() is module
 
     def _output_hook(self, member: Member) -> Any:
         def note_output(module: nn.Module, args: Any, output: Any) -> None:
@@ -115,8 +116,8 @@ class ModuleHooks:
             if not torch.is_grad_enabled():
                 return
             seen = set()
-            for path, tensor in tensors_in(output):
-                if tensor.requires_grad and id(tensor) not in seen:
+            for path, tensor in leaves(output, spelled=spelled):
+                if isinstance(tensor, torch.Tensor) and tensor.requires_grad and id(tensor) not in seen:
                     seen.add(id(tensor))
                     member.places += 1
                     self._tensors.add(tensor, self._chain(member, path))

@@ -5,10 +5,10 @@ on 2.13): its count of gradients to come is shared by all backward calls, so a c
 outer one; on a parameter, ``autograd.grad`` raises; and on a tensor inside a graph it keeps the graph alive for ever
 unless the handle is removed, as its hooks hold the nodes that hold them.
 
-N25. The state of one backward call belongs to a callback that the engine holds until the call is over, well or badly;
-     we hold it weakly. So a backward that raises leaves no gradients behind.
-N26. Hooks hold tensors weakly, and no nodes. So what is known of a tensor that is gone is only that its gradient may
-     come.
+Note [State of one backward call]: The state of one backward call belongs to a callback that the engine holds until the
+    call is over, well or badly; we hold it weakly. So a backward that raises leaves no gradients behind.
+Note [Hooks hold nothing]: Hooks hold tensors weakly, and no nodes. So what is known of a tensor that is gone is only
+    that its gradient may come.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import nn
 
 from ..errors import BackprobeError, add_note
 from ..select import Selection, nothing_chosen, selector
-from ..torchside import private
+from ..torchside import autograd_engine, references
 from .rules import name_of
 
 
@@ -43,9 +43,9 @@ class MultiHook:
 
     def __init__(self, names: list[str] | None, tensors: list[torch.Tensor], function: Any, mode: str) -> None:
         self._names, self._function, self._any = names, function, mode == "any"
-        #: Weak reference and number of the node, to know it again (N26); -1 for a leaf.
+        #: Weak reference and number of the node, to know it again (Note [Hooks hold nothing]); -1 for a leaf.
         self._tensors = [
-            (private.tensor_ref(t), -1 if t.grad_fn is None else t.grad_fn._sequence_nr()) for t in tensors
+            (references.tensor_ref(t), -1 if t.grad_fn is None else t.grad_fn._sequence_nr()) for t in tensors
         ]
         self._rounds: weakref.WeakValueDictionary[int, _Round] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
@@ -60,7 +60,7 @@ class MultiHook:
         return came
 
     def _came(self, i: int, grad: torch.Tensor | None) -> None:
-        task = private.graph_task()
+        task = autograd_engine.graph_task()
         if task < 0:  # a node that somebody calls by hand: no backward call
             return
         with self._lock:
@@ -68,7 +68,7 @@ class MultiHook:
             if round_ is None:
                 round_ = self._rounds[task] = _Round(len(self._tensors))
                 round_.waiting = {k for k in round_.waiting if k == i or self._may_come(k)}
-                private.at_end(_Over(self, round_))
+                autograd_engine.at_end(_Over(self, round_))
             if round_.fired:
                 return
             round_.grads[i] = grad
@@ -83,7 +83,7 @@ class MultiHook:
         tensor = ref()
         if seq < 0 or tensor is None or tensor.grad_fn is None or tensor.grad_fn._sequence_nr() != seq:
             return True
-        return private.runs_node(tensor.grad_fn) is not False
+        return autograd_engine.runs_node(tensor.grad_fn) is not False
 
     def over(self, round_: _Round) -> None:
         """The backward call has ended: what has not come does not come."""
@@ -122,7 +122,7 @@ class MultiHook:
 
 
 class _Over:
-    """The callback that holds a round (N25)."""
+    """The callback that holds a round (Note [State of one backward call])."""
 
     def __init__(self, hook: MultiHook, round_: _Round) -> None:
         self._hook, self._round = hook, round_

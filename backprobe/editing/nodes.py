@@ -1,10 +1,10 @@
 """Edits of the gradients at graph nodes: hooks that are put on when a backward call begins, and taken off after it.
 
-N23. Nodes exist once a graph does, so a backward call's graph is walked from its roots when it begins. A call inside
-     another (a hook that calls ``autograd.grad``) finds nodes that are hooked already, and leaves them: one application
-     for each run of a node.
-N24. Which module made a node follows from its sequence number: the counter is noted before and after each call of a
-     chosen module, by thread.
+Note [Hooks on nodes go with the call]: Nodes exist once a graph does, so a backward call's graph is walked from its
+    roots when it begins. A call inside another (a hook that calls ``autograd.grad``) finds nodes that are hooked
+    already, and leaves them: one application for each run of a node.
+Note [Nodes of chosen modules]: Which module made a node follows from its sequence number: the counter is noted before
+    and after each call of a chosen module, by thread.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ import torch
 from torch import nn
 
 from ..select import Selection, described, nothing_chosen, selector
-from ..torchside import private
+from ..torchside import autograd_engine, modes
+from ..torchside.entry_points import node_of
 from ..torchside.walk import Plans, walk
-from .backwards import CallCounter, node_of
+from .backwards import CallCounter
 from .log import EditPlace, Log, Unused
 from .rules import Chain, Rule
 from .tensors import TensorHooks, first
@@ -31,7 +32,7 @@ _CALLS = 100_000
 
 
 class Spans:
-    """The sequence numbers of nodes that the chosen modules made (N24)."""
+    """The sequence numbers of nodes that the chosen modules made (Note [Nodes of chosen modules])."""
 
     def __init__(self, model: nn.Module, select: Selection) -> None:
         self._handles: list[Any] = []
@@ -52,7 +53,7 @@ class Spans:
         ref = weakref.ref(mine)
 
         def note_call(module: nn.Module, *_: Any) -> None:
-            if not private.compiling() and ref() is module:
+            if not modes.compiling() and ref() is module:
                 step()
 
         return note_call
@@ -64,7 +65,7 @@ class Spans:
             begins, ends = self._spans.setdefault(threading.get_ident(), ([], []))
             if len(begins) > _CALLS:
                 del begins[: _CALLS // 2], ends[: _CALLS // 2]
-            begins.append(private.next_sequence_nr())
+            begins.append(autograd_engine.next_sequence_nr())
             ends.append(2**63)
 
     def _leave(self) -> None:
@@ -73,7 +74,7 @@ class Spans:
             return
         self._depth.value = depth - 1
         if depth == 1:
-            self._spans[threading.get_ident()][1][-1] = private.next_sequence_nr()
+            self._spans[threading.get_ident()][1][-1] = autograd_engine.next_sequence_nr()
 
     def holds(self, seq: int) -> bool:
         spans = self._spans.get(threading.get_ident())

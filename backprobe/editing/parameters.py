@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from ..select import nothing_chosen
 from ..source.roots import clean_path
-from ..torchside import private
+from ..torchside import references
 from .backwards import CallCounter
 from .log import EditPlace, Log, Unused
 from .rules import Chain, Rule
@@ -80,7 +80,7 @@ class ParameterHooks:
         wanted: dict[int, tuple[Any, list[_Slot]]] = {}
         for slot in self._slots:
             parameter = slot.parameter()
-            slot.seen = private.tensor_ref(parameter) if parameter is not None else None
+            slot.seen = references.tensor_ref(parameter) if parameter is not None else None
             slot.trained = _trained(parameter)
             if slot.trained:
                 wanted.setdefault(id(parameter), (parameter, []))[1].append(slot)
@@ -90,7 +90,7 @@ class ParameterHooks:
                 self._drop(key)
         for key, (tensor, slots) in wanted.items():
             if key not in self._hooks:
-                self._hooks[key] = (private.tensor_ref(tensor), *self._hook(tensor, slots))
+                self._hooks[key] = (references.tensor_ref(tensor), *self._hook(tensor, slots))
 
     @staticmethod
     def _same(slot: _Slot) -> bool:

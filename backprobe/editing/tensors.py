@@ -1,13 +1,14 @@
 """Hooks on tensors, for edits of the gradient at one tensor: all of it, from everything that uses the tensor.
 
-N20. A tensor hook stays with the values that the tensor had when it was put there: in-place operations that come later
-     do not take it along. But where the tensor is a view (a Linear's output for an input of three dimensions), an
-     in-place operation gives its base a new node, ``CopySlices``, which goes round the view's own node: a hook on the
-     view is never called, and torch says nothing. So views are noted, and when a backward call begins their
-     ``CopySlices`` is looked for and hooked. A view is known by the sequence number of its base's node: holding the
-     node would keep the graph.
-N21. One tensor may be the output of several modules (a Sequential and its last child). It gets one hook, whose chains
-     run in the order in which a gradient meets them, outer module first; one rule is applied to it once.
+Note [Edits of views]: A tensor hook stays with the values that the tensor had when it was put there: in-place
+    operations that come later do not take it along. But where the tensor is a view (a Linear's output for an input of
+    three dimensions), an in-place operation gives its base a new node, ``CopySlices``, which goes round the view's own
+    node: a hook on the view is never called, and torch says nothing. So views are noted, and when a backward call
+    begins their ``CopySlices`` is looked for and hooked. A view is known by the sequence number of its base's node:
+    holding the node would keep the graph.
+Note [One hook for each tensor]: One tensor may be the output of several modules (a Sequential and its last child). It
+    gets one hook, whose chains run in the order in which a gradient meets them, outer module first; one rule is applied
+    to it once.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from typing import Any
 
 import torch
 
-from ..torchside import private
+from ..torch_texts import COPY_SLICES
+from ..torchside import references
 from .rules import Chain
 
-_SLICES = "torch::autograd::CopySlices"
 #: Views noted and not yet dropped: the oldest go first.
 _VIEWS = 10_000
 #: (thread, sequence number, name of the node, number of its output): the gradient edge of a view's base.
@@ -42,7 +43,7 @@ class Spot:
         return None if result is grad else result
 
 
-class View:
+class EditedView:
     """Where in its base a view lies, and its chains."""
 
     def __init__(self, tensor: torch.Tensor, base: torch.Tensor, spot: Spot) -> None:
@@ -73,7 +74,7 @@ class TensorHooks:
         self._lock = threading.RLock()
         #: id -> the tensor, what tells its state, and its spot.
         self._spots: dict[int, tuple[weakref.ref[torch.Tensor], tuple[int, int], Spot]] = {}
-        self.views: dict[Edge, list[View]] = {}
+        self.views: dict[Edge, list[EditedView]] = {}
         #: Views that were noted and are not known any more.
         self.dropped = 0
 
@@ -96,7 +97,7 @@ class TensorHooks:
             spot = Spot()
             spot.chains.append(chain)
             self._chains.append(weakref.ref(chain))
-            self._spots[id(tensor)] = (private.tensor_ref(tensor), state, spot)
+            self._spots[id(tensor)] = (references.tensor_ref(tensor), state, spot)
             self._handles.append(tensor.register_hook(spot))
             if node is not None and tensor._is_view():
                 self._note_view(tensor, spot)
@@ -107,7 +108,7 @@ class TensorHooks:
         if node is None:
             return
         edge = (threading.get_ident(), node._sequence_nr(), node.name(), base.output_nr)
-        self.views.setdefault(edge, []).append(View(tensor, base, spot))
+        self.views.setdefault(edge, []).append(EditedView(tensor, base, spot))
         if len(self.views) > _VIEWS:
             del self.views[next(iter(self.views))]
             self.dropped += 1
@@ -122,12 +123,13 @@ class TensorHooks:
         self._limit = max(1024, 2 * len(self._handles), 2 * len(self._spots))
 
     def hook_views(self, nodes: list[Any], names: list[str], seqs: list[int], hooked: set[int]) -> list[Any]:
-        """Hook the ``CopySlices`` nodes that go round views (N20), but for those in `hooked`; their handles."""
+        """Hook the ``CopySlices`` nodes that go round views, but for those in `hooked`; their handles. See
+        Note [Edits of views]."""
         handles = []
         thread = threading.get_ident()
-        number = {node: i for i, node in enumerate(nodes)} if _SLICES in names else {}
+        number = {node: i for i, node in enumerate(nodes)} if COPY_SLICES in names else {}
         for node, name in zip(nodes, names, strict=True):
-            if name != _SLICES or id(node) in hooked:
+            if name != COPY_SLICES or id(node) in hooked:
                 continue
             child, output = node.next_functions[0]
             i = number.get(child)
@@ -150,7 +152,7 @@ class TensorHooks:
             self.views.clear()
 
 
-def _after(views: list[View]) -> Any:
+def _after(views: list[EditedView]) -> Any:
     def edit_slices(grad_inputs: Any, grad_outputs: Any) -> Any:
         grad = result = grad_inputs[0]
         if grad is None:

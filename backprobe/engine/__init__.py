@@ -1,26 +1,25 @@
 """Control of a running backward: stop inside, look, change, go on.
 
-================ ==============================================================================
-``control.py``   ``Pilot`` decides where to stop; ``Control`` is its hooks on one backward call
-``going.py``     how to go on from a stop
-``breaks.py``    breakpoints, and the text form of them
-``called.py``    the graph of one call: nodes, names, modules, lines, what has run
-``sight.py``     which module and line made a node, as far as the forward was watched
-``stop.py``      what is there at a stop, and what can be changed
-``past.py``      going back in a running backward (B1 to B3)
-``rerun.py``     a node once more, by a call; in float64 by ``double.py`` (W1 to W3)
-``apart.py``     whether gradients agree bit for bit, and how far apart they are
-``single.py``    a node once more, as the engine runs it, hooks and all (S1 to S3)
-``steering.py``  what a ``Debugger`` and a ``Replay`` have in common
-``replay.py``    ``backprobe.replay`` (P1 to P3); ``start.py`` what it begins with, ``machine.py`` the engine's order
-                 and sums (M1 to M3), ``runner.py`` one node of it, ``nested.py`` backwards inside nodes, ``aside.py``
-                 random state and ``.grad`` of activations, ``results.py`` what came out, ``parity.py`` held against the
-                 engine and float64
-``rules.py``     rules that take the place of nodes
-``values.py``    gradients as numbers and words
-``handle.py``    ``backprobe.debug``: the engine in a second thread, the caller in control
-``attach.py``    ``backprobe.breakpoint_backward``: stops in the engine's own thread
-``prompt.py``    the prompt, in the manner of pdb
-``show.py``      text of what is there
-================ ==============================================================================
+===================== =========================================================================
+``backward_graph.py`` the graph of one backward call: nodes, names, modules, lines, what has run
+``provenance.py``     which module and line made a node, as far as the forward was watched
+``breakpoints.py``    breakpoints, and the nodes that they name; ``options.py`` what they are made from: keyword
+                      arguments or text; ``conditions.py`` what is to hold besides
+``stop.py``           what is there at a stop, and what can be changed
+``resume.py``         how to go on from a stop
+``control.py``        ``Pilot`` decides where to stop; ``Control`` is its hooks on one backward call
+``rewind.py``         going back in a running backward
+``rerun.py``          a node once more, by a call; in float64 by ``double.py``
+``single.py``         a node once more, as the engine runs it, hooks and all
+``difference.py``     whether gradients agree bit for bit, and how far they are from each other
+``values.py``         gradients as numbers and words
+``steering.py``       what a ``Debugger`` and a ``Replay`` have in common
+``handle.py``         ``backprobe.debug``: the engine in a second thread, the caller in control
+``attach.py``         ``backprobe.breakpoint_backward``: stops in the engine's own thread
+``prompt.py``         the prompt, in the manner of pdb; ``show.py`` text of what is there
+``replay.py``         ``backprobe.replay``; ``start.py`` what it begins with, ``graph_task.py`` which node is next and
+                      what has come for it, ``runner.py`` one node, ``rules.py`` what can take its place, ``nested.py``
+                      backwards inside nodes, ``isolation.py`` leaves random state and ``.grad`` of activations alone,
+                      ``results.py`` what came out, ``parity.py`` held against the engine and float64
+===================== =========================================================================
 """

@@ -10,21 +10,24 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from ..errors import BackprobeError
 from ..observe.session import Session
 from ..observe.sinks.collect import Collector
-from ..select import Selection
 from ..torchside import private
-from .breaks import Breakpoint, Condition, breakpoint_from
+from .breakpoints import Breakpoint
 from .control import Pilot
-from .going import ABORT, CONTINUE, FINISH, Going, going_on
+from .options import BreakpointOptions, breakpoint_from
 from .prompt import Prompt
-from .sight import Sight
+from .provenance import Forward
+from .resume import ABORT, CONTINUE, FINISH, Resume, step_from
 from .stop import Stop
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 #: What is called at a stop. It returns how to go on: ``None`` (to the next breakpoint), a step (``"node"``,
 #: ``"after"``, ``"into"``, ``"module"``, ``"out"``), ``"finish"`` or ``"abort"``.
@@ -38,17 +41,17 @@ class Stops:
     :param ctrl_c: Ctrl-C during a backward stops at the next node instead of raising.
     """
 
-    def __init__(self, session: Session, ask: Callable[[Stop], Going], going: Going, ctrl_c: bool) -> None:
+    def __init__(self, session: Session, ask: Callable[[Stop], Resume], resume: Resume, ctrl_c: bool) -> None:
         self.session, self._ctrl_c = session, ctrl_c
-        self.pilot = Pilot(ask, going)
-        self.sight = Sight(session.eye, session.modules, session.leaves, session.frames)
+        self.pilot = Pilot(ask, resume)
+        self.forward = Forward(session.eye, session.modules, session.leaves, session.frames)
         self.calls = 0
         session.special.around = self._around
 
     def _around(self, kind: str, args: Any, kwargs: Any, proceed: Callable[[], Any]) -> Any:
         self.calls += not self.pilot.calls
         with self._interrupts():
-            return self.pilot.run(kind, args, kwargs, proceed, self.sight)
+            return self.pilot.run(kind, args, kwargs, proceed, self.forward)
 
     @contextmanager
     def _interrupts(self) -> Iterator[None]:
@@ -88,15 +91,15 @@ class BackwardBreakpoints:
         self._session = Session(collector)
         if model is not None:
             self._session.modules.add_root(model, "model")
-        ask: Callable[[Stop], Going]
+        ask: Callable[[Stop], Resume]
         if action is None:
             session = self._session
             prompt = Prompt(session.frames, lambda: [str(f) for f in collector.trace(session).findings])
             ask = prompt.ask
         else:
             chosen = action
-            ask = lambda stop: _going(stop, chosen(stop))  # noqa: E731
-        self._stops = Stops(self._session, ask, CONTINUE if point is not None else Going("step", 1), action is None)
+            ask = lambda stop: _resume(stop, chosen(stop))  # noqa: E731
+        self._stops = Stops(self._session, ask, CONTINUE if point is not None else Resume("step", 1), action is None)
         if action is None:
             prompt.pilot = self._stops.pilot
         if point is not None:
@@ -110,7 +113,7 @@ class BackwardBreakpoints:
         """Those that are set. Each can ``disable()``, ``enable()`` and ``remove()`` itself."""
         return list(self._stops.pilot.breakpoints)
 
-    def add(self, place: str | None = None, **where: Any) -> Breakpoint:
+    def add(self, place: str | None = None, **where: Unpack[BreakpointOptions]) -> Breakpoint:
         """One more, with the arguments of ``breakpoint_backward``."""
         return self._stops.pilot.add(breakpoint_from(place, where))
 
@@ -148,12 +151,12 @@ class BackwardBreakpoints:
         return f"<backward breakpoints {self.breakpoints}{'' if self._on else ', removed'}>"
 
 
-def _going(stop: Stop, answer: Any) -> Going:
+def _resume(stop: Stop, answer: Any) -> Resume:
     if answer is None:
         return CONTINUE
     if isinstance(answer, str):
         fixed = {"cont": CONTINUE, "finish": FINISH, "abort": ABORT}
-        return fixed[answer] if answer in fixed else going_on(stop, answer)
+        return fixed[answer] if answer in fixed else step_from(stop, answer)
     raise BackprobeError(
         f"the action of breakpoint_backward returned a {type(answer).__name__}; it returns None to go on, or one of "
         "'node', 'after', 'into', 'module', 'out', 'finish', 'abort'"
@@ -163,24 +166,17 @@ def _going(stop: Stop, answer: Any) -> Going:
 def breakpoint_backward(
     place: str | None = None,
     *,
-    node: Selection = None,
-    module: Selection = None,
-    on: str | None = None,
-    parameter: Selection = None,
-    line: str | None = None,
-    seq: int | None = None,
-    when: Condition = None,
-    phase: str | None = None,
-    count: int | None = None,
-    temporary: bool | None = None,
     action: Action | None = None,
     model: nn.Module | None = None,
+    **where: Unpack[BreakpointOptions],
 ) -> BackwardBreakpoints:
     """Stop inside the backward calls to come, in the engine's own thread.
 
     Set it before the forward, so that the modules and lines of nodes are known. Without a place it stops at the first
-    node of the next backward. The other arguments are those of ``Debugger.break_at``.
+    node of the next backward.
 
+    :param place: the text form, and
+    :param where: the keyword arguments, as ``Debugger.break_at`` takes them.
     :param action: called with the ``Stop``, which can be read and changed until it returns. It returns ``None`` to
         go on to the next breakpoint, a step (``"node"``, ``"after"``, ``"into"``, ``"module"``, ``"out"``),
         ``"finish"`` or ``"abort"``. Without it a prompt opens, in the manner of pdb.
@@ -196,13 +192,9 @@ def breakpoint_backward(
     >>> torch.equal(x.grad, x.detach().exp() / 2)
     True
     """
-    options = {
-        "node": node, "module": module, "on": on, "parameter": parameter, "line": line, "seq": seq,
-        "when": when, "phase": phase, "count": count, "temporary": temporary,
-    }  # fmt: skip
-    given = place is not None or any(v is not None for v in options.values())
+    given = place is not None or any(v is not None for v in where.values())
     if action is not None and not callable(action):
         raise BackprobeError(f"action is a {type(action).__name__}; it is a function of the stop")
     if model is not None and not isinstance(model, nn.Module):
         raise BackprobeError(f"model is a {type(model).__name__}; give a torch.nn.Module, or nothing")
-    return BackwardBreakpoints(breakpoint_from(place, options) if given else None, action, model)
+    return BackwardBreakpoints(breakpoint_from(place, where) if given else None, action, model)

@@ -1,10 +1,14 @@
 """A node in float64, on the graph as it is.
 
-W1. A node's formula is made of ATen ops. While it runs, a dispatch mode turns the arguments of each into double
-    precision, dtypes that are asked for too. Saved tensors are read as they are: nothing on the graph changes.
-W2. So the rounding of the backward is gone, the rounding of the forward is not: it is in the saved tensors.
-W3. What cannot be told so is refused: ops that draw random numbers (another dtype draws others), writes into tensors
-    that were there before, and saved tensors behind a saved-tensor hook, whose code would run in float64 too.
+Note [A node in float64]: A node's formula is made of ATen ops. While it runs, a dispatch mode turns the arguments of
+each into double precision, dtypes that are asked for too. Saved tensors are read as they are: nothing on the graph
+changes.
+
+Note [Rounding that stays]: The rounding of the backward is gone in float64, the rounding of the forward is not: it is
+in the saved tensors.
+
+Note [What float64 refuses]: Ops that draw random numbers (another dtype draws others), writes into tensors that were
+there before, and saved tensors behind a saved-tensor hook, whose code would run in float64 too.
 """
 
 from __future__ import annotations
@@ -13,10 +17,10 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
 
 from ..errors import BackprobeError
 from ..torchside import private
+from ..torchside.structure import mapped, tensors_in
 
 _WIDE = {
     torch.float16: torch.float64, torch.bfloat16: torch.float64, torch.float32: torch.float64,
@@ -33,7 +37,7 @@ def widened(value: Any) -> Any:
 
 
 class Wide(TorchDispatchMode):
-    """On while `node` calculates in float64.
+    """On while `node` calculates in float64; see Note [A node in float64] and Note [What float64 refuses].
 
     :raises BackprobeError: when it is entered: its saved tensors cannot be had without running code of the user's;
         inside: an op of the node's cannot run in float64.
@@ -67,20 +71,14 @@ class Wide(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise self._refuse(f"{func} draws random numbers, and draws others in another dtype")
         for argument, value in zip(func._schema.arguments, args, strict=False):
-            if argument.is_write and any(t.dtype in _WIDE for t in _tensors(value)):
+            if argument.is_write and any(t.dtype in _WIDE for t in tensors_in(value)):
                 raise self._refuse(f"{func} writes into a tensor that was there before")
         if any(
-            a.is_write and any(t.dtype in _WIDE for t in _tensors(kwargs.get(a.name))) for a in func._schema.arguments
+            a.is_write and any(t.dtype in _WIDE for t in tensors_in(kwargs.get(a.name))) for a in func._schema.arguments
         ):
             raise self._refuse(f"{func} writes into a tensor that was there before")
-        args, kwargs = tree_map(widened, (args, kwargs))
+        args, kwargs = mapped((args, kwargs), widened)
         try:
             return func(*args, **kwargs)
         except (RuntimeError, NotImplementedError) as error:
             raise self._refuse(f"{func} has no such kernel ({str(error).splitlines()[0]})") from error
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    return [v for v in value if isinstance(v, torch.Tensor)] if isinstance(value, (tuple, list)) else []

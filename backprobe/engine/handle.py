@@ -1,9 +1,12 @@
 """``backprobe.debug``: the native engine in a second thread, which waits at each stop for the caller's commands.
 
-H1. One of the two threads runs at a time: the engine's between a command and the next stop, the caller's otherwise.
-H2. The second thread gets what torch keeps per thread (``private.ThreadState``), the caller's context variables, and,
-    where the backward makes a graph, the caller's place in the count of nodes.
-H3. The thread knows the handle by nothing: a handle that is dropped ends its thread, and so does the interpreter.
+Note [One of two threads runs]: The engine's between a command and the next stop, the caller's otherwise.
+
+Note [What the engine's thread takes over]: What torch keeps per thread (``private.ThreadState``), the caller's context
+variables, and, where the backward makes a graph, the caller's place in the count of nodes.
+
+Note [Dropped handles]: The engine's thread knows the handle by nothing: a handle that is dropped ends its thread, and
+so does the interpreter.
 """
 
 from __future__ import annotations
@@ -23,39 +26,39 @@ from torch.overrides import TorchFunctionMode
 from ..errors import BackprobeError
 from ..observe.forward.eye import Eye
 from ..torchside import private
-from .called import KINDS, call_form
+from ..torchside.entry_points import BY_FUNCTION, BY_KIND
+from .backward_graph import call_kind
 from .control import BackwardAborted, Pilot
-from .going import ABORT, CONTINUE, FINISH, Going
-from .sight import Sight, sight_of
+from .provenance import Forward, forward_of
+from .resume import ABORT, CONTINUE, FINISH, Resume
 from .steering import Steering
 from .stop import Stop
 
 #: Seconds that a handle which is dropped waits for its thread to end.
 _PATIENCE = 5.0
-_BY_FUNCTION = {function: kind for kind, (function, _) in KINDS.items()}
 
 
 class _Nested(TorchFunctionMode):
     """On while a node runs that may call backward itself."""
 
-    def __init__(self, pilot: Pilot, sight: Sight) -> None:
+    def __init__(self, pilot: Pilot, forward: Forward) -> None:
         super().__init__()
-        self._pilot, self._sight = pilot, sight
+        self._pilot, self._forward = pilot, forward
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        kind = _BY_FUNCTION.get(func)
-        if kind is None:
+        entry = BY_FUNCTION.get(func)
+        if entry is None:
             return func(*args, **kwargs)
-        return self._pilot.run(kind, args, kwargs, lambda: func(*args, **kwargs), self._sight)
+        return self._pilot.run(entry.kind, args, kwargs, lambda: func(*args, **kwargs), self._forward)
 
 
-def _go_on(stop: Stop) -> Going:
+def _go_on(stop: Stop) -> Resume:
     return CONTINUE
 
 
 class _Engine:
-    """The second thread: one backward call, and the hand-over at stops (H1)."""
+    """The second thread: one backward call, and the hand-over at stops; see Note [One of two threads runs]."""
 
     def __init__(self, pilot: Pilot, call: Callable[[], Any], count: bool) -> None:
         self.pilot = pilot
@@ -69,7 +72,7 @@ class _Engine:
         self._go, self._came = threading.Lock(), threading.Lock()
         self._go.acquire()
         self._came.acquire()
-        self._next: Going = CONTINUE
+        self._next: Resume = CONTINUE
         self._dropped = False
         self.waiting = False
         self.stop: Stop | None = None
@@ -90,6 +93,7 @@ class _Engine:
             self._came.release()
 
     def _run(self) -> None:
+        """See Note [What the engine's thread takes over]."""
         state, call = self._state, self._call
         assert state is not None and call is not None
         # Sessions belong to the caller's thread, and would mix two backwards up.
@@ -104,7 +108,7 @@ class _Engine:
                 self._made = private.next_sequence_nr() - self._counter
             state.clear()
 
-    def _stopped(self, stop: Stop) -> Going:
+    def _stopped(self, stop: Stop) -> Resume:
         """In the engine's thread: wait for a command."""
         if self._dropped:
             return ABORT
@@ -119,9 +123,9 @@ class _Engine:
         self.thread.start()
         self.wait()
 
-    def send(self, going: Going) -> None:
+    def send(self, resume: Resume) -> None:
         """Go on, and come back at the next stop or the end."""
-        self._next = going
+        self._next = resume
         self.waiting = True
         self._go.release()
         self.wait()
@@ -150,13 +154,14 @@ class _Engine:
         self._begun = dict(self._context.items())
 
     def drop(self) -> None:
-        """The handle is gone, or the interpreter ends: end the backward, wait a little for the thread (H3)."""
+        """The handle is gone, or the interpreter ends: end the backward, wait a little for the thread. See
+        Note [Dropped handles]."""
         if os.getpid() != self.pid or self.over or not self.thread.is_alive():
             return
         self._dropped = True
         self._next = ABORT
         if self.waiting:  # it runs: stop it at its next node
-            self.pilot.going, self.pilot.interrupted = CONTINUE, True
+            self.pilot.resume, self.pilot.interrupted = CONTINUE, True
         else:
             self.waiting = True
             self._go.release()
@@ -229,7 +234,7 @@ class Debugger(Steering):
             cannot be put back.
         """
         stop = self._here()
-        self._go(self._pilot.going_back(stop, stops))
+        self._go(self._pilot.rewind(stop, stops))
         return self._here()
 
     def abort(self) -> None:
@@ -285,12 +290,12 @@ class Debugger(Steering):
             raise BackprobeError(f"the backward is {self.state}: there is nothing to step through any more")
         return stop
 
-    def _go(self, going: Going) -> Stop | None:
+    def _go(self, resume: Resume) -> Stop | None:
         self._mine()
         if self._engine.waiting:
             self._engine.wait()
         else:
-            self._engine.send(going)
+            self._engine.send(resume)
         self._settle()
         return self.stop
 
@@ -338,15 +343,15 @@ def debug(
     >>> x.grad
     tensor([2., 4.])
     """
-    kind = call_form(tensors, call)
+    kind = call_kind(tensors, call)
     if private.in_transform():
         raise BackprobeError("backprobe.debug cannot run inside a torch.func transform: use breakpoint_backward there")
     with private.unseen():
-        sight = sight_of(model, trace, threading.get_ident())
-    pilot = Pilot(_go_on, Going("step", 1))
-    function = KINDS[kind][0]
+        forward = forward_of(model, trace, threading.get_ident())
+    pilot = Pilot(_go_on, Resume("step", 1))
+    function = BY_KIND[kind].function
     given = (tensors, *args)
-    nested = _Nested(pilot, sight)
+    nested = _Nested(pilot, forward)
 
     def around() -> Callable[[], None]:
         nested.__enter__()
@@ -360,7 +365,7 @@ def debug(
 
     pilot.around_python = around
     engine = _Engine(
-        pilot, lambda: pilot.run(kind, given, kwargs, lambda: function(*given, **kwargs), sight),
+        pilot, lambda: pilot.run(kind, given, kwargs, lambda: function(*given, **kwargs), forward),
         bool(kwargs.get("create_graph")),
     )  # fmt: skip
     return Debugger(pilot, engine)

@@ -1,8 +1,10 @@
 """What backwards inside a node add to ``.grad`` is taken away again: reentrant checkpoints run one in their node.
 
-I1. While the node runs, leaves that such a backward reaches have no ``.grad``, so that what is there afterwards is what
-    was added. It is taken when the node has run, not before: a checkpoint reads ``.grad`` of leaves that it has made.
-I2. Leaves that the node has made itself are gone when it has run. Only leaves that live on are the user's.
+Note [Gradients added inside a node]: While the node runs, leaves that such a backward reaches have no ``.grad``, so
+that what is there afterwards is what was added. It is taken when the node has run, not before: a checkpoint reads
+``.grad`` of leaves that it has made.
+
+Note [Leaves that a node makes]: They are gone when it has run. Only leaves that live on are the user's.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..records import ACCUMULATE_SEQ
 from ..torchside import private
-from ..torchside.entry_points import as_list, node_of
+from ..torchside.entry_points import BY_FUNCTION, node_of
 from ..torchside.walk import Plans, walk
 from .single import is_python
 
@@ -31,10 +33,10 @@ class Inner(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func not in (torch.Tensor.backward, torch.autograd.backward):
+        entry = BY_FUNCTION.get(func)
+        if entry is None or entry.kind == "autograd.grad":  # that adds nothing
             return func(*args, **kwargs)
-        roots = args[0] if args else kwargs.get("tensors")
-        nodes = walk([node_of(root) for root in as_list(roots)], Plans()).nodes
+        nodes = walk([node_of(root) for root in entry.begins_at(args, kwargs)], Plans()).nodes
         with ExitStack() as stack:
             for node in nodes:
                 if is_python(node):  # it may run a backward in its turn
@@ -56,7 +58,7 @@ class Inner(TorchFunctionMode):
         found = []
         for ref, old in self._kept.values():
             leaf = ref()
-            if leaf is not None:  # I2
+            if leaf is not None:  # see Note [Leaves that a node makes]
                 if leaf.grad is not None:
                     found.append((leaf, leaf.grad))
                 leaf.grad = old

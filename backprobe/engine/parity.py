@@ -10,11 +10,11 @@ import torch
 
 from ..errors import BackprobeError
 from ..torchside import private
-from .apart import apart, bitwise, together
-from .called import CallGraph, NodeInfo
+from .backward_graph import BackwardGraph, NodeInfo
+from .difference import bitwise_equal, combined, difference
 from .nested import nothing_accumulated
-from .rerun import called_wide
-from .runner import Ran
+from .rerun import call_node_wide
+from .runner import ReplayedNode
 from .start import Start
 
 
@@ -145,7 +145,7 @@ class _Watch:
             self._found.nodes[self._i] = (self._found.nodes[self._i][0], tuple(outgoing))
 
 
-def compared(graph: CallGraph, runs: Sequence[Ran], engine: EngineRun) -> Parity:
+def compared(graph: BackwardGraph, runs: Sequence[ReplayedNode], engine: EngineRun) -> Parity:
     """The nodes of a replay against those of the engine."""
     rows = []
     for ran in runs:
@@ -172,7 +172,7 @@ def compared(graph: CallGraph, runs: Sequence[Ran], engine: EngineRun) -> Parity
     return Parity(rows, "the engine", engine.order[: len(order)] == order)
 
 
-def rounding(start: Start, runs: Sequence[Ran]) -> Parity:
+def rounding(start: Start, runs: Sequence[ReplayedNode]) -> Parity:
     """Each node once more in float64, by itself."""
     rows = []
     for ran in runs:
@@ -184,7 +184,7 @@ def rounding(start: Start, runs: Sequence[Ran]) -> Parity:
         node = start.graph.nodes[ran.node.index]
         try:
             with torch.no_grad():
-                wide = called_wide(node, ran.node, ran.grad_outputs)
+                wide = call_node_wide(node, ran.node, ran.grad_outputs)
         except BackprobeError as error:
             rows.append(NodeParity(ran.node, "not compared", reason=str(error)))
             continue
@@ -196,11 +196,11 @@ def rounding(start: Start, runs: Sequence[Ran]) -> Parity:
 
 def _row(info: NodeInfo, ours: Any, theirs: Any, reason: str, exact: bool = True) -> NodeParity:
     same = len(ours) == len(theirs) and all(
-        bitwise(a, b) if exact else _equal(a, b) for a, b in zip(ours, theirs, strict=True)
+        bitwise_equal(a, b) if exact else _equal(a, b) for a, b in zip(ours, theirs, strict=True)
     )
     if same:
         return NodeParity(info, "identical", 0.0, 0.0, reason)
-    far = together(apart(a, b) for a, b in zip(ours, theirs, strict=False))
+    far = combined(difference(a, b) for a, b in zip(ours, theirs, strict=False))
     if far is None:
         return NodeParity(info, "different", reason=reason)
     return NodeParity(info, "different", far.largest, far.error, reason)
@@ -208,5 +208,5 @@ def _row(info: NodeInfo, ours: Any, theirs: Any, reason: str, exact: bool = True
 
 def _equal(a: Any, b: Any) -> bool:
     """Whether two gradients have the same values, in whatever precision."""
-    far = apart(a, b)
+    far = difference(a, b)
     return (a is None and b is None) or (far is not None and far.largest == 0.0)

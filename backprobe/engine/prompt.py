@@ -16,9 +16,10 @@ from ..errors import BackprobeError
 from ..source.frames import Frames, variables
 from ..torchside import private
 from . import show
-from .breaks import breakpoint_from
 from .control import Pilot
-from .going import ABORT, CONTINUE, FINISH, Going, going_on
+from .options import breakpoint_from
+from .provenance import around
+from .resume import ABORT, CONTINUE, FINISH, Resume, step_from
 from .stop import Stop
 from .values import summary
 
@@ -110,7 +111,7 @@ class Prompt(cmd.Cmd):
         #: Set by whoever makes the pilot.
         self.pilot: Pilot | None = None
         self._stop: Stop | None = None
-        self._going: Going | None = None
+        self._resume: Resume | None = None
         self._level = 0
         self._times = 0
         self._names: dict[str, Any] = {}
@@ -119,26 +120,26 @@ class Prompt(cmd.Cmd):
 
     # The loop
 
-    def ask(self, stop: Stop) -> Going:
+    def ask(self, stop: Stop) -> Resume:
         """Show where we are, and read commands until one goes on."""
         if self._times > 0 and stop.breakpoint is None and stop.phase == "before" and stop.reason == "step":
             self._times -= 1
             if self._times:
-                return going_on(stop, "node")
+                return step_from(stop, "node")
         self._times = 0
-        self._stop, self._going, self._level = stop, None, 0
+        self._stop, self._resume, self._level = stop, None, 0
         sys.stdout.flush()
         if not self._greeted:
             self._greet()
-        self._say(show.head(stop))
+        self._say(show.head(stop.backward, stop.index, stop.phase, stop.reason))
         try:
             with private.unseen():
-                while self._going is None:
+                while self._resume is None:
                     try:
                         self.cmdloop()
                     except KeyboardInterrupt:
                         self._note("--KeyboardInterrupt--  (q ends the script)")
-            return self._going
+            return self._resume
         finally:
             self._stop = None
             self._names.clear()  # it holds gradients
@@ -168,7 +169,7 @@ class Prompt(cmd.Cmd):
             super().onecmd(line)
         except BackprobeError as error:
             self._note(str(error), "red")
-        return self._going is not None
+        return self._resume is not None
 
     def default(self, line: str) -> None:
         if line == "EOF":
@@ -188,10 +189,10 @@ class Prompt(cmd.Cmd):
         assert self._stop is not None
         return self._stop
 
-    def _go(self, going: Going) -> None:
-        if self.stop.phase == "exception" and going.kind not in ("abort", "finish"):
+    def _go(self, resume: Resume) -> None:
+        if self.stop.phase == "exception" and resume.kind not in ("abort", "finish"):
             self._note("the backward has ended with this exception: the script goes on with it")
-        self._going = going
+        self._resume = resume
 
     def do_next(self, arg: str) -> None:
         """n(ext) [N]: to before the next node, N times."""
@@ -199,21 +200,21 @@ class Prompt(cmd.Cmd):
             self._note(f"n takes a number of steps, not {arg!r}", "red")
             return
         self._times = int(arg) if arg else 0
-        self._go(going_on(self.stop, "node"))
+        self._go(step_from(self.stop, "node"))
 
     def do_step(self, arg: str) -> None:
         """s(tep): a half step. Before a node: run it and stop after it (or inside, if it runs a backward of its own).
         After a node: to before the next."""
-        self._go(going_on(self.stop, "into"))
+        self._go(step_from(self.stop, "into"))
 
     def do_module(self, arg: str) -> None:
         """m(odule): to the first node of another module."""
-        self._go(going_on(self.stop, "module"))
+        self._go(step_from(self.stop, "module"))
 
     def do_out(self, arg: str) -> None:
         """o(ut): to the first node outside this module, or outside the one chosen with u."""
         levels = self._levels()
-        self._go(going_on(self.stop, "out", levels[self._level] if self._level else None))
+        self._go(step_from(self.stop, "out", levels[self._level] if self._level else None))
 
     def do_until(self, arg: str) -> None:
         """unt(il) PLACE [if COND]: to the next place that fits; see help break."""
@@ -237,7 +238,7 @@ class Prompt(cmd.Cmd):
         if arg and not (arg.isdigit() and int(arg)):
             self._note(f"back takes a number of stops, not {arg!r}", "red")
             return
-        self._going = self.pilot.going_back(self.stop, int(arg or 1))
+        self._resume = self.pilot.rewind(self.stop, int(arg or 1))
 
     def do_abort(self, arg: str) -> None:
         """abort: end this backward here; the line that called it raises BackwardAborted."""
@@ -253,26 +254,27 @@ class Prompt(cmd.Cmd):
 
     def do_gradients(self, arg: str) -> None:
         """g(radients): the incoming gradients, and the outgoing ones when the node has run. p grads[0] shows values."""
-        self._say(show.gradients(self.stop))
+        self._say(self.stop.gradient_lines())
 
     def do_saved(self, arg: str) -> None:
         """saved: the tensors that the node has kept from the forward. p saved['self'] shows values."""
-        self._say(show.saved(self.stop))
+        self._say(show.saved(self.stop.saved))
 
     def do_list(self, arg: str) -> None:
         """l(ist): the lines of the forward that made this node."""
-        self._say(show.source(self.stop))
+        self._say(show.source(self.stop.backward, self.stop.index))
 
     def do_where(self, arg: str) -> None:
         """w(here): the way from the loss to here, with modules and lines."""
-        self._say(show.way(self.stop))
+        self._say(show.way(self.stop.backward, self.stop.index))
 
     def do_graph(self, arg: str) -> None:
         """graph [N | all]: N nodes before and after this one (12) in the order they run."""
         if arg and arg != "all" and not arg.isdigit():
             self._note(f"graph takes a number or 'all', not {arg!r}", "red")
             return
-        self._say(show.listing(self.stop, None if arg == "all" else int(arg or 12)))
+        stop, around = self.stop, None if arg == "all" else int(arg or 12)
+        self._say(show.listing(stop.backward, stop.index, stop.phase, around))
 
     def do_ready(self, arg: str) -> None:
         """ready: the nodes whose gradients have all come, the next one first."""
@@ -282,10 +284,7 @@ class Prompt(cmd.Cmd):
         module = self.stop.node.module
         if module is None:
             raise BackprobeError("the module of this node is not known")
-        levels = [module]
-        while levels[-1]:
-            levels.append(levels[-1].rpartition(".")[0])
-        return levels
+        return around(module)
 
     def do_up(self, arg: str) -> None:
         """u(p): to the module around: how much of it has run, and its parameters. p module is the module itself."""
@@ -295,7 +294,7 @@ class Prompt(cmd.Cmd):
             return
         self._level += 1
         self._names.clear()
-        self._say(show.module(self.stop, levels[self._level]))
+        self._say(show.module(self.stop.backward, levels[self._level]))
 
     def do_down(self, arg: str) -> None:
         """d(own): back towards the node's own module."""
@@ -305,7 +304,7 @@ class Prompt(cmd.Cmd):
             return
         self._level -= 1
         self._names.clear()
-        self._say(show.module(self.stop, levels[self._level]))
+        self._say(show.module(self.stop.backward, levels[self._level]))
 
     def do_rerun(self, arg: str) -> None:
         """rerun [float64]: run the node by itself from its incoming gradients, in its own precision or in float64.
@@ -394,7 +393,7 @@ class Prompt(cmd.Cmd):
         self.pilot.add(point)
         self._note(f"breakpoint {point.number}: {point}")
         try:
-            point.check(self.stop.control.graph)
+            point.check(self.stop.backward)
         except BackprobeError as error:
             self._note(f"it cannot stop in this backward: {error}", "yellow")
 
@@ -445,7 +444,7 @@ class Prompt(cmd.Cmd):
     # Completion
 
     def _places(self, text: str, line: str, begin: int, end: int) -> list[str]:
-        infos = self.stop.control.graph.infos
+        infos = self.stop.backward.infos
         words = line[:begin].split()
         if words and words[-1] in ("module", "mod"):
             names = {i.module for i in infos if i.module}
@@ -492,7 +491,7 @@ class Prompt(cmd.Cmd):
         if stop.phase == "after":
             names["grad_inputs"] = stop.grad_inputs
         if stop.node.module is not None:
-            names["module"] = stop.control.graph.sight.module_at(self._levels()[self._level])
+            names["module"] = stop.backward.forward.module_at(self._levels()[self._level])
         self._names = names
         return names
 

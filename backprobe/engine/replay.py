@@ -1,9 +1,13 @@
 """``backprobe.replay``: a backward run in Python, node by node, forwards and back.
 
-P1. The order, what meets and is summed, and what goes on along the edges are as in the engine (``machine.py``); each
-    node is run by the engine, or called (``single.py``). So every gradient has the engine's bits.
-P2. Nothing is written to ``.grad`` until ``accumulate``, and the graph stays as it is.
-P3. To go back is to deliver again what the nodes before have given. No node runs for it and no hook.
+Note [A replay has the engine's bits]: The order, what meets and is summed, and what goes on along the edges are as in
+the engine (``graph_task.py``); each node is run by the engine, or called (``single.py``). So every gradient has the
+engine's bits.
+
+Note [A replay changes nothing]: Nothing is written to ``.grad`` until ``accumulate``, and the graph stays as it is.
+
+Note [Going back in a replay]: To go back is to deliver again what the nodes before have given. No node runs for it and
+no hook.
 """
 
 from __future__ import annotations
@@ -17,16 +21,17 @@ from torch import nn
 
 from ..errors import BackprobeError
 from ..torchside import private
-from .aside import Aside
-from .control import Control, Pilot
-from .going import CONTINUE, FINISH, Going
-from .machine import Machine
+from .breakpoints import NamedNodes
+from .control import Pilot
+from .graph_task import GraphTask
+from .isolation import Isolation
 from .parity import Parity, compared, engine_run, rounding
+from .provenance import forward_of
 from .rerun import check_dtype
 from .results import accumulate, gradients, until
+from .resume import CONTINUE, FINISH, Resume
 from .rules import Rule, Rules
-from .runner import Ran, Runner
-from .sight import sight_of
+from .runner import ReplayedNode, Runner
 from .start import Start
 from .steering import Steering
 from .stop import Stop
@@ -44,18 +49,18 @@ class Replay(Steering):
         super().__init__(Pilot(lambda stop: CONTINUE, CONTINUE))
         self._start, self._graph = start, start.graph
         self._pilot.on_stop = lambda stop: CONTINUE
-        self._control = Control(self._pilot, start.graph, 1)
+        self._named = NamedNodes(start.graph)
         self._runner = Runner(start, Rules(rules, start.graph), dtype)
-        self._machine = Machine(start.graph, start.roots, start.captured)
-        self._aside = Aside([n for node in start.graph.nodes for n in node._input_metadata])
-        self._begun = self._aside.now
-        self._history: list[Ran] = []
+        self._task = GraphTask(start.graph, start.roots, start.captured)
+        self._isolation = Isolation([n for node in start.graph.nodes for n in node._input_metadata])
+        self._begun = self._isolation.now
+        self._history: list[ReplayedNode] = []
         self._received: Any = None
         self._stop: Stop | None = None
         self._visited: list[tuple[int, str]] = []
         self._limit: int | None = None
         self._accumulated = False
-        self._go(Going("step", 1))
+        self._go(Resume("step", 1))
 
     # What there is
 
@@ -74,7 +79,7 @@ class Replay(Steering):
         return len(self._graph.ran)
 
     @property
-    def runs(self) -> list[Ran]:
+    def runs(self) -> list[ReplayedNode]:
         """What each node got and gave, in the order in which they ran."""
         return [ran for ran in self._history if ran.how != "asked"]
 
@@ -90,7 +95,7 @@ class Replay(Steering):
     def named_grads(self) -> dict[str, torch.Tensor | None]:
         """``grads`` of the leaves whose name is known, by name (see `model`)."""
         names = {
-            id(self._start.leaf(info.index)): info.parameter
+            id(self._graph.leaf(info.index)): info.parameter
             for info in self._graph.infos
             if info.seq is None and info.parameter
         }
@@ -146,34 +151,33 @@ class Replay(Steering):
         return self._stop is not None and self._stop.phase == "before"
 
     def _return(self, position: int, phase: str) -> Stop:
-        """Build the state of an earlier position again from what the nodes gave (P3)."""
+        """Build the state of an earlier position again from what the nodes gave; see Note [Going back in a replay]."""
         kept = until(self._history, position, phase)
         if self._stop is not None:
             self._stop.close()
         dropped = len(kept) < len(self._history)
-        following = self._history[len(kept)].random if dropped else self._aside.now
-        self._machine.begin()
+        following = self._history[len(kept)].random if dropped else self._isolation.now
+        self._task.begin()
         self._history = kept[:-1] if phase == "after" else kept
         graph = self._graph
         for ran in self._history:
-            self._machine.ran(ran.node.index, ran.grad_inputs)
+            self._task.ran(ran.node.index, ran.grad_inputs)
         graph.ran[:] = [ran.node.index for ran in kept if ran.how != "asked"]
         graph.done.clear()
         graph.done.update(graph.ran)
-        self._aside.now = following
+        self._isolation.now = following
         self._accumulated = False
         if phase == "after":
             last = kept[-1]
             self._history.append(last)
             last.grad_inputs = last.produced
             last.edited_after = False
-            stop = self._control.make(last.node.index, False, last.grad_outputs, last.produced)
+            stop = Stop(graph, last.node.index, "after", last.grad_outputs, last.produced, "back")
         else:
-            node = self._machine.next
+            node = self._task.next
             assert node is not None
-            self._received = self._machine.incoming(node)
-            stop = self._control.make(node, True, self._received, None)
-        stop.reason = "back"
+            self._received = self._task.incoming(node)
+            stop = Stop(graph, node, "before", self._received, None, "back")
         self._stand(stop)
         return stop
 
@@ -188,20 +192,19 @@ class Replay(Steering):
             )
         return self._stop
 
-    def _go(self, going: Going) -> Stop | None:
-        self._pilot.going = going
+    def _go(self, resume: Resume) -> Stop | None:
+        self._pilot.resume = resume
         phase, new = None, None
         if self._stop is not None:
             phase = self._stop.phase
             new = self._stop.close()
-        with self._aside():
+        with self._isolation():
             try:
                 self._advance(phase, new)
             except BaseException:
-                node = self._machine.next
+                node = self._task.next
                 assert node is not None
-                stop = self._control.make(node, True, self._received, None)
-                stop.reason = "it raised"
+                stop = Stop(self._graph, node, "before", self._received, None, "it raised")
                 if (self.position, "before") in self._visited[-1:]:
                     self._visited.pop()
                 self._stand(stop)
@@ -214,7 +217,7 @@ class Replay(Steering):
         :param phase: of the stop that it goes on from; ``None`` at the beginning.
         :param new: gradients that take the place of those there.
         """
-        machine, control = self._machine, self._control
+        task = self._task
         edited = phase == "before" and new is not None
         if edited:
             self._received = new
@@ -222,26 +225,26 @@ class Replay(Steering):
             last = self._history[-1]
             if new is not None:
                 last.grad_inputs, last.edited_after = new, True
-            machine.ran(last.node.index, last.grad_inputs)
-        while (i := machine.next) is not None:
+            task.ran(last.node.index, last.grad_inputs)
+        while (i := task.next) is not None:
             if phase != "before":
-                self._received = machine.incoming(i)
-                if self._graph.runs(i) and self._stops(control, i, True, self._received, None):
+                self._received = task.incoming(i)
+                if self._graph.runs(i) and self._stops(i, True, self._received, None):
                     return
             phase = None
             ran = self._run(i)
             ran.edited_before, edited = edited, False
             if ran.how == "asked":
-                machine.ran(i, ())
+                task.ran(i, ())
                 continue
-            if self._stops(control, i, False, ran.grad_outputs, ran.grad_inputs):
+            if self._stops(i, False, ran.grad_outputs, ran.grad_inputs):
                 return
-            machine.ran(i, ran.grad_inputs)
+            task.ran(i, ran.grad_inputs)
         self._stop = None
 
-    def _run(self, i: int) -> Ran:
-        before = self._aside.read()
-        self._aside.now = before
+    def _run(self, i: int) -> ReplayedNode:
+        before = self._isolation.read()
+        self._isolation.now = before
         ran = self._runner.run(i, self._received)
         ran.random = before
         self._history.append(ran)
@@ -250,15 +253,13 @@ class Replay(Steering):
             self._graph.done.add(i)
         return ran
 
-    def _stops(self, control: Control, i: int, before: bool, incoming: Any, outgoing: Any) -> bool:
-        if self._pilot.going.kind == "finish":
+    def _stops(self, i: int, before: bool, incoming: Any, outgoing: Any) -> bool:
+        if self._pilot.resume.kind == "finish":
             if self._limit is None or not before or self.position != self._limit:
                 return False
-            stop: Stop | None = control.make(i, before, incoming, outgoing)
-            assert stop is not None
-            stop.reason = f"position {self._limit}"
+            stop: Stop | None = Stop(self._graph, i, "before", incoming, outgoing, f"position {self._limit}")
         else:
-            stop = self._pilot.reason(control, i, before, incoming, outgoing)
+            stop = self._pilot.stop_at(self._named, i, before, incoming, outgoing)
         if stop is None:
             return False
         self._stand(stop)
@@ -272,18 +273,18 @@ class Replay(Steering):
         The engine begins with the random state with which this replay began. ``.grad`` stays as it is; hooks of the
         user's run again.
         """
-        now, self._aside.now = self._aside.now, self._begun
+        now, self._isolation.now = self._isolation.now, self._begun
         try:
-            with self._aside():
+            with self._isolation():
                 engine = engine_run(self._start)
         finally:
-            self._aside.now = now
+            self._isolation.now = now
         return compared(self._graph, self.runs, engine)
 
     def rounding(self) -> Parity:
         """Run each node that has run once more in float64, from the gradients that it got and the tensors that it has
         saved, and say how far its own result is from that: the rounding error of each node by itself."""
-        with self._aside():
+        with self._isolation():
             return rounding(self._start, self.runs)
 
     def accumulate(self) -> None:
@@ -350,5 +351,5 @@ def replay(
     if dtype is not None and create_graph:
         raise BackprobeError("create_graph=True does not go with dtype=torch.float64: the casts would be in the graph")
     with private.unseen():
-        sight = sight_of(model, trace, threading.get_ident())
-    return Replay(Start(tensors, grad_tensors, inputs, create_graph, sight), rules or {}, dtype)
+        forward = forward_of(model, trace, threading.get_ident())
+    return Replay(Start(tensors, grad_tensors, inputs, create_graph, forward), rules or {}, dtype)

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
-from .apart import apart, bitwise, together
-from .called import NodeInfo
+from .backward_graph import NodeInfo
+from .difference import bitwise_equal, combined, difference
 from .double import Wide, widened
 
 
@@ -58,13 +58,13 @@ def rerun(
     devices = sorted({g.device.index for g in grads if g is not None and g.is_cuda})
     # A custom function may draw random numbers: the run must not notice.
     with torch.no_grad(), torch.random.fork_rng(devices=devices):
-        out = called(node, info, grads) if dtype is None else called_wide(node, info, grads)
+        out = call_node(node, info, grads) if dtype is None else call_node_wide(node, info, grads)
     if engine is None:
         return Rerun(out, None)
     # What goes nowhere need not agree: of a custom function it cannot be told which argument it belongs to.
     following = [child for child, _ in node.next_functions]
-    equal = tuple(n is None or bitwise(a, b) for a, b, n in zip(out, engine, following, strict=True))
-    far = together(apart(b, a) for a, b, n in zip(out, engine, following, strict=True) if n is not None)
+    equal = tuple(n is None or bitwise_equal(a, b) for a, b, n in zip(out, engine, following, strict=True))
+    far = combined(difference(b, a) for a, b, n in zip(out, engine, following, strict=True) if n is not None)
     return Rerun(out, equal, far.error if far is not None else None)
 
 
@@ -98,7 +98,7 @@ def check_gradients(node: Any, info: NodeInfo, grads: Sequence[Any]) -> None:
             )
 
 
-def called(node: Any, info: NodeInfo, grads: Sequence[Any], wide: bool = False) -> tuple[Any, ...]:
+def call_node(node: Any, info: NodeInfo, grads: Sequence[Any], wide: bool = False) -> tuple[Any, ...]:
     """What `node` gives for `grads`, one for each of its edges, as the engine passes it on; not cast where `wide`."""
     if not isinstance(node, torch.autograd.function.BackwardCFunction):
         result = node(*grads)
@@ -136,14 +136,14 @@ def _materializes(node: Any) -> bool:
     return True
 
 
-def called_wide(node: Any, info: NodeInfo, grads: Sequence[Any]) -> tuple[Any, ...]:
+def call_node_wide(node: Any, info: NodeInfo, grads: Sequence[Any]) -> tuple[Any, ...]:
     """What `node` gives for `grads` when it calculates in float64.
 
     :raises BackprobeError: it cannot, with the reason.
     """
     grads = tuple(widened(g) for g in grads)
     with Wide(node, info.label) as wide:
-        out = called(node, info, grads, True)
+        out = call_node(node, info, grads, True)
     wide.check()
     return out
 

@@ -9,13 +9,13 @@ import torch
 
 from ..errors import BackprobeError
 from ..torchside import private
-from .machine import summed
-from .runner import Ran
+from .graph_task import summed
+from .runner import ReplayedNode
 from .single import hooks_of
 from .start import Start
 
 
-def gradients(start: Start, history: Sequence[Ran]) -> dict[Any, torch.Tensor | None]:
+def gradients(start: Start, history: Sequence[ReplayedNode]) -> dict[Any, torch.Tensor | None]:
     """The gradients so far: of the leaves that got one, or of what was asked for."""
     if start.inputs is not None:
         # The engine takes them as they came where the node runs too, and after the tensor's hooks where it does not.
@@ -25,7 +25,7 @@ def gradients(start: Start, history: Sequence[Ran]) -> dict[Any, torch.Tensor | 
     with torch.set_grad_enabled(start.create_graph), private.unseen():
         for one in history:
             came = list(one.inner)
-            leaf = start.leaf(one.node.index) if one.node.seq is None else None
+            leaf = start.graph.leaf(one.node.index)
             grad = one.grad_outputs[0] if leaf is not None else None
             if leaf is not None and grad is not None:
                 came.append((leaf, grad))
@@ -47,14 +47,14 @@ def accumulate(start: Start, grads: Mapping[Any, torch.Tensor | None]) -> None:
                 hook((), (grad,))
 
 
-def until(history: Sequence[Ran], position: int, phase: str) -> list[Ran]:
+def until(history: Sequence[ReplayedNode], position: int, phase: str) -> list[ReplayedNode]:
     """The part of `history` that has happened where `position` nodes have run; what was asked for in between too, but
     not behind a stop after a node.
 
     :param phase: ``"before"`` the next node, or ``"after"`` the last one.
     :raises BackprobeError: somebody has written into a gradient of that part.
     """
-    kept: list[Ran] = []
+    kept: list[ReplayedNode] = []
     count = 0
     for ran in history:
         counts = ran.how != "asked"

@@ -15,8 +15,9 @@ import torch
 from ..errors import BackprobeError
 from ..records import ACCUMULATE_SEQ
 from ..torchside import private
-from .breaks import Breakpoint, breakpoint_from
-from .called import CallGraph, NodeInfo
+from .backward_graph import BackwardGraph, NodeInfo
+from .breakpoints import Breakpoint
+from .options import breakpoint_from
 
 Grads: TypeAlias = tuple["torch.Tensor | None", ...]
 Rule: TypeAlias = Callable[[NodeInfo, Grads, "NodeCall"], "torch.Tensor | Sequence[torch.Tensor | None] | None"]
@@ -57,7 +58,7 @@ class Rules:
     :raises BackprobeError: a place fits no node, has a condition or a phase, or means accumulators.
     """
 
-    def __init__(self, rules: Mapping[str, Rule], graph: CallGraph) -> None:
+    def __init__(self, rules: Mapping[str, Rule], graph: BackwardGraph) -> None:
         if not isinstance(rules, Mapping):
             raise BackprobeError(f"rules is a {type(rules).__name__}; give a dict such as {{'ReluBackward0': rule}}")
         self._at: dict[int, tuple[str, Rule]] = {}

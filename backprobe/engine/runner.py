@@ -9,18 +9,19 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
+from ..torch_texts import FREED
 from . import rules
-from .called import NodeInfo
+from .backward_graph import NodeInfo
 from .double import widened
 from .nested import Inner
-from .rerun import called_wide, fitted
+from .rerun import call_node_wide, fitted
 from .rules import Grads, NodeCall, Rules
 from .single import after_tensor_hooks, has_hooks, is_python, run_node
 from .start import Start
 
 
 @dataclass
-class Ran:
+class ReplayedNode:
     """What one node got and gave.
 
     :ivar node: which node.
@@ -74,7 +75,7 @@ class Runner:
     def __init__(self, start: Start, chosen: Rules, dtype: torch.dtype | None) -> None:
         self._start, self._rules, self._wide = start, chosen, dtype is not None
 
-    def run(self, i: int, received: Grads) -> Ran:
+    def run(self, i: int, received: Grads) -> ReplayedNode:
         """Run node `i` with what came for it."""
         graph = self._start.graph
         node, info = graph.nodes[i], graph.infos[i]
@@ -87,16 +88,17 @@ class Runner:
             if not graph.runs(i):
                 if not self._wide:
                     incoming = after_tensor_hooks(node, received, self._start.create_graph)
-                ran = Ran(info, received, incoming, (), (), "asked")
+                ran = ReplayedNode(info, received, incoming, (), (), "asked")
             elif rule is not None:
                 place, function = rule
                 call = NodeCall(node, lambda grads: self._node(i, grads, inner)[1])
                 out = rules.apply(function, place, info, received, call, len(node.next_functions))
                 out = fitted(node, info, out, self._wide)
-                ran = Ran(info, received, received, out, out, f"rule {place}")
+                ran = ReplayedNode(info, received, received, out, out, f"rule {place}")
             else:
                 incoming, out, note = self._node(i, received, inner)
-                ran = Ran(info, received, incoming, out, out, "float64" if self._wide and not note else "engine", note)
+                how = "float64" if self._wide and not note else "engine"
+                ran = ReplayedNode(info, received, incoming, out, out, how, note)
             ran.inner = inner.collect()
         ran.seal()
         return ran
@@ -110,7 +112,7 @@ class Runner:
             if self._wide:
                 try:
                     note = "its hooks did not run: they do not in float64" if has_hooks(node) else ""
-                    return grads, called_wide(node, info, grads), note
+                    return grads, call_node_wide(node, info, grads), note
                 except BackprobeError as error:
                     note = str(error)
                 narrow = (
@@ -123,7 +125,7 @@ class Runner:
                 incoming, out = run_node(node, info, grads, start.create_graph, start.wanted(i))
             return incoming, tuple(map(widened, out)) if self._wide else out, note
         except RuntimeError as error:
-            if "backward through the graph a second time" in str(error):
+            if FREED in str(error):
                 raise BackprobeError(
                     f"{info.label} cannot be run: a backward has freed what it had saved. Make the replay before "
                     "loss.backward(), or keep the graph with loss.backward(retain_graph=True)"

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import linecache
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-from .sight import UNKNOWN
+import torch
+
+from .backward_graph import BackwardGraph, NodeInfo
+from .provenance import UNKNOWN, inside
 from .values import shape_text, summary
 
-if TYPE_CHECKING:
-    from .stop import Stop
-
 Line = list[tuple[str, str]]
+Grads = Sequence[torch.Tensor | None]
 _BAD = ("NaN", "Inf")
 
 
@@ -32,36 +32,35 @@ def nearby(path: str) -> str:
     return relative if len(relative) < len(path) else path
 
 
-def head(stop: Stop) -> list[Line]:
+def head(graph: BackwardGraph, i: int, phase: str, reason: str) -> list[Line]:
     """Where we are, and why."""
-    node, graph = stop.node, stop.control.graph
+    node = graph.infos[i]
     done = len(graph.ran)
-    line: Line = [("> ", "bold"), (stop.phase, "yellow" if stop.phase != "exception" else "bold red"), (" ", "")]
+    line: Line = [("> ", "bold"), (phase, "yellow" if phase != "exception" else "bold red"), (" ", "")]
     line.append((node.label, "bold cyan"))
     if node.module is not None:
         line += [("  in ", ""), (node.place.name, "green")]
     line.append((f"  ({done} of {graph.count} nodes have run", "dim"))
-    line.append((f", {stop.depth - 1} backward around it)" if stop.depth > 1 else ")", "dim"))
+    line.append((f", {graph.depth - 1} backward around it)" if graph.depth > 1 else ")", "dim"))
     lines = [line]
     site = node.place.site
     if site is not None:
         text = f": {site.text}" if site.text else ""
-        lines.append([("  ", ""), (f"{nearby(site.file)}:{site.line}", "magenta"), (text, "")])
-    if stop.reason not in ("step", ""):
-        lines.append([("  ", ""), (stop.reason, "bold red" if stop.phase == "exception" else "yellow")])
+        lines.append([*_site(node), (text, "")])
+    if reason not in ("step", ""):
+        lines.append([("  ", ""), (reason, "bold red" if phase == "exception" else "yellow")])
     return lines
 
 
-def gradients(stop: Stop) -> list[Line]:
+def gradients(graph: BackwardGraph, i: int, phase: str, incoming: Grads, outgoing: Grads) -> list[Line]:
     """Incoming gradients, and outgoing ones when the node has run."""
-    lines = [_gradient("in ", k, g) for k, g in enumerate(stop.grad_outputs)]
-    if stop.phase == "exception" and not lines:
+    lines = [_gradient("in ", k, g) for k, g in enumerate(incoming)]
+    if phase == "exception" and not lines:
         lines.append([("  its incoming gradients were not kept", "dim")])
-    if stop.phase == "after":
-        names = _receivers(stop)
-        for k, g in enumerate(stop.grad_inputs):
-            lines.append([*_gradient("out", k, g), (names.get(k, ""), "dim")])
-    variable = stop.variable
+    names = {k: f"  -> {graph.infos[e[0]].label}" for k, e in enumerate(graph.edges(i)) if e is not None}
+    for k, g in enumerate(outgoing):
+        lines.append([*_gradient("out", k, g), (names.get(k, ""), "dim")])
+    variable = graph.leaf(i)
     if variable is not None:
         grad = variable.grad
         text = "None yet" if grad is None else summary(grad)
@@ -74,47 +73,42 @@ def _gradient(side: str, k: int, grad: object) -> Line:
     return [(f"  {side} [{k}]  ", "bold"), (text, "bold red" if any(bad in text for bad in _BAD) else "")]
 
 
-def _receivers(stop: Stop) -> dict[int, str]:
-    graph = stop.control.graph
-    edges = graph.edges(stop.index)
-    return {k: f"  -> {graph.infos[e[0]].label}" for k, e in enumerate(edges) if e is not None}
+def _site(node: NodeInfo) -> Line:
+    site = node.place.site
+    return [] if site is None else [("  ", ""), (f"{nearby(site.file)}:{site.line}", "magenta")]
 
 
-def saved(stop: Stop) -> list[Line]:
-    """The tensors that the node keeps."""
-    found = stop.saved
+def saved(found: Mapping[str, torch.Tensor]) -> list[Line]:
+    """The tensors that a node keeps."""
     if not found:
         return [[("  no tensor, or none that can be read without running code of the user's", "dim")]]
     wide = max(map(len, found))
     return [[(f"  {name.ljust(wide)}  ", "bold"), (summary(tensor), "")] for name, tensor in found.items()]
 
 
-def way(stop: Stop) -> list[Line]:
+def way(graph: BackwardGraph, i: int) -> list[Line]:
     """From where the backward began to here, one node a line, with the module where it changes."""
-    lines: list[Line] = [[(stop.call, "dim")]]
+    lines: list[Line] = [[(graph.text, "dim")]]
     last: str | None = ""
-    path = stop.path
+    path = [graph.infos[at] for at in graph.path(i)]
     for n, info in enumerate(path):
         here = n == len(path) - 1
         line: Line = [("-> " if here else "   ", "bold"), (info.label, "bold cyan" if here else "cyan")]
         if info.module is not None and (info.place.name != last or here):
             line += [("  in ", "dim"), (info.place.name, "green")]
         last = info.place.name
-        if info.place.site is not None:
-            line += [("  ", ""), (f"{nearby(info.place.site.file)}:{info.place.site.line}", "magenta")]
-        lines.append(line)
-    if not stop.control.graph.sight.known:
+        lines.append(line + _site(info))
+    if not graph.forward.watched:
         lines.append([(UNKNOWN, "dim")])
     return lines
 
 
-def listing(stop: Stop, around: int | None = 12) -> list[Line]:
-    """The nodes in the order they run: those that have, this one marked, those that will."""
-    graph = stop.control.graph
+def listing(graph: BackwardGraph, here: int, phase: str, around: int | None = 12) -> list[Line]:
+    """The nodes in the order they run: those that have, the one that is `here` marked, those that will."""
     order = [*graph.ran]
-    if stop.phase == "before" or (stop.phase == "exception" and stop.index not in graph.done):
-        order.append(stop.index)
-    at = max((k for k, i in enumerate(order) if i == stop.index), default=0)
+    if phase == "before" or (phase == "exception" and here not in graph.done):
+        order.append(here)
+    at = max((k for k, i in enumerate(order) if i == here), default=0)
     known = {*order}
     order += [i for i in graph.waiting() if i not in known]
     ready = {*graph.ready()}
@@ -127,8 +121,7 @@ def listing(stop: Stop, around: int | None = 12) -> list[Line]:
         line: Line = [(f"{state} {k:>4}  ", "bold" if k == at else "dim"), (info.label, style)]
         if info.module is not None:
             line += [("  ", ""), (info.place.name, "green")]
-        if info.place.site is not None:
-            line += [("  ", ""), (f"{nearby(info.place.site.file)}:{info.place.site.line}", "magenta")]
+        line += _site(info)
         to = sorted({graph.infos[e[0]].label for e in graph.edges(i) if e is not None and graph.runs(e[0])})
         if to:
             line.append((f"  -> {', '.join(to)}", "dim"))
@@ -142,13 +135,14 @@ def listing(stop: Stop, around: int | None = 12) -> list[Line]:
     return lines
 
 
-def source(stop: Stop, context: int = 5) -> list[Line]:
+def source(graph: BackwardGraph, i: int, context: int = 5) -> list[Line]:
     """The lines of the forward that made the node."""
-    site = stop.node.place.site
+    place = graph.infos[i].place
+    site = place.site
     if site is None:
-        if stop.node.parameter is not None:
+        if place.parameter is not None:
             return [[("  this node adds to the gradient of a leaf; no line made it", "dim")]]
-        return [[(f"  {UNKNOWN if not stop.control.graph.sight.known else 'no line is known for this node'}", "dim")]]
+        return [[(f"  {UNKNOWN if not graph.forward.watched else 'no line is known for this node'}", "dim")]]
     lines: list[Line] = [[(f"{nearby(site.file)} in {site.function}", "magenta")]]
     for n in range(max(1, site.line - context), site.line + context + 1):
         text = linecache.getline(site.file, n).rstrip()
@@ -159,14 +153,12 @@ def source(stop: Stop, context: int = 5) -> list[Line]:
     return lines
 
 
-def module(stop: Stop, path: str) -> list[Line]:
+def module(graph: BackwardGraph, path: str) -> list[Line]:
     """A module on the way up from the node: its nodes in this call, and its parameters."""
-    from .going import inside
-
-    graph = stop.control.graph
-    mine = [i for i in range(len(graph)) if graph.runs(i) and _in(graph.places[i].module, path, inside)]
+    places = graph.places
+    mine = [i for i in range(len(graph)) if graph.runs(i) and inside(places[i].module, path)]
     ran = sum(i in graph.done for i in mine)
-    found = graph.sight.module_at(path)
+    found = graph.forward.module_at(path)
     kind = type(found).__name__ if found is not None else "module"
     lines: list[Line] = [[(path or "(outermost)", "green"), (f"  {kind}: {ran} of {len(mine)} nodes have run", "")]]
     if found is not None:
@@ -174,7 +166,3 @@ def module(stop: Stop, path: str) -> list[Line]:
             grad = "no .grad" if p.grad is None else f".grad {summary(p.grad)}"
             lines.append([(f"  {name}", "bold"), (f"  {shape_text(p)}  ", "dim"), (grad, "")])
     return lines
-
-
-def _in(module: str | None, path: str, inside: object) -> bool:
-    return module is not None and bool(inside(module, path))  # type: ignore[operator]

@@ -1,12 +1,15 @@
 """One node, as the engine runs it: its hooks, the user's code in it, and nothing that comes after.
 
-S1. What a tensor's own hooks do is asked from the engine: a call that begins at the node and asks for the gradient at
-    the node runs these hooks and nothing else. No Python object lists them.
-S2. A node with hooks of its own, one that is written in Python, and an accumulator run in the engine, in a call that
-    begins there. A hook of ours, the last on the node, takes what it gives (for an accumulator what it gets) and ends
-    that call before anything else runs. All other nodes are called, which is the same and is quicker.
-S3. A node for which no gradient came at all cannot be where a call begins. It is called, with the hooks on it; hooks
-    of the tensors that it made are not run.
+Note [Hooks of a tensor]: What a tensor's own hooks do is asked from the engine: a call that begins at the node and asks
+for the gradient at the node runs these hooks and nothing else. No Python object lists them.
+
+Note [One node in the engine]: A node with hooks of its own, one that is written in Python, and an accumulator run in
+the engine, in a call that begins there. A hook of ours, the last on the node, takes what it gives (for an accumulator
+what it gets) and ends that call before anything else runs. All other nodes are called, which is the same and is
+quicker.
+
+Note [Nodes without a gradient]: A node for which no gradient came at all cannot be where a call begins. It is called,
+with the hooks on it; hooks of the tensors that it made are not run.
 """
 
 from __future__ import annotations
@@ -19,8 +22,8 @@ from torch.autograd.graph import GradientEdge
 
 from ..records import ACCUMULATE_SEQ
 from ..torchside import private
-from .called import NodeInfo
-from .rerun import called
+from .backward_graph import NodeInfo
+from .rerun import call_node
 
 
 class _Taken(BaseException):
@@ -61,18 +64,18 @@ def run_node(
     """
     with torch.set_grad_enabled(create_graph):
         if all(g is None for g in grads):
-            return _empty(node, info, tuple(grads))  # S3
+            return _empty(node, info, tuple(grads))  # see Note [Nodes without a gradient]
         if info.seq is None or is_python(node) or has_hooks(node):
             return _in_engine(node, grads, create_graph, wanted)
         grads = after_tensor_hooks(node, grads, create_graph)
-        out = called(node, info, grads)
+        out = call_node(node, info, grads)
     if wanted is not None:
         out = tuple(g if k in wanted else None for k, g in enumerate(out))
     return tuple(grads), out
 
 
 def after_tensor_hooks(node: Any, grads: Sequence[Any], create_graph: bool) -> tuple[Any, ...]:
-    """`grads` as the hooks of the tensors that `node` made leave them (S1)."""
+    """`grads` as the hooks of the tensors that `node` made leave them; see Note [Hooks of a tensor]."""
     roots = [(GradientEdge(node, k), g) for k, g in enumerate(grads) if g is not None]
     if not roots:
         return tuple(grads)
@@ -85,7 +88,7 @@ def after_tensor_hooks(node: Any, grads: Sequence[Any], create_graph: bool) -> t
 def _in_engine(
     node: Any, grads: Sequence[Any], create_graph: bool, wanted: Sequence[int] | None
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """S2."""
+    """See Note [One node in the engine]."""
     taken: list[tuple[Any, ...]] = []
     task: list[int] = []
 
@@ -133,12 +136,12 @@ def _in_engine(
 
 
 def _empty(node: Any, info: NodeInfo, grads: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """S3."""
+    """See Note [Nodes without a gradient]."""
     for hook in list(hooks_of(node, node.register_prehook).values()):
         grads = _replaced(hook(grads), grads)
     if info.seq is None:
         return grads, ()
-    out = called(node, info, grads)
+    out = call_node(node, info, grads)
     for hook in list(hooks_of(node, node.register_hook).values()):
         out = _replaced(hook(out, grads), out)
     return grads, out

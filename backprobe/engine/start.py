@@ -9,12 +9,11 @@ import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from ..errors import BackprobeError
-from ..records import ACCUMULATE_SEQ
 from ..torchside import private
 from ..torchside.entry_points import as_list
-from .called import CallGraph
+from .backward_graph import BackwardGraph
+from .provenance import Forward
 from .rerun import fitted_to
-from .sight import Sight
 
 
 class Start:
@@ -27,7 +26,7 @@ class Start:
     What torch finds wrong with gradients for the roots is raised as torch raises it.
     """
 
-    def __init__(self, tensors: Any, grad_tensors: Any, inputs: Any, create_graph: bool, sight: Sight) -> None:
+    def __init__(self, tensors: Any, grad_tensors: Any, inputs: Any, create_graph: bool, forward: Forward) -> None:
         outputs = as_list(tensors)
         if not outputs:
             raise BackprobeError("replay needs a tensor to begin with, such as the loss; none was given")
@@ -41,7 +40,7 @@ class Start:
             kwargs["inputs"] = inputs
         self.create_graph = create_graph
         with private.unseen():
-            self.graph = graph = CallGraph(kind, (outputs,), {**kwargs, "create_graph": create_graph}, sight)
+            self.graph = graph = BackwardGraph(kind, (outputs,), {**kwargs, "create_graph": create_graph}, forward)
             grads = private.root_gradients(outputs, given)
         number = {node: i for i, node in enumerate(graph.nodes)}
         self.roots: list[tuple[int, int, Any]] = []
@@ -71,10 +70,6 @@ class Start:
             tuple(g for *_, g in self.roots),
             tuple(asked),
         )
-
-    def leaf(self, i: int) -> torch.Tensor | None:
-        node = self.graph.nodes[i]
-        return node.variable if node._sequence_nr() == ACCUMULATE_SEQ else None
 
     def wanted(self, i: int) -> Sequence[int] | None:
         """The edges of node `i` that this call follows; ``None``: all."""

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..select import Selection
-from .breaks import Breakpoint, Condition, breakpoint_from
-from .called import NodeInfo
+from .backward_graph import NodeInfo
+from .breakpoints import Breakpoint
 from .control import Pilot
-from .going import CONTINUE, Going, going_on
+from .options import BreakpointOptions, breakpoint_from
 from .rerun import Rerun
+from .resume import CONTINUE, Resume, step_from
 from .stop import Replacement, Stop
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Steering(ABC):
@@ -27,7 +30,7 @@ class Steering(ABC):
         """The stop. Raises ``BackprobeError`` where there is none."""
 
     @abstractmethod
-    def _go(self, going: Going) -> Stop | None:
+    def _go(self, resume: Resume) -> Stop | None:
         """Go on, and come back at the next stop or at the end."""
 
     @property
@@ -47,9 +50,9 @@ class Steering(ABC):
         :returns: the stop, ``None`` when the call is over.
         :raises BackprobeError: there is no such step, modules are not known, or the call is over.
         """
-        return self._go(going_on(self._here(), "out" if out else how))
+        return self._go(step_from(self._here(), "out" if out else how))
 
-    def until(self, place: str | None = None, **where: Any) -> Stop | None:
+    def until(self, place: str | None = None, **where: Unpack[BreakpointOptions]) -> Stop | None:
         """Go on to the next place that fits: the arguments of ``break_at``, or its text form."""
         point = self._point(place, {**where, "temporary": True})
         try:
@@ -62,21 +65,7 @@ class Steering(ABC):
         self._here()
         return self._go(CONTINUE)
 
-    def break_at(
-        self,
-        place: str | None = None,
-        *,
-        node: Selection = None,
-        module: Selection = None,
-        on: str | None = None,
-        parameter: Selection = None,
-        line: str | None = None,
-        seq: int | None = None,
-        when: Condition = None,
-        phase: str | None = None,
-        count: int | None = None,
-        temporary: bool | None = None,
-    ) -> Breakpoint:
+    def break_at(self, place: str | None = None, **where: Unpack[BreakpointOptions]) -> Breakpoint:
         """Set a breakpoint. All that is given must hold.
 
         :param place: the text form of the command line: ``"module encoder.* enter"``, ``"model.py:41 if norm > 10"``.
@@ -93,11 +82,7 @@ class Steering(ABC):
         :param temporary: once.
         :raises BackprobeError: no node of this call fits; names that look alike are given.
         """
-        options = {
-            "node": node, "module": module, "on": on, "parameter": parameter, "line": line, "seq": seq,
-            "when": when, "phase": phase, "count": count, "temporary": temporary,
-        }  # fmt: skip
-        return self._point(place, options)
+        return self._point(place, where)
 
     # Looking and changing
 
@@ -136,7 +121,7 @@ class Steering(ABC):
         """The nodes in the order they run, the position marked, as text."""
         return self._here().graph(around)
 
-    def _point(self, place: str | None, options: dict[str, Any]) -> Breakpoint:
+    def _point(self, place: str | None, options: BreakpointOptions) -> Breakpoint:
         made = breakpoint_from(place, options)
-        made.check(self._here().control.graph)
+        made.check(self._here().backward)
         return self._pilot.add(made)

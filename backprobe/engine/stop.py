@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -11,13 +11,10 @@ from ..errors import BackprobeError
 from ..torchside import private
 from ..torchside.measure import dtype_name, shape_of
 from . import show
-from .called import NodeInfo
+from .backward_graph import BackwardGraph, NodeInfo
+from .breakpoints import Breakpoint
 from .rerun import Rerun, rerun
 from .values import shape_text
-
-if TYPE_CHECKING:
-    from .breaks import Breakpoint
-    from .control import Control
 
 #: A gradient in another's place: a tensor, a number for every element, or a function of the old gradient.
 Replacement: TypeAlias = torch.Tensor | float | Callable[[torch.Tensor], torch.Tensor]
@@ -33,14 +30,16 @@ class Stop:
     :ivar depth: 1, and more in a backward that a node of another one runs.
     """
 
-    def __init__(self, control: Control, i: int, phase: str, incoming: Any, outgoing: Any) -> None:
-        self._control, self._i = control, i
-        self.node: NodeInfo = control.graph.infos[i]
+    def __init__(
+        self, graph: BackwardGraph, i: int, phase: str, incoming: Any, outgoing: Any, reason: str = ""
+    ) -> None:
+        self._graph, self._i = graph, i
+        self.node: NodeInfo = graph.infos[i]
         self.phase = phase
-        self.reason = ""
+        self.reason = reason
         self.breakpoint: Breakpoint | None = None
         self.error: BaseException | None = None
-        self.depth = control.depth
+        self.depth = graph.depth
         self._incoming, self._outgoing = incoming, outgoing
         self._new: dict[int, torch.Tensor] = {}
         self._open = True
@@ -87,45 +86,39 @@ class Stop:
         """Tensors that the node keeps for its backward, by name. Those behind a saved-tensor hook are left out:
         unpacking them runs code of the user's, or a checkpoint."""
         self._must_be_open()
-        return dict(private.saved_tensors(self._control.graph.nodes[self._i]))
+        return dict(private.saved_tensors(self._graph.nodes[self._i]))
 
     @property
     def variable(self) -> torch.Tensor | None:
         """The leaf of an ``AccumulateGrad``."""
         self._must_be_open()
-        return self._control.graph.nodes[self._i].variable if self.node.seq is None else None
+        return self._graph.leaf(self._i)
 
     @property
     def ran(self) -> list[NodeInfo]:
         """The nodes of this call that have run, in their order."""
-        graph = self._control.graph
-        return [graph.infos[i] for i in graph.ran]
+        return [self._graph.infos[i] for i in self._graph.ran]
 
     @property
     def ready(self) -> list[NodeInfo]:
         """Nodes whose gradients have all come and that have not run, this one first if it has not."""
-        graph = self._control.graph
-        found = graph.ready()
-        return [graph.infos[i] for i in sorted(found, key=lambda i: i != self._i)]
+        found = self._graph.ready()
+        return [self._graph.infos[i] for i in sorted(found, key=lambda i: i != self._i)]
 
     @property
     def waiting(self) -> list[NodeInfo]:
         """All nodes that will still run, in the order that the engine is expected to take."""
-        graph = self._control.graph
-        return [graph.infos[i] for i in graph.waiting()]
+        return [self._graph.infos[i] for i in self._graph.waiting()]
 
     @property
     def path(self) -> list[NodeInfo]:
         """A shortest way from where the backward began to this node, both included."""
-        graph = self._control.graph
-        return [graph.infos[i] for i in graph.path(self._i)]
+        return [self._graph.infos[i] for i in self._graph.path(self._i)]
 
     @property
     def call(self) -> str:
         """The backward call and its arguments."""
-        graph = self._control.graph
-        given = ", ".join(f"{k}={v}" for k, v in graph.arguments.items() if v not in ("None", "False"))
-        return f"{graph.kind}({given})"
+        return self._graph.text
 
     # What can be changed
 
@@ -152,7 +145,7 @@ class Stop:
         like = old if old is not None else self._like(index)
         if like is None:
             raise BackprobeError(f"{what} is None: nothing takes it")
-        with torch.set_grad_enabled(self._control.graph.create_graph):
+        with torch.set_grad_enabled(self._graph.create_graph):
             if callable(value) and not isinstance(value, torch.Tensor):
                 if old is None:
                     raise BackprobeError(f"{what} is None: give a tensor or a number, not a function of it")
@@ -167,12 +160,12 @@ class Stop:
                 )
             # A copy: an accumulator may keep what it gets as .grad, which must not share memory with the caller's.
             new = value.clone()
-            self._new[index] = new if self._control.graph.create_graph else new.detach()
+            self._new[index] = new if self._graph.create_graph else new.detach()
         return self._new[index]
 
     def _like(self, index: int) -> Any:
         """What describes a gradient that is not there: shape, dtype, device."""
-        graph = self._control.graph
+        graph = self._graph
         if self.phase == "before":
             return graph.nodes[self._i]._input_metadata[index]
         edges = graph.edges(self._i)
@@ -194,7 +187,7 @@ class Stop:
         incoming = self.grad_outputs
         outgoing = self._outgoing if grads is None else None
         return rerun(
-            self._control.graph.nodes[self._i],
+            self._graph.nodes[self._i],
             self.node,
             incoming if grads is None else tuple(grads),
             outgoing,
@@ -203,22 +196,23 @@ class Stop:
 
     def where(self) -> str:
         """The way from the loss to here, as text."""
-        return show.plain(show.way(self))
+        return show.plain(show.way(self._graph, self._i))
 
     def graph(self, around: int | None = 12) -> str:
         """The nodes in the order they run, this one marked, as text.
 
         :param around: how many before and after it; ``None`` for all.
         """
-        return show.plain(show.listing(self, around))
+        return show.plain(show.listing(self._graph, self._i, self.phase, around))
 
     def __str__(self) -> str:
-        return show.plain(show.head(self)) + "\n" + show.plain(show.gradients(self))
+        head = show.head(self._graph, self._i, self.phase, self.reason)
+        return show.plain(head) + "\n" + show.plain(self.gradient_lines())
 
     def __repr__(self) -> str:
         return f"<stop {self.phase} {self.node}: {self.reason}>"
 
-    # For the controller
+    # For the controller and the prompt
 
     def close(self) -> tuple[torch.Tensor | None, ...] | None:
         """The backward goes on. The gradients to go on with, or ``None`` where none was replaced."""
@@ -228,9 +222,14 @@ class Stop:
         self._open, self._incoming, self._outgoing, self._new = False, None, None, {}
         return new
 
+    def gradient_lines(self) -> list[show.Line]:
+        """Incoming gradients, and outgoing ones when the node has run, as ``show`` gives text."""
+        outgoing = self.grad_inputs if self.phase == "after" else ()
+        return show.gradients(self._graph, self._i, self.phase, self.grad_outputs, outgoing)
+
     @property
-    def control(self) -> Control:
-        return self._control
+    def backward(self) -> BackwardGraph:
+        return self._graph
 
     @property
     def index(self) -> int:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from ..torchside import private
 from ..torchside.measure import dtype_name, shape_of
@@ -17,12 +16,8 @@ from ..torchside.measure import dtype_name, shape_of
 @contextmanager
 def looking() -> Iterator[None]:
     """Torch calls inside make no graph, and go through no mode of the user's."""
-    with torch.no_grad(), private.unseen():
-        if private.in_mode():
-            with _disable_current_modes():
-                yield
-        else:
-            yield
+    with torch.no_grad(), private.unseen(), private.no_dispatch_modes():
+        yield
 
 
 def _values(tensor: Any) -> Any:

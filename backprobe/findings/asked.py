@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..records import Divergence, Finding, FindingSite, FunctionChecked
-from .words import few, number
+from ..text import few, number
+from .questions import DIFFERS, Kind, Topic, question
 
 if TYPE_CHECKING:
     from ..traced import Trace
 
 
+@question(
+    Kind("wrong-backward", "error", "a custom function disagrees with finite differences", rank=DIFFERS),
+    Kind("wrong-double-backward", "error", "its second derivative does", after="wrong-backward"),
+    topic=Topic("functions", "custom Functions against finite differences"),
+)
 def wrong_functions(trace: Trace) -> list[Finding]:
-    """``--ask functions``."""
     return [_function(seen) for seen in trace.facts.of(FunctionChecked)]
 
 
@@ -42,8 +47,11 @@ def _function(seen: FunctionChecked) -> Finding:
     )
 
 
+@question(
+    Kind("first-divergence", "warning", "the first module where two models differ", rank=DIFFERS + 10),
+    topic=Topic("divergence", "two models of one structure in the script", whole_script=True),
+)
 def divergences(trace: Trace) -> list[Finding]:
-    """``--ask divergence``."""
     found = []
     for seen in trace.facts.of(Divergence):
         what = f" ({few(seen.attributes)})" if seen.attributes else ""

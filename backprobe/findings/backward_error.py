@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from ..records import BackwardCall, Finding, FindingSite
+from ..records import BackwardCall, Facts, Finding, FindingSite, RegionDiffers, StaleRead
+from ..torch_texts import READY_TWICE
+from .questions import GENERAL, Kind, question
 
 
-def backward_errors(call: BackwardCall) -> list[Finding]:
+@question(
+    Kind("backward-error", "error", "a node raised an exception while the backward ran", rank=GENERAL),
+    each_call=True,
+    spoils=True,
+    silenced_by=("inplace", "second-backward", "wrong-backward-shape"),
+)
+def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
     raised = call.raised
-    if raised is None or raised.node is None or "mark a variable ready only once" in raised.text:
+    if raised is None or raised.node is None or READY_TWICE in raised.text:
+        return []
+    # Of the checkpoint's recomputation, or of a hook that read a gradient too early: those are findings themselves.
+    if any(call.index in seen.backwards for seen in facts.of(RegionDiffers)):
+        return []
+    if any(raised.backward == seen.stale for seen in facts.of(StaleRead)):
         return []
     run = call.nodes[raised.node]
+    text = f": {raised.text.splitlines()[0][:200]}" if raised.text.strip() else ""
     place = f" of {run.parameter}" if run.parameter else f" made by {run.node.op}" if run.node.op else ""
     sites = [FindingSite("cause", run.site)] if run.site else []
     if raised.backward:
@@ -20,7 +34,7 @@ def backward_errors(call: BackwardCall) -> list[Finding]:
         Finding(
             kind="backward-error",
             severity="error",
-            title=f"{run.name}{place} raised {raised.type} in the backward: {raised.text.splitlines()[0][:200]}",
+            title=f"{run.name}{place} raised {raised.type} in the backward{text}",
             confidence="certain" if raised.certain else "likely",
             module=run.module,
             node=run.name,

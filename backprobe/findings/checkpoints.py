@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, Recomputed, RegionDiffers, RegionGradient
-from .words import few
+from ..text import few
+from .questions import DIFFERS, HOOKS, Kind, Topic, question
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -36,7 +37,21 @@ _ADVICE = {
 }
 
 
+@question(
+    Kind(
+        "checkpoint-mismatch",
+        "warning",
+        "a checkpointed region did something else when it was recomputed; an error where torch raises",
+        rank=DIFFERS + 20,
+    )
+)
 def checkpoint_mismatches(trace: Trace) -> list[Finding]:
+    """Where it was asked for, those that raise nothing are told as gradients that differ."""
+    asked = "checkpoints" in trace.facts.asked
+    return [f for f in _mismatches(trace) if f.severity == "error" or not asked]
+
+
+def _mismatches(trace: Trace) -> list[Finding]:
     found = []
     for seen in trace.facts.of(RegionDiffers):
         if seen.how in ("values", "arguments") and not seen.raised and _changes_itself(seen, trace):
@@ -69,12 +84,14 @@ def checkpoint_mismatches(trace: Trace) -> list[Finding]:
     return found
 
 
+@question(
+    Kind("checkpoint-gradient-differs", "warning", "a checkpoint changes gradients", after="checkpoint-mismatch"),
+    topic=Topic("checkpoints", "gradients of checkpointed regions against the same without"),
+)
 def gradient_differs(trace: Trace) -> list[Finding]:
-    """What ``--ask checkpoints`` answers: regions whose gradients are not those without the checkpoint."""
-    if "checkpoints" not in trace.facts.asked:
-        return []
+    """Regions whose gradients are not those without the checkpoint."""
     found = []
-    silent = [f for f in checkpoint_mismatches(trace) if f.severity != "error"]
+    silent = [f for f in _mismatches(trace) if f.severity != "error"]
     for finding in silent:
         # Torch took the recomputation for right, and its values are others: so are the gradients.
         order = sorted(finding.sites, key=lambda s: s.role != "region")
@@ -150,6 +167,14 @@ def _title(seen: RegionDiffers) -> str:
     )
 
 
+@question(
+    Kind(
+        "checkpoint-side-effect",
+        "warning",
+        "a module's state is changed again when a checkpoint is recomputed",
+        rank=HOOKS + 30,
+    )
+)
 def checkpoint_side_effects(trace: Trace) -> list[Finding]:
     differing = {
         seen.region for seen in trace.facts.of(RegionDiffers) if seen.raised or not _changes_itself(seen, trace)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from ..records import BackwardCall, Finding, FindingSite
+from ..text import few
+from ..torch_texts import READY_TWICE, READY_TWICE_NAME
 from .growth import common_module
-from .words import few
+from .questions import WRONG, Kind, question
 
 if TYPE_CHECKING:
     from ..traced import Trace
 
-_NAME = re.compile(r"Parameter at index \d+ with name (\S+) has been marked")
 
-
+@question(
+    Kind(
+        "ddp-ready-twice",
+        "error",
+        "two backward calls of an iteration reach the same data-parallel parameters",
+        rank=WRONG + 40,
+    ),
+    spoils=True,
+)
 def ready_twice(trace: Trace) -> list[Finding]:
     found = []
     before: list[BackwardCall] = []
@@ -22,11 +30,11 @@ def ready_twice(trace: Trace) -> list[Finding]:
         if call.inside is not None:
             continue
         raised = call.raised
-        if raised is not None and "mark a variable ready only once" in raised.text:
+        if raised is not None and READY_TWICE in raised.text:
             mine = _leaves(call)
             first = next((c for c in reversed(before) if c.step == call.step and _leaves(c) & mine), None)
             shared = _leaves(first) & mine if first is not None else set()
-            match = _NAME.search(raised.text)
+            match = READY_TWICE_NAME.search(raised.text)
             if match is not None:
                 shared = shared | {match[1].removeprefix("module.")}
             names = [p.name for p in trace.parameters if p.name in shared] or sorted(shared)

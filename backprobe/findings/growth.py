@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from ..graphs.plan import VIEW_NODES
 from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
-from .words import few, number
+from ..text import few, number
+from .questions import LEARNING, MEANT, SPOILED, Kind, question
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -36,6 +37,16 @@ class _Layer:
         self.run, self.parameter, self.norm = run, parameter, norm
 
 
+@question(
+    Kind(
+        "exploding-gradient",
+        "warning",
+        "the gradient grows by a factor at each layer, or at each step of time",
+        rank=LEARNING + 20,
+    ),
+    Kind("vanishing-gradient", "warning", "the gradient shrinks by a factor at each layer", rank=MEANT),
+    silenced_by=(SPOILED,),
+)
 def growth(trace: Trace) -> list[Finding]:
     """At most one finding: what the first calls that show a trend all agree on."""
     big = {p.name for p in trace.parameters if len(p.shape) >= 2}

@@ -5,16 +5,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, HookSeen, StaleRead
-from .words import few
+from ..text import few
+from .questions import HOOKS, WRONG, Kind, question
 
 if TYPE_CHECKING:
     from ..traced import Trace
 
 
+@question(
+    Kind(
+        "hook-inplace-conflict",
+        "error",
+        "a module has a full backward hook, and its output is changed in place",
+        rank=WRONG + 60,
+    ),
+    Kind("hook-never-fires", "warning", "a backward hook on a module cannot fire", rank=HOOKS),
+    Kind(
+        "legacy-hook-partial",
+        "warning",
+        "`register_backward_hook` sees only the last node of a module",
+        rank=HOOKS + 10,
+    ),
+)
 def hooks(trace: Trace) -> list[Finding]:
     return [_finding(seen) for seen in trace.facts.of(HookSeen)]
 
 
+@question(Kind("hook-order", "warning", "a hook reads `.grad` before the backward has written it", rank=HOOKS + 20))
 def hook_order(trace: Trace) -> list[Finding]:
     found = []
     together: dict[object, list[StaleRead]] = {}

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from ..records import BackwardCall, Finding, FindingSite
+from ..records import BackwardCall, Facts, Finding, FindingSite
+from .questions import WRONG, Kind, question
 
 
-def inplace(call: BackwardCall) -> list[Finding]:
+@question(
+    Kind("inplace", "error", "an operation changed a tensor in place that the backward needed", rank=WRONG),
+    each_call=True,
+    spoils=True,
+)
+def inplace(call: BackwardCall, facts: Facts) -> list[Finding]:
     change, raised = call.mutation, call.raised
     if change is None or raised is None or raised.node is None:
         return []

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..records import Finding, FindingSite, SavedBytes, SavedMemory, SavedModule, Site
-from .words import size
+from ..text import size
+from .questions import MEMORY, Kind, Topic, question
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -29,8 +30,11 @@ _KEYS: dict[str, Callable[[SavedBytes], str]] = {
 }
 
 
+@question(
+    Kind("saved-memory", "info", "which lines keep the bytes for backward", rank=MEMORY + 20),
+    topic=Topic("memory", "who keeps the bytes for backward"),
+)
 def saved_memory(trace: Trace) -> list[Finding]:
-    """``--ask memory``."""
     rows = [r for r in trace.facts.of(SavedBytes) if r.bytes]
     if not rows:
         return []

@@ -7,13 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..records import Cut, Finding, FindingSite, NoGradient, Parameter, Site
+from ..text import few, plural
+from ..torch_texts import NO_GRAPH
 from .growth import common_module
-from .words import few, plural
+from .questions import LEARNING, Kind, question
 
 if TYPE_CHECKING:
     from ..traced import Trace
 
 
+@question(Kind("none-grad", "warning", "parameters got no gradient in any backward call", rank=LEARNING + 40))
 def none_grads(trace: Trace) -> list[Finding]:
     """One finding for each reason.
 
@@ -21,6 +24,10 @@ def none_grads(trace: Trace) -> list[Finding]:
     that were only called with gradient mode off (evaluation, teachers, moving averages), unless they are part of a
     model that trains otherwise.
     """
+    # A run that failed early has not had the time to reach every parameter.
+    failed = any(call.raised is not None and call.raised.node is not None for call in trace.backwards)
+    if failed and sum(call.raised is None for call in trace.backwards) < 3:
+        return []
     if not any(c.raised is None and c.inside is None and len(c.nodes) for c in trace.backwards):
         return _no_graph(trace)
     used_roots = {p.root for p in trace.parameters if p.reached}
@@ -62,7 +69,7 @@ def none_grads(trace: Trace) -> list[Finding]:
 
 def _no_graph(trace: Trace) -> list[Finding]:
     """No backward call ran, because the loss had no graph: the likeliest cut is what lost it."""
-    call = next((c for c in trace.backwards if c.raised and "does not require grad" in c.raised.text), None)
+    call = next((c for c in trace.backwards if c.raised and NO_GRAPH in c.raised.text), None)
     if call is None or any(seen.kind == "grad-mode" for seen in trace.facts.of(NoGradient)):
         return []
     cut = next((c for c in trace.facts.of(Cut) if c.parameters and c.op != "checkpoint"), None)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..graphs.plan import VIEW_NODES, VIEW_OPS
 from ..records import BackwardCall, BadNode, BadOp, Finding, FindingSite, NodeRun, Root
+from .questions import VALUES, Kind, question
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -16,6 +17,21 @@ if TYPE_CHECKING:
 SCALER_STEPS = 20
 
 
+@question(
+    Kind(
+        "nonfinite-forward",
+        "error",
+        "an operation of the forward gave NaN or Inf, and the loss or a gradient got it",
+        rank=VALUES,
+    ),
+    Kind(
+        "nonfinite-backward",
+        "error",
+        "the forward was finite; the backward of an operation made NaN or Inf",
+        rank=VALUES + 10,
+    ),
+    spoils=True,
+)
 def nonfinites(trace: Trace) -> list[Finding]:
     """The first bad value of a run, and later ones that came after everything had been finite again.
 

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, RankSeen, RankWait, Site
+from .questions import WRONG, Kind, question
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -29,6 +30,11 @@ def of_children(trace: Trace) -> list[Finding]:
     return merged
 
 
+@question(
+    Kind("rank-desync", "error", "a process of a distributed run waits for one that does not come", rank=WRONG + 50),
+    spoils=True,
+    silences=("backward-error",),  # the error that a collective raised
+)
 def desync(trace: Trace) -> list[Finding]:
     """A collective operation that failed, or never ended, because not every rank called it."""
     ranks = trace.facts.of(RankSeen)

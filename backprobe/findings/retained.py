@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, Retained
+from .questions import MEMORY, Kind, question
 
 if TYPE_CHECKING:
     from ..traced import Trace
 
 
+@question(
+    Kind("graph-retained", "warning", "graphs of earlier steps stay alive, and the line that keeps them", rank=MEMORY)
+)
 def retained(trace: Trace) -> list[Finding]:
     seen = trace.facts.one(Retained)
     if seen is None:

@@ -5,11 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, GradientCycle, SilentWrite
+from .questions import MEMORY, WRONG, Kind, question
 
 if TYPE_CHECKING:
     from ..traced import Trace
 
 
+@question(
+    Kind(
+        "silent-mutation",
+        "error",
+        "a saved tensor was changed through `.data` or NumPy: gradients are wrong",
+        rank=WRONG + 10,
+    )
+)
 def silent_mutations(trace: Trace) -> list[Finding]:
     found = []
     for seen in trace.facts.of(SilentWrite):
@@ -40,6 +49,7 @@ def silent_mutations(trace: Trace) -> list[Finding]:
     return found
 
 
+@question(Kind("reference-cycle", "warning", "parameters and gradients keep each other alive", rank=MEMORY + 10))
 def cycles(trace: Trace) -> list[Finding]:
     return [
         Finding(

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from ..records import BackwardCall, Finding, FindingSite
+from ..records import BackwardCall, Facts, Finding, FindingSite
+from .questions import WRONG, Kind, question
 
 
-def second_backward(call: BackwardCall) -> list[Finding]:
+@question(
+    Kind("second-backward", "error", "a backward call met a graph that an earlier one had freed", rank=WRONG + 20),
+    each_call=True,
+    spoils=True,
+)
+def second_backward(call: BackwardCall, facts: Facts) -> list[Finding]:
     reuse, raised = call.reuse, call.raised
     if reuse is None or raised is None or raised.node is None:
         return []

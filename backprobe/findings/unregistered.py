@@ -5,12 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, OptimizerSeen, Parameter, Stray
-from .words import few
+from ..text import few
+from .questions import LEARNING, Kind, question
 
 if TYPE_CHECKING:
     from ..traced import Trace
 
 
+@question(
+    Kind(
+        "unregistered-parameter",
+        "warning",
+        "a module uses trainable tensors that `parameters()` does not list",
+        rank=LEARNING,
+    )
+)
 def unregistered(trace: Trace) -> list[Finding]:
     found = []
     for stray in trace.facts.of(Stray):
@@ -40,6 +49,14 @@ def unregistered(trace: Trace) -> list[Finding]:
     return found
 
 
+@question(
+    Kind(
+        "parameter-not-in-optimizer",
+        "warning",
+        "a part of the model was replaced after the optimizer had been made",
+        rank=LEARNING + 10,
+    )
+)
 def not_in_optimizer(trace: Trace) -> list[Finding]:
     """Parameters that get gradients and are held by no optimizer: because they came later, or took the place of those
     that an optimizer holds; or because groups by name miss them.

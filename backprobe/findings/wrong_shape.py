@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from ..records import BackwardCall, Finding, FindingSite
+from ..records import BackwardCall, Facts, Finding, FindingSite
+from ..torch_texts import WRONG_NAME, WRONG_NUMBER, WRONG_SHAPE
+from .questions import WRONG, Kind, question
 
-_TEXTS = ("returned an invalid gradient at index", "returned an incorrect number of gradients")
 
-
-def wrong_shape(call: BackwardCall) -> list[Finding]:
+@question(
+    Kind(
+        "wrong-backward-shape",
+        "error",
+        "a custom function's backward returned gradients of a wrong shape or number",
+        rank=WRONG + 30,
+    ),
+    each_call=True,
+    spoils=True,
+)
+def wrong_shape(call: BackwardCall, facts: Facts) -> list[Finding]:
     raised = call.raised
-    if raised is None or not any(text in raised.text for text in _TEXTS):
+    if raised is None or not any(text in raised.text for text in (WRONG_SHAPE, WRONG_NUMBER)):
         return []
-    name = raised.text.split("unction ", 1)[-1].split(" ", 1)[0]
+    name = raised.text.split(WRONG_NAME, 1)[-1].split(" ", 1)[0]
     running = call.nodes[raised.node] if raised.node is not None else None
     run = running if running is not None and running.name == name else None
     run = run or next((r for r in call.nodes if r.name == name), None)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from ..graphs.plan import VIEW_NODES
 from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
-from .words import few
+from ..text import few
+from .questions import LEARNING, SPOILED, Kind, question
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -16,6 +17,10 @@ _Key = tuple[str, "Site | None", "str | None"]
 _FLAT = ("Sign", "Round", "Floor", "Ceil", "Trunc", "Heaviside", "Fix", "Frac")
 
 
+@question(
+    Kind("zero-grad", "warning", "parameters got exact zeros in every backward call", rank=LEARNING + 30),
+    silenced_by=(SPOILED,),
+)
 def zero_grads(trace: Trace) -> list[Finding]:
     """One finding for each op whose backward gives zeros.
 

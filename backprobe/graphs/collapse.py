@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from ..errors import BackprobeError
 from ..select import Selection, nothing_chosen, selector
 from .plan import VIEW_NODES
-from .repeat import Run, runs
+from .repeat import Repeated, runs
 from .tree import Item, Level, Tree
-from .words import names_of_run, number_of, plain_type, size_of
+from .words import names_of_run, number_of, plain_type, sizes
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -137,7 +137,7 @@ class _Folder:
         self._box: dict[tuple[int, int], int] = {}
         #: Runs of the levels that are drawn, and the run and group of each item in them.
         self._groups: dict[int, list[tuple[int, int]]] = {}
-        self._runs: dict[int, list[Run]] = {}
+        self._runs: dict[int, list[Repeated]] = {}
 
     def diagram(self) -> Diagram:
         stack: list[tuple[int, int]] = [(-1, -1)]
@@ -159,7 +159,7 @@ class _Folder:
     def _level(self, call: int, parent: int) -> list[tuple[int, int]]:
         """Boxes of one level; the levels to do next, with the boxes around them."""
         level = self._tree.levels[call]
-        found = runs(level, self._labels(level)) if self._fold else [Run(i) for i in range(len(level.items))]
+        found = runs(level, self._labels(level)) if self._fold else [Repeated(i) for i in range(len(level.items))]
         self._runs[call] = found
         groups: list[tuple[int, int]] = []
         more: list[tuple[int, int]] = []
@@ -176,7 +176,7 @@ class _Folder:
                 item = level.items[k]
                 times = run.times if around == parent else 1
                 if item.call >= 0:
-                    number = self._module(level, item, run if times > 1 else Run(k), around, times, k)
+                    number = self._module(level, item, run if times > 1 else Repeated(k), around, times, k)
                     if self._made.boxes[number].opened:
                         more.append((item.call, number))
                         continue
@@ -206,14 +206,14 @@ class _Folder:
         inputs = [to for to in c.targets[c.starts[item.node] : c.starts[item.node + 1]] if to >= 0]
         return self._views or self._graph.type(item.node) not in _QUIET or len(inputs) != 1
 
-    def _repeat_label(self, level: Level, run: Run) -> str:
+    def _repeat_label(self, level: Level, run: Repeated) -> str:
         names = []
         for k in (run.start, run.end - run.period):
             calls = [i.call for i in level.items[k : k + run.period] if i.call >= 0]
             names.append(self._graph.calls[calls[0]].name if calls else "")
         return names_of_run(names[0], names[-1]) if names[0] else f"{run.period} nodes"
 
-    def _module(self, level: Level, item: Item, run: Run, parent: int, times: int, at: int) -> int:
+    def _module(self, level: Level, item: Item, run: Repeated, parent: int, times: int, at: int) -> int:
         call = self._graph.calls[item.call]
         last = self._graph.calls[level.items[at + run.end - run.start - run.period].call]
         stray = call.path == f"({call.class_name})"  # a module that the model does not hold
@@ -229,7 +229,7 @@ class _Folder:
         box = Box(-1, label, "module", parent, self._is_open(item.call), times)
         box.class_name = call.class_name if call.path and not stray else ""
         if call.outputs:
-            box.details.append("gives " + ", ".join(map(size_of, call.outputs[:2])))
+            box.details.append("gives " + ", ".join(map(sizes, call.outputs[:2])))
         box.site = str(call.site) if call.site else ""
         return self._add(box, self._tree.nodes([item]))
 
@@ -244,7 +244,7 @@ class _Folder:
         else:
             box = Box(-1, plain_type(node.name), node.kind, parent, False, times)
             if node.inputs:
-                box.details.append(size_of(node.inputs[0].shape))
+                box.details.append(sizes(node.inputs[0].shape))
             if node.kind == "compiled":
                 box.label = "compiled region"
                 if inside := self._graph.inside(i):
@@ -341,7 +341,7 @@ class _Folder:
                 if target is None:
                     continue
                 inputs = graph.columns.kinds[graph.columns.kind[link.made_by]].inputs
-                label = size_of(inputs[link.number].shape) if link.number < len(inputs) else ""
+                label = sizes(inputs[link.number].shape) if link.number < len(inputs) else ""
                 for source in self._through(link.made_by):
                     if source == target or source > target:
                         continue
@@ -353,7 +353,7 @@ class _Folder:
         for root in graph.roots:
             for source in self._through(root.node):
                 number = len(self._made.boxes)
-                detail = [size_of(root.meta.shape)] if root.meta is not None else []
+                detail = [sizes(root.meta.shape)] if root.meta is not None else []
                 self._made.boxes.append(Box(number, root.name, "root", details=detail))
                 arrows[source, number] = Arrow(source, number)
                 break

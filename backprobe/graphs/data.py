@@ -1,7 +1,7 @@
 """What a graph is made of as plain data: tensors' metadata, saved tensors, leaves, nodes, roots. No torch.
 
-N20. A graph holds columns, not objects: what nodes have in common is in a table once, and a node is a row of small
-     numbers. ``Node`` and ``Saved`` are made when somebody asks for them.
+Note [Graphs are columns]: A graph holds columns, not objects: what nodes have in common is in a table once, and a node
+    is a row of small numbers. ``Node`` and ``Saved`` are made when somebody asks for them.
 """
 
 from __future__ import annotations
@@ -169,7 +169,8 @@ class Node:
 
 @dataclass
 class Columns:
-    """The rows of a graph (N20). ``starts`` and ``saved_starts`` have one element more than there are nodes."""
+    """The rows of a graph; see Note [Graphs are columns]. ``starts`` and ``saved_starts`` have one element more than
+    there are nodes."""
 
     kinds: list[NodeKind] = field(default_factory=list)
     kind: array[int] = field(default_factory=lambda: array("q"))

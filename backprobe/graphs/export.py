@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..records import ACCUMULATE_SEQ
 from .collapse import Box, Diagram
-from .text import facts, name, plain
+from .outline import facts, name, plain
 from .words import plain_type
 
 if TYPE_CHECKING:

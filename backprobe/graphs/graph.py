@@ -332,7 +332,7 @@ class Graph(Sequence[Node]):
 
     def text(self, depth: int | None = None, **options: Any) -> str:
         """A tree of modules as text. Options are those of ``collapse``."""
-        from .text import text
+        from .outline import text
 
         return text(self.collapse(depth, **options))
 
@@ -377,7 +377,7 @@ class Graph(Sequence[Node]):
 
         :raises BackprobeError: networkx is not installed.
         """
-        from .tables import networkx_graph
+        from .interop import networkx_graph
 
         return networkx_graph(self)
 
@@ -386,7 +386,7 @@ class Graph(Sequence[Node]):
 
         :raises BackprobeError: pandas is not installed.
         """
-        from .tables import data_frame
+        from .interop import data_frame
 
         return data_frame(self)
 

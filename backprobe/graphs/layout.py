@@ -33,7 +33,7 @@ class Placed:
 
 
 @dataclass
-class Line:
+class DrawnEdge:
     """A part of an arrow, through points from above to below; ``arrow`` whether it ends in an arrowhead."""
 
     points: list[Point]
@@ -42,11 +42,11 @@ class Line:
 
 
 @dataclass
-class Layout:
+class Drawing:
     """Where everything is."""
 
     placed: dict[int, Placed] = field(default_factory=dict)
-    lines: list[Line] = field(default_factory=list)
+    lines: list[DrawnEdge] = field(default_factory=list)
     width: float = 0.0
     height: float = 0.0
 
@@ -66,9 +66,9 @@ class _Slot:
     down: list[int] = field(default_factory=list)
 
 
-def layout(diagram: Diagram, size: Callable[[Box], tuple[float, float]]) -> Layout:
+def layout(diagram: Diagram, size: Callable[[Box], tuple[float, float]]) -> Drawing:
     """Places for all boxes and arrows. `size` gives width and height of a closed box, or of an opened one's title."""
-    made = Layout()
+    made = Drawing()
     for box in diagram.boxes:
         width, height = size(box)
         made.placed[box.number] = Placed(box, width, height)
@@ -76,7 +76,7 @@ def layout(diagram: Diagram, size: Callable[[Box], tuple[float, float]]) -> Layo
     children: dict[int, list[int]] = defaultdict(list)
     for box in diagram.boxes:
         children[box.parent].append(box.number)
-    inner: dict[int, list[Line]] = {}
+    inner: dict[int, list[DrawnEdge]] = {}
     for number in [*(b.number for b in reversed(diagram.boxes) if b.opened), -1]:
         width, height, ports, lines = _arrange(children[number], links[number], made.placed, number >= 0)
         inner[number] = lines
@@ -101,8 +101,8 @@ def layout(diagram: Diagram, size: Callable[[Box], tuple[float, float]]) -> Layo
     return made
 
 
-def _moved(line: Line, x: float, y: float) -> Line:
-    return Line([(px + x, py + y) for px, py in line.points], line.arrow, line.title)
+def _moved(line: DrawnEdge, x: float, y: float) -> DrawnEdge:
+    return DrawnEdge([(px + x, py + y) for px, py in line.points], line.arrow, line.title)
 
 
 def _lifted(diagram: Diagram) -> dict[int, dict[tuple[int, int], str]]:
@@ -129,7 +129,7 @@ def _lifted(diagram: Diagram) -> dict[int, dict[tuple[int, int], str]]:
 
 def _arrange(
     items: Sequence[int], links: dict[tuple[int, int], str], placed: dict[int, Placed], framed: bool
-) -> tuple[float, float, Point, list[Line]]:
+) -> tuple[float, float, Point, list[DrawnEdge]]:
     """Place `items` in a box of their own: its width and height, the x of its ports, the lines inside it."""
     order = {item: k for k, item in enumerate(items)}
     rank = _ranks(items, links, order)
@@ -333,7 +333,7 @@ def _line(
     tops: list[float],
     heights: list[float],
     bottom: float,
-) -> Line:
+) -> DrawnEdge:
     """The points of a link: out of the bottom of one thing, down through rows it passes, into the top of another."""
 
     def port(item: int | None, slot: _Slot, leaving: bool) -> Point:
@@ -355,4 +355,4 @@ def _line(
         points += [(slot.x, tops[slot.rank]), (slot.x, tops[slot.rank] + heights[slot.rank])]
     points.append(port(last.item, last, False))
     forward = (slots[way[0]].item == a) or a == IN
-    return Line(points if forward else points[::-1], b != OUT, title)
+    return DrawnEdge(points if forward else points[::-1], b != OUT, title)

@@ -6,7 +6,7 @@ A graph is ``starts`` and ``targets``: the edges of node i go to ``targets[start
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 
 Ints = Sequence[int]
 
@@ -112,3 +112,120 @@ def levels(starts: Ints, targets: Ints, order: Ints) -> list[int]:
             if to >= 0 and level[to] < below:
                 level[to] = below
     return level
+
+
+class ReadyQueue:
+    """Nodes that can run, the one with the highest key first.
+
+    Note [Order among equals]: All accumulators have the same sequence number, the highest there is. Among equals the
+    engine's order is what ``std::priority_queue`` makes of it, so the heap here moves its entries as libstdc++ does.
+    Where keys are all different, as by ``by_walk``, that does not matter.
+    """
+
+    def __init__(self, keys: Ints) -> None:
+        self._keys = keys
+        #: The heap.
+        self.nodes: list[int] = []
+
+    def push(self, node: int) -> None:
+        heap = self.nodes
+        heap.append(node)
+        if len(heap) > 1:
+            self._up(len(heap) - 1, node)
+
+    def pop(self) -> int:
+        heap, keys = self.nodes, self._keys
+        first, last = heap[0], heap.pop()
+        count = len(heap)
+        if count:
+            hole = child = 0
+            while child < (count - 1) // 2:
+                child = 2 * (child + 1)
+                if keys[heap[child]] < keys[heap[child - 1]]:
+                    child -= 1
+                heap[hole] = heap[child]
+                hole = child
+            if count % 2 == 0 and child == (count - 2) // 2:
+                child = 2 * child + 1
+                heap[hole] = heap[child]
+                hole = child
+            self._up(hole, last)
+        return first
+
+    def remove(self, node: int) -> None:
+        if self.nodes[0] == node:
+            self.pop()
+            return
+        rest, self.nodes = self.nodes, []
+        for other in rest:
+            if other != node:
+                self.push(other)
+
+    def _up(self, hole: int, node: int) -> None:
+        heap, keys = self.nodes, self._keys
+        key = keys[node]
+        while hole > 0:
+            parent = (hole - 1) // 2
+            if not keys[heap[parent]] < key:
+                break
+            heap[hole] = heap[parent]
+            hole = parent
+        heap[hole] = node
+
+
+class Schedule:
+    """Which node the engine runs next on one thread: of those whose producers have all run, the one with the highest
+    key. One backward, from its first node to its last.
+
+    Note [Counting producers]: Producers are counted over all that the roots can reach, also over nodes that are not
+    needed, as in the engine.
+
+    :param keys: sequence numbers, for the engine's own order; ``by_walk`` of them where equals go as in the walk.
+    :param roots: nodes that the backward begins with, once for each gradient that it begins with there.
+    :param inside: the nodes that run; ``None``: all.
+    """
+
+    def __init__(
+        self, starts: Ints, targets: Ints, keys: Ints, roots: Iterable[int], inside: Set[int] | None = None
+    ) -> None:
+        self._starts, self._targets, self._keys, self._inside = starts, targets, keys, inside
+        self._waiting = waiting = [0] * (len(starts) - 1)
+        for to in targets:
+            if to >= 0:
+                waiting[to] += 1
+        roots = list(roots)
+        for root in roots:
+            waiting[root] += 1
+        self._queue = ReadyQueue(keys)
+        self._reached(roots)
+
+    @property
+    def next(self) -> int | None:
+        """The node that is to run; ``None`` when all have."""
+        ready = self._queue.nodes
+        return ready[0] if ready else None
+
+    def best(self, among: Callable[[int], bool]) -> int | None:
+        """The first of the nodes that are ready and `among` them."""
+        return max(filter(among, self._queue.nodes), key=self._keys.__getitem__, default=None)
+
+    def ran(self, i: int) -> None:
+        """A node that is ready has run, the next one or another."""
+        self._queue.remove(i)
+        self._reached(self._targets[self._starts[i] : self._starts[i + 1]])
+
+    def _reached(self, nodes: Iterable[int]) -> None:
+        waiting, inside, push = self._waiting, self._inside, self._queue.push
+        for to in nodes:
+            if to >= 0:
+                waiting[to] -= 1
+                if not waiting[to] and (inside is None or to in inside):
+                    push(to)
+
+
+def by_walk(seqs: Ints) -> list[int]:
+    """Keys by which equals go in the order of the walk."""
+    rank = [0] * len(seqs)
+    for at, i in enumerate(sorted(range(len(seqs) - 1, -1, -1), key=seqs.__getitem__)):
+        rank[i] = at
+    return rank

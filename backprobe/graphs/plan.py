@@ -1,15 +1,14 @@
 """The structure of an autograd graph as flat lists, and what follows from structure alone. No torch.
 
-N8. Only nodes that compute are hooked. What a node that only reshapes gives out has the values that came in, and when
-    it and the accumulators ran follows from the engine's rule (``engine_order``).
+Note [Nodes that are hooked]: Only nodes that compute are hooked. What a node that only reshapes gives out has the
+    values that came in, and when it and the accumulators ran follows from the engine's rule (``engine_order``).
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Sequence, Set
 
-from .order import borders
+from .order import Schedule, borders, by_walk, sources
 
 #: Nodes whose backward only reshapes.
 VIEW_NODES = frozenset(
@@ -97,27 +96,11 @@ def engine_order(plan: Plan, seqs: Sequence[int], needed: Set[int] | None = None
     Of the nodes whose producers have all run it takes the one with the highest sequence number. Accumulators have the
     highest there is; among equals the order is not determined, and we give the order of the walk.
     """
-    n = len(plan.names)
-    members = range(n) if needed is None else sorted(needed)
-    waiting = [0] * n
-    for i in members:
-        for edge in plan.edges(i):
-            if edge is not None:
-                waiting[edge[0]] += 1
-    inside = None if needed is None else needed
-    ready = [(-seqs[i], i) for i in members if waiting[i] == 0]
-    heapq.heapify(ready)
+    schedule = Schedule(plan.starts, plan.targets, by_walk(seqs), sources(plan.starts, plan.targets), needed)
     order = []
-    while ready:
-        i = heapq.heappop(ready)[1]
+    while (i := schedule.next) is not None:
         order.append(i)
-        for edge in plan.edges(i):
-            if edge is None:
-                continue
-            to = edge[0]
-            waiting[to] -= 1
-            if waiting[to] == 0 and (inside is None or to in inside):
-                heapq.heappush(ready, (-seqs[to], to))
+        schedule.ran(i)
     return order
 
 
@@ -126,8 +109,9 @@ def running_node(
 ) -> tuple[int | None, bool]:
     """The node that was running when the engine raised, and whether that is certain.
 
-    `finished` are the hooked nodes that ended. Those without a hook (N8) that stand before the first hooked one that
-    did not end are taken to have run: a reshape or an accumulator does not raise, unless a hook on it does.
+    `finished` are the hooked nodes that ended; see Note [Nodes that are hooked]. Those without a hook that stand before
+    the first hooked one that did not end are taken to have run: a reshape or an accumulator does not raise, unless a
+    hook on it does.
     """
     done = set(finished)
     hooked = set(plan.hooked)

@@ -10,7 +10,7 @@ from .tree import Item, Level, Link
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Repeated:
     """`times` groups of `period` items, from item `start` on. A single group stands for itself."""
 
     start: int
@@ -22,7 +22,7 @@ class Run:
         return self.start + self.period * self.times
 
 
-def runs(level: Level, labels: Sequence[object], longest: int = 64) -> list[Run]:
+def runs(level: Level, labels: Sequence[object], longest: int = 64) -> list[Repeated]:
     """The items of `level` as runs, as few as a greedy pass finds.
 
     :param labels: of the items: equal for those that may be folded.
@@ -35,10 +35,10 @@ def runs(level: Level, labels: Sequence[object], longest: int = 64) -> list[Run]
     outside: dict[int, list[int]] = defaultdict(list)
     for item, position in level.outside:
         outside[item].append(position)
-    found: list[Run] = []
+    found: list[Repeated] = []
     at = 0
     while at < len(items):
-        best = Run(at)
+        best = Repeated(at)
         for period in range(1, min(longest, (len(items) - at) // 2) + 1):
             if labels[at] != labels[at + period]:
                 continue
@@ -52,7 +52,7 @@ def runs(level: Level, labels: Sequence[object], longest: int = 64) -> list[Run]
                 continue
             times = _alike(made, outside, at, period, times)
             if times > 1 and times * period > best.period * best.times and _worth(items, at, period, times):
-                best = Run(at, period, times)
+                best = Repeated(at, period, times)
         found.append(best)
         at = best.end
     return found

@@ -6,10 +6,11 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from ..errors import BackprobeError
+from ..text import counted, size
 from .collapse import MOST, Box, Diagram
-from .layout import Layout, Line, Placed, layout
-from .text import text
-from .words import bytes_of, count_of
+from .layout import Drawing, DrawnEdge, Placed, layout
+from .outline import text
+from .words import count_of
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -98,8 +99,8 @@ def _rows(box: Box) -> list[tuple[str, str]]:
         rows.append(("d", _short(box.class_name)))
     rows += [("d", _short(detail.removeprefix("gives "))) for detail in box.details]
     if box.kind == "module":
-        count = f"{box.nodes:,} node" + ("s" if box.nodes != 1 else "")
-        rows.append(("d", count + (f", {count_of(box.parameters)} parameters" if box.parameters else "")))
+        parameters = f", {count_of(box.parameters)} parameters" if box.parameters else ""
+        rows.append(("d", counted(box.nodes, "node") + parameters))
     return rows
 
 
@@ -125,7 +126,7 @@ def _box(one: Placed) -> str:
     fill, edge = _COLOURS[box.kind]
     title = [box.label, box.class_name, *box.details, f"{box.nodes:,} nodes", box.site]
     if box.saved:
-        title.append(f"saves {bytes_of(box.saved)} for backward" + (" each" if box.times > 1 else ""))
+        title.append(f"saves {size(box.saved)} for backward" + (" each" if box.times > 1 else ""))
     tip = f"<title>{_escape(' | '.join(part for part in title if part))}</title>"
     x, y, w, h = one.x, one.y, one.width, one.height
     badge = f"{_TIMES}{box.times}" if box.times > 1 else ""
@@ -165,11 +166,11 @@ def _heading(one: Placed) -> str:
     return shown
 
 
-def _lines(placed: Layout) -> list[str]:
+def _lines(placed: Drawing) -> list[str]:
     return [_path(line) for line in placed.lines]
 
 
-def _path(line: Line) -> str:
+def _path(line: DrawnEdge) -> str:
     """Straight where an arrow passes a row, a curve between rows."""
     (x, y), *rest = line.points
     parts = [f"M{x:.1f} {y:.1f}"]

@@ -1,9 +1,10 @@
 """The module calls of a graph as a tree, its items in the order of the forward, and what is alike in it.
 
-N22. An item of a level is a node made directly in that call, or a call inside it. Every node has a position in one
-     walk of the tree, so that an item is a range of positions, and two items that are alike match position by position.
-N23. An edge belongs to the level where its two ends are in different items. A level's digest is made of its items'
-     digests and its own edges, so every edge is looked at once.
+Note [Items of a level]: An item of a level is a node made directly in that call, or a call inside it. Every node has a
+    position in one walk of the tree, so that an item is a range of positions, and two items that are alike match
+    position by position.
+Note [Edges of a level]: An edge belongs to the level where its two ends are in different items. A level's digest is
+    made of its items' digests and its own edges, so every edge is looked at once.
 """
 
 from __future__ import annotations

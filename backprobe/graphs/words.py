@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from math import prod
 
+from ..text import shape
+
 _BACKWARD = re.compile(r"Backward\d*$")
 _END = re.compile(r"^(.*?)(\d+)$")
 
@@ -15,14 +17,14 @@ def plain_type(name: str) -> str:
     return _BACKWARD.sub("", name.rpartition("::")[2]) or name
 
 
-def size_of(shape: Sequence[int]) -> str:
+def sizes(of: Sequence[int]) -> str:
     """A shape: ``2 x 16 x 64``, or ``scalar``."""
-    return " x ".join("?" if n < 0 else str(n) for n in shape) or "scalar"
+    return shape(of, " x ")
 
 
-def number_of(shape: Sequence[int]) -> int:
+def number_of(of: Sequence[int]) -> int:
     """Elements of a shape."""
-    return prod(shape)
+    return prod(of)
 
 
 def count_of(number: int) -> str:
@@ -31,16 +33,6 @@ def count_of(number: int) -> str:
         if number >= limit:
             return f"{number / (limit if unit != 'k' else 1000):.1f}{unit}"
     return f"{number:,}"
-
-
-def bytes_of(number: int) -> str:
-    """``512 B``, ``1.5 MiB``."""
-    value, unit = float(number), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            break
-        value /= 1024
-    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
 def names_of_run(first: str, last: str) -> str:

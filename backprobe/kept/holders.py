@@ -11,7 +11,9 @@ from torch import nn
 
 from ..source.frames import Frames, variables
 from ..source.roots import clean_path, modules_in_sight
-from ..torchside import private
+from ..torchside import saved_by_nodes, storage_ids
+from ..torchside.deep import protect_walked
+from ..torchside.structure import leaves
 from .storages import Found, Storages, pieces
 
 
@@ -47,7 +49,7 @@ class Holders:
             except (RuntimeError, NotImplementedError):
                 continue
             self._keep.append(storage)
-            self._holders.setdefault(private.storage_key(storage), (kind, name))
+            self._holders.setdefault(storage_ids.storage_key(storage), (kind, name))
 
     def _variable(self, path: str, tensor: torch.Tensor) -> None:
         if isinstance(tensor, nn.Parameter):
@@ -77,12 +79,12 @@ class Holders:
             more: list[Any] = [tensor.grad_fn]
             seen = set(more)
             for node in more:  # grows as we go
-                for _, slot in private.saved_slots(node):
-                    content = private.slot_content(slot)
+                for _, slot in saved_by_nodes.saved_slots(node):
+                    content = saved_by_nodes.slot_content(slot)
                     if content is not None and isinstance(content[0], torch.Tensor):
                         for part in pieces(content[0]) or ():
                             storage = part.untyped_storage()
-                            key = private.storage_key(storage)
+                            key = storage_ids.storage_key(storage)
                             if key in keys:
                                 self._keep.append(storage)
                                 self._holders.setdefault(key, ("graph", path))
@@ -90,13 +92,15 @@ class Holders:
                     if child is not None and child not in own and child not in seen and len(more) < limit:
                         seen.add(child)
                         more.append(child)
+            protect_walked(more)
 
     def of(self, key: int, found: Found) -> tuple[str, str]:
-        """Kind and name of who holds a storage besides the graph; two empty strings for nobody (L2)."""
+        """Kind and name of who holds a storage besides the graph; two empty strings for nobody. See
+        Note [Who holds a storage]."""
         known = self._holders.get(key)
         if known is not None:
             return known
-        users = private.storage_users(found.storage) - 1
+        users = storage_ids.storage_users(found.storage) - 1
         if self._alone is None:
             self._alone = _references_of_a_graph()
         explained = len(found.keep) + found.hidden
@@ -125,14 +129,8 @@ def _references_of_a_graph() -> tuple[int, int]:
 
 
 def _named(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors of a variable: itself, in a list or tuple, in a dict or a mapping such as a model's output."""
-    if isinstance(value, torch.Tensor):
-        yield name, value
-    elif isinstance(value, (tuple, list)) and len(value) <= 1000:
-        for i, one in enumerate(value):
+    """Tensors of a variable: itself, in a list or tuple, in a dict such as a model's output."""
+    if isinstance(value, torch.Tensor) or (isinstance(value, (tuple, list, dict)) and len(value) <= 1000):
+        for path, one in leaves(value, name, depth=1):
             if isinstance(one, torch.Tensor):
-                yield f"{name}[{i}]", one
-    elif isinstance(value, dict) and len(value) <= 1000:
-        for key, one in list(value.items()):
-            if isinstance(one, torch.Tensor):
-                yield f"{name}[{key!r}]", one
+                yield path, one

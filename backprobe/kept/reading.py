@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..graphs.data import NodePlace
@@ -20,7 +20,6 @@ from ..records import (
     SavedPlaced,
     SavedUnknown,
 )
-from ..torchside.deep import DEEP
 from ..torchside.walk import LiveGraph
 from .estimate import Estimate, Made, Stored
 from .holders import Holders
@@ -28,6 +27,10 @@ from .storages import Found, Storages
 
 #: Bounds of what a run keeps: rows by line, op, module and dtype; storages; points of the curve; modules.
 ROWS, ENTRIES, POINTS, MODULES = 2000, 200, 1000, 500
+
+
+#: What is noted as the op of a node where no op of torch was called by its name: the node says more.
+NO_OPS = ("Function.apply", "__get__")
 
 
 class Finds(Protocol):
@@ -55,8 +58,6 @@ class Reading:
     modules: tuple[SavedModule, ...] = ()
     #: Nodes whose saved tensors a backward has freed.
     freed: int = 0
-    #: Wrappers of a deep graph (see ``Ledger`` in ``saved_tensors/ledger.py``).
-    kept: list[Any] = field(default_factory=list)
 
     @property
     def nbytes(self) -> int:
@@ -114,7 +115,7 @@ class Reading:
 
 
 def read(graph: LiveGraph, origins: Finds, holders: Holders) -> Reading:
-    """Look at what the nodes of `graph` keep. Nothing is unpacked or run (L1 in ``storages.py``)."""
+    """Look at what the nodes of `graph` keep. None of it runs: Note [Nothing is unpacked]."""
     nodes, seqs, plan = graph.nodes, graph.seqs, graph.plan
     storages = Storages()
     for i in sorted(range(len(nodes)), key=seqs.__getitem__):
@@ -157,7 +158,6 @@ def read(graph: LiveGraph, origins: Finds, holders: Holders) -> Reading:
         len(nodes),
         estimate,
         storages.freed,
-        nodes if len(nodes) > DEEP else [],
     )
 
 
@@ -174,7 +174,7 @@ def _entry(found: Found, node: str, place: NodePlace, module: str | None, holder
         found.name,
         found.shape,
         found.dtype,
-        place.op or re.sub(r"Backward\d*$", "", node),
+        ("" if place.op in NO_OPS else place.op) or re.sub(r"Backward\d*$", "", node),
         module,
         place.site,
         found.tensors,

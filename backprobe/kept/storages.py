@@ -1,9 +1,9 @@
 """The memory that the nodes of a graph keep for backward: each storage once, with the nodes that saved it.
 
-L1. Nothing is unpacked: unpacking runs user code, and a checkpoint computes again.
-L2. A storage is held by others if it has more users than the graph explains (the tensors that the slots hold, their
-    bases, and the Python object of the storage), or if one of these tensors has more references from Python than one
-    that a graph alone holds.
+Note [Nothing is unpacked]: Unpacking runs user code, and a checkpoint computes again.
+Note [Who holds a storage]: A storage is held by others if it has more users than the graph explains (the tensors that
+    the slots hold, their bases, and the Python object of the storage), or if one of these tensors has more references
+    from Python than one that a graph alone holds.
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ from __future__ import annotations
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
 
-from ..torchside import private
+from ..torch_texts import COPY_SLICES
+from ..torchside import checkpoints, modes, saved_by_nodes, storage_ids
+from ..torchside.structure import tensors_in
+
+#: Levels of what hooks made, and of what lies on a ``ctx``, that are looked into.
+_DEPTH = 4
 
 #: What torch calls a tensor that a node saved and made itself, with the number of the output where there are several.
 RESULTS = re.compile(r"(?:result(\d*)|out|output|values|[LQRSU]|LU|Vh|eigenvalues|eigenvectors|log_?sumexp)")
@@ -60,7 +64,7 @@ class Found:
         self.savers: set[int] = set()
         #: (node, output) where the node saved what it made itself: such a tensor does not name its maker.
         self.own: set[tuple[int, int]] = set()
-        #: The tensors that explain its users (L2), by identity.
+        #: The tensors that explain its users (Note [Who holds a storage]), by identity.
         self.keep: dict[int, torch.Tensor] = {}
         #: Those of them that something in Python holds for the graph, by identity.
         self.contained: set[int] = set()
@@ -94,7 +98,7 @@ class Found:
 
 def pieces(tensor: torch.Tensor) -> list[torch.Tensor] | None:
     """The strided tensors that a tensor consists of; ``None`` where that is not known."""
-    if private.is_wrapped(tensor):
+    if modes.is_wrapped(tensor):
         return None
     flatten = getattr(type(tensor), "__tensor_flatten__", None)
     if flatten is not None:
@@ -109,7 +113,7 @@ def pieces(tensor: torch.Tensor) -> list[torch.Tensor] | None:
     if layout is torch.strided:
         return [tensor]
     if layout is torch.sparse_coo:
-        return [tensor._indices(), tensor._values()]
+        return storage_ids.sparse_parts(tensor)
     if layout in (torch.sparse_csr, torch.sparse_bsr):
         return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
     if layout in (torch.sparse_csc, torch.sparse_bsc):
@@ -117,34 +121,10 @@ def pieces(tensor: torch.Tensor) -> list[torch.Tensor] | None:
     return None
 
 
-def tensors_in(value: Any, depth: int = 4) -> Iterator[torch.Tensor]:
-    """Tensors in nested tuples, lists, dicts and the attributes of plain objects."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif depth:
-        inner: Iterable[Any] = ()
-        if isinstance(value, (tuple, list)):
-            inner = value
-        elif isinstance(value, dict):
-            inner = value.values()
-        elif hasattr(value, "__dict__") and not isinstance(value, (type, nn.Module)) and not callable(value):
-            inner = vars(value).values()
-        for one in list(inner):
-            yield from tensors_in(one, depth - 1)
-
-
-def checkpoint_frame(hook: Any) -> Any:
-    """The frame of a checkpoint that is not reentrant, from the hook that unpacks for it; ``None`` for other hooks."""
-    code = getattr(hook, "__code__", None)
-    if code is None or not code.co_filename.endswith("checkpoint.py") or "frame" not in code.co_freevars:
-        return None
-    return hook.__closure__[code.co_freevars.index("frame")].cell_contents
-
-
 class Storages:
     """Collects what nodes keep.
 
-    :ivar found: by ``private.storage_key``.
+    :ivar found: by ``storage_ids.storage_key``.
     :ivar placed: policy in words -> memory that it has put elsewhere -> (bytes, saved tensors on it).
     :ivar freed: nodes whose saved tensors a backward has freed.
     :ivar unknown: (what, why) -> how many: their memory cannot be told.
@@ -159,14 +139,14 @@ class Storages:
 
     def add(self, i: int, node: Any) -> None:
         """What `node`, number `i`, keeps. The node that saved a storage first comes first."""
-        if not private.lists_its_tensors(node):
+        if not saved_by_nodes.lists_its_tensors(node):
             self._lost(node.name(), "a node of a C++ extension, which does not say what it keeps")
             return
-        if type(node).__name__ == "CopySlices":
+        if node.name() == COPY_SLICES:
             self._lost("CopySlices", "the node of a write into a view holds another node, which cannot be reached")
             return
-        slots = [(name, slot, private.slot_content(slot)) for name, slot in private.saved_slots(node)]
-        self.freed += all(content in (None, (None, False)) for _, _, content in slots) and private.is_freed(node)
+        slots = [(name, slot, saved_by_nodes.slot_content(slot)) for name, slot in saved_by_nodes.saved_slots(node)]
+        self.freed += all(content in (None, (None, False)) for _, _, content in slots) and saved_by_nodes.is_freed(node)
         for name, slot, content in slots:
             if content is not None:
                 self._slot(i, name, slot, *content)
@@ -174,7 +154,7 @@ class Storages:
         for name, value in list(getattr(node, "__dict__", {}).items()):
             if name in ("saved_tensors", "to_save", "non_differentiable", "dirty_tensors"):
                 continue
-            for tensor in tensors_in(value):
+            for tensor in tensors_in(value, depth=_DEPTH, attributes=True):
                 self._tensor(i, f"ctx.{name}", tensor, False)
 
     def _lost(self, what: str, why: str) -> None:
@@ -185,13 +165,13 @@ class Storages:
             if isinstance(content, torch.Tensor):
                 self._tensor(i, name, content, False, slot)
             return
-        frame = checkpoint_frame(slot.unpack_hook)
+        frame = checkpoints.checkpoint_frame(slot.unpack_hook)
         if frame is None:
             self.content(i, name, content)
         elif id(frame) not in self._frames_seen:
             self._frames_seen.add(id(frame))
-            for one in private.checkpoint_inputs(frame):
-                inside = private.slot_content(one)
+            for one in checkpoints.checkpoint_inputs(frame):
+                inside = saved_by_nodes.slot_content(one)
                 if inside is not None:
                     self._slot(i, "input of a checkpoint", one, *inside)
 
@@ -205,10 +185,10 @@ class Storages:
             for one in content.contents():
                 self.content(i, name, one)
             return
-        if private.is_unseen(content):
+        if saved_by_nodes.is_unseen(content):
             self._lost("tensors packed by saved-tensor hooks", "this version of torch does not show what they became")
             return
-        tensors = list(tensors_in(content))
+        tensors = tensors_in(content, depth=_DEPTH, attributes=True)
         for tensor in tensors:
             self._tensor(i, name, tensor, True)
         if not tensors:
@@ -222,7 +202,7 @@ class Storages:
         for part in parts:
             try:
                 storage = part.untyped_storage()
-                key = private.storage_key(storage)
+                key = storage_ids.storage_key(storage)
             except (RuntimeError, NotImplementedError):
                 self._lost(type(part).__name__, "it has no storage of its own")
                 continue
@@ -231,4 +211,4 @@ class Storages:
                 found = self.found[key] = Found(storage, i, name, part, packed)
             found.add(i, name, part, slot is None)
             if slot is not None:
-                found.hidden += private.hidden_users(slot)
+                found.hidden += saved_by_nodes.hidden_users(slot)

@@ -10,16 +10,17 @@ import sys
 import traceback
 import zipfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
-from types import ModuleType, TracebackType
-
-import torch.overrides
+from types import CodeType, ModuleType, TracebackType
+from typing import Any
 
 from ..errors import BackprobeError
+from ..source.stand_ins import STAND_IN
+from ..torchside import places
 from .processes.children import Children
 from .session import Session, Settings, Sink
 
-_DISPATCH = torch.overrides.handle_torch_function.__code__
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _EXAMPLES = os.path.join(_OURS, "examples") + os.sep
 
@@ -37,77 +38,91 @@ def launch(
 
     `begin` is called with the session before the script starts, `finish` when it ended, with what it raised.
     """
-    own: tuple[str, ...] = ()
-    if is_module:
-        import importlib.util
-
-        sys.path.insert(0, os.getcwd())
-        try:
-            spec = importlib.util.find_spec(script)
-        except (ImportError, ValueError):
-            spec = None
-        if spec is None:
-            raise BackprobeError(f"no such module: {script}")
-        if spec.origin:
-            own = (os.path.dirname(spec.origin),)
-        sys.argv[:] = [spec.origin or script, *args]
-    else:
-        sys.argv[:] = [script, *args]
-        own = (os.path.dirname(os.path.abspath(script)),)
-        sys.path[0] = os.path.dirname(os.path.abspath(script))
-    session = Session(sink, settings, own)
-    children = session.ranks.children = Children(session)
+    try:
+        if is_module:
+            sys.path.insert(0, os.getcwd())
+            program = _of_module(script)
+            sys.argv[:] = [program.file, *args]
+        else:
+            sys.path[0] = os.path.dirname(os.path.abspath(script))
+            program = _of_file(script)
+            sys.argv[:] = [script, *args]
+    except SyntaxError as error:  # of a module
+        return _uncaught(error)
+    session = Session(sink, settings, (os.path.dirname(os.path.abspath(program.file)),))
+    session.scene.whole = True
+    children = Children(session)
+    session.attach(children)
     begin(session)
     process = os.getpid()
     children.start()
-    error: BaseException | None = None
+    failed: BaseException | None = None
     code = 0
     session.start()
     try:
-        if is_module:
-            runpy.run_module(script, run_name="__main__", alter_sys=True)
-        else:
-            run_file(script)
+        program.run()
     except SystemExit as stop:
         code = _exit_code(stop)
     except BaseException as raised:
-        error = raised
+        failed = raised
     finally:
         session.stop()
-    if os.getpid() != process:  # a child that was forked and ran to its end: it is not ours to report
-        if error is not None:
-            raise error
-        os._exit(code)
-    session.ranks.raised = error
-    try:
-        finish(error)
-    finally:
-        children.stop()
-    if error is not None:
-        _show(error)
-        code = 130 if isinstance(error, KeyboardInterrupt) else 1
-    return code
+    if os.getpid() == process:  # not in a child that was forked and ran to its end: that is not ours to report
+        session.scene.raised = failed
+        try:
+            finish(failed)
+        finally:
+            children.stop()
+    return code if failed is None else _uncaught(failed)
 
 
-def run_file(script: str) -> None:
-    """Run `script` as ``python script`` does: ``__file__`` is absolute, ``sys.argv[0]`` as it was given, and the module
-    is ``__main__`` for those who pickle. A folder or an archive is left to ``runpy``."""
+@dataclass
+class Program:
+    """What is to run as ``__main__``.
+
+    Note [The script's world]: the module stays ``__main__`` when the script has ended, as it does under Python itself.
+    What runs later (atexit handlers, threads that go on, ``__del__`` of its globals) finds it and can pickle from it.
+    """
+
+    file: str
+    code: Callable[[], CodeType]
+    #: What the module knows of itself besides its name.
+    known: dict[str, Any]
+
+    def run(self) -> None:
+        module = ModuleType("__main__")
+        module.__dict__.update(__builtins__=builtins, __annotations__={}, __file__=self.file, **self.known)
+        sys.modules["__main__"] = module
+        exec(self.code(), module.__dict__)
+
+
+def _of_file(script: str) -> Program:
+    """`script` as ``python script`` runs it: ``__file__`` is absolute, ``sys.argv[0]`` as it was given. A folder or an
+    archive runs the ``__main__`` in it."""
     path = os.path.abspath(script)
     if os.path.isdir(path) or zipfile.is_zipfile(path):
-        runpy.run_path(script, run_name="__main__")
-        return
-    with io.open_code(path) as file:
-        code = compile(file.read(), path, "exec", dont_inherit=True)
-    module = ModuleType("__main__")
-    loader = SourceFileLoader("__main__", path)
-    module.__dict__.update(__file__=path, __cached__=None, __loader__=loader, __spec__=None, __annotations__={})
-    module.__dict__["__builtins__"] = builtins
-    before = sys.modules["__main__"]
-    sys.modules["__main__"] = module
+        sys.path[0] = path
+        mine = sys.modules.pop("__main__")
+        try:
+            return _of_module("__main__", of=script)
+        finally:
+            sys.modules["__main__"] = mine
+
+    def code() -> CodeType:
+        with io.open_code(path) as file:
+            return compile(file.read(), path, "exec", dont_inherit=True)
+
+    return Program(path, code, {"__cached__": None, "__loader__": SourceFileLoader("__main__", path), "__spec__": None})
+
+
+def _of_module(name: str, of: str = "") -> Program:
+    """The module `name` as ``python -m name`` runs it."""
     try:
-        exec(code, module.__dict__)
-    finally:
-        sys.modules["__main__"] = before
+        _, spec, code = runpy._get_module_details(name, BackprobeError)  # type: ignore[attr-defined]
+    except BackprobeError as error:
+        raise BackprobeError(f"{of or 'no such module'}: {error}") from None
+    known = {"__cached__": spec.cached, "__loader__": spec.loader, "__spec__": spec, "__package__": spec.parent}
+    return Program(spec.origin or name, lambda: code, known)
 
 
 def _exit_code(stop: SystemExit) -> int:
@@ -119,8 +134,11 @@ def _exit_code(stop: SystemExit) -> int:
     return 1
 
 
-def _show(error: BaseException) -> None:
-    """The traceback as Python would print it for the script alone: without frames of ours."""
+def _uncaught(error: BaseException) -> int:
+    """What Python does with an error that nobody catches, for the script alone: without frames of ours. The exit code.
+
+    :raises KeyboardInterrupt: where that is the error: the interpreter then dies by the signal, as it would.
+    """
     seen: set[int] = set()
     stack: list[BaseException | None] = [error]
     while stack:
@@ -130,7 +148,21 @@ def _show(error: BaseException) -> None:
         seen.add(id(one))
         one.__traceback__ = _without_ours(one.__traceback__)
         stack += [one.__cause__, one.__context__]
-    traceback.print_exception(type(error), error, error.__traceback__)
+        stack += getattr(one, "exceptions", ())  # of a group
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except SystemExit as stop:
+        return _exit_code(stop)
+    except BaseException as failed:
+        print("Error in sys.excepthook:", file=sys.stderr)
+        failed.__traceback__ = _without_ours(failed.__traceback__)
+        traceback.print_exception(failed)
+        print("\nOriginal exception was:", file=sys.stderr)
+        traceback.print_exception(error)
+    if isinstance(error, KeyboardInterrupt):
+        sys.excepthook = lambda *_: None  # it has been shown
+        raise KeyboardInterrupt
+    return 1
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:
@@ -141,11 +173,11 @@ def _without_ours(trace: TracebackType | None) -> TracebackType | None:
     dropped = set()
     for i, one in enumerate(frames):
         file = one.tb_frame.f_code.co_filename
-        if file.startswith(_OURS) and not file.startswith(_EXAMPLES):
+        if one.tb_frame.f_code.co_name == STAND_IN or (file.startswith(_OURS) and not file.startswith(_EXAMPLES)):
             dropped.add(i)
             # A function of torch that is written in Python asks for modes first: the call that went to us, and the
             # function that made it and is called again.
-            if i >= 2 and frames[i - 1].tb_frame.f_code is _DISPATCH:
+            if i >= 2 and frames[i - 1].tb_frame.f_code is places.HANDLE_TORCH_FUNCTION:
                 dropped.update((i - 1, i - 2))
         if file == runpy.__file__ or file.startswith("<frozen runpy"):
             dropped.add(i)

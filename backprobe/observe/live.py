@@ -13,10 +13,12 @@ import torch
 from torch import nn
 
 from ..errors import BackprobeError, add_note
+from ..findings import all_questions
 from ..records import Finding
 from ..traced import Trace
 from .session import Session, Settings
 from .sinks.collect import Collector
+from .sinks.plugged import Plugged, about
 
 
 class LiveTrace(Trace):
@@ -30,6 +32,7 @@ class LiveTrace(Trace):
         model: nn.Module | None,
         name: str,
         settings: Settings,
+        plugins: bool = True,
     ) -> None:
         super().__init__()
         if model is not None and not isinstance(model, nn.Module):
@@ -42,6 +45,8 @@ class LiveTrace(Trace):
         self._model, self._name = model, name
         self._settings = settings
         self._collector = Collector()
+        self._plugins = plugins
+        self._plugged: Plugged | None = None
         self._session: Session | None = None
         self._begin = 0.0
 
@@ -49,7 +54,9 @@ class LiveTrace(Trace):
         if self._session is not None:
             raise BackprobeError("this trace has been entered already; make a new one for each block")
         own = (os.getcwd(),)
-        self._session = Session(self._collector, self._settings, own)
+        if self._plugins:
+            self._plugged = Plugged(lambda: about(self._settings.level, time.time()), self._collector)
+        self._session = Session(self._plugged or self._collector, self._settings, own)
         if self._model is not None:
             self._session.modules.add_root(self._model, self._name)
         self._begin = time.time()
@@ -74,6 +81,8 @@ class LiveTrace(Trace):
         }
         made = self._collector.trace(session, info)
         self.steps, self.facts, self.info = made.steps, made.facts, made.info
+        if self._plugged is not None:
+            self._plugged.close(self)
         if error is not None and self.findings:
             add_note(error, f"backprobe: {self.findings[0]}")
 
@@ -148,12 +157,12 @@ def explain(
     """
     if not callable(loss) and not isinstance(loss, torch.Tensor):
         raise BackprobeError(f"loss is a {type(loss).__name__}; give a tensor, or a function that computes one")
-    unknown = set(ask) - {"functions", "checkpoints", "memory"}
+    topics = [topic.name for topic in all_questions().topics if not topic.whole_script]
+    unknown = set(ask).difference(topics)
     if unknown:
-        raise BackprobeError(
-            f"cannot ask for {', '.join(sorted(unknown))}: there are functions, checkpoints and memory"
-        )
-    live = LiveTrace(model, "model", Settings("explain", ask=frozenset(ask)))
+        *most, last = topics
+        raise BackprobeError(f"cannot ask for {', '.join(sorted(unknown))}: there are {', '.join(most)} and {last}")
+    live = LiveTrace(model, "model", Settings("explain", ask=frozenset(ask)), plugins=False)
     kept = {p: p.grad for p in model.parameters()} if model is not None else {}
     for p in kept:
         p.grad = None

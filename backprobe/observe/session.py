@@ -3,39 +3,37 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..records import Facts, Step, Unseen
 from ..source.frames import Frames
+from ..torch_texts import GLOBAL_HOOKS
 from ..torchside import private
-from .asked import Asked
+from ..torchside.facts import missing
 from .backward.calls import BackwardCalls, Running
+from .backward.failures import Failures
 from .backward.outcome import Outcome
+from .backward.reached import Reached
 from .backward.recorded import Recorded
 from .backward.special import Special
+from .events import Events, Tracker
+from .forward.cuts import Cuts
 from .forward.eye import Eye
 from .forward.leaves import Leaves
 from .forward.modules import ModuleWatch
 from .forward.naming import Naming
 from .forward.origins import Origins
 from .forward.regions import Regions
+from .forward.values import Values
 from .forward.writes import WriteLog
+from .scene import Scene
 from .schedule.cost import Cost
 from .schedule.detail import Attention, Settings
 from .schedule.steps import StepWatch
-from .trackers.created import CreatedGraphs
-from .trackers.hooked import Hooked
-from .trackers.memory import Memory
-from .trackers.no_gradient import NoGradients
-from .trackers.nodelog import NodeLog
-from .trackers.ranks import Ranks
-from .trackers.recompute import Recompute
-from .trackers.retained import RetainedGraphs
-from .trackers.silent import SilentWrites
-from .trackers.strays import Strays
+from .trackers import trackers
 
 __all__ = ["Session", "Settings", "Sink"]
 
@@ -56,53 +54,54 @@ class Session:
     """
 
     def __init__(self, sink: Sink, settings: Settings | None = None, own: tuple[str, ...] = ()) -> None:
-        self.sink = sink
         self.settings = settings or Settings()
-        self.frames = Frames(own)
-        self.modules = ModuleWatch(self.frames)
-        self.leaves = Leaves(self.modules, self.frames)
-        self.names = Naming(self.modules, self.leaves, self.frames)
-        self.ranks = Ranks(self.frames, say=not self.settings.quiet)
-        self._regions = Regions(self.modules, self.frames, WriteLog())
-        self.eye = Eye(self.frames, self.modules, self._regions)
-        self._steps: StepWatch = StepWatch(self.names.of, self._step_over)
-        self._cost = Cost(self.eye.log, self.modules, self._steps)
-        self._attention = Attention(self.eye, self.modules, self.settings.careful)
-        self._calls = BackwardCalls(self.eye, self.names, self._steps, self._attention, self._cost)
-        self._no_gradients = NoGradients(self.eye, self.names)
-        self._outcome = Outcome(self.eye, self.names, self._steps, self._attention, self._no_gradients)
-        #: What the eye does when a function is called that means something: backward calls go through it.
-        self.special = Special(self.eye, self.names, self._steps, self._calls, self._no_gradients)
-        # Who looks for one thing each.
-        self._hooked = Hooked(self.modules, self.frames)
-        self._recompute = Recompute(self.modules, self.frames)
-        self._retention = RetainedGraphs(self.modules, self.frames, self.eye.log)
-        self._strays = Strays(self.modules, self.frames)
-        self._created = CreatedGraphs(self.names)
-        self._silent = SilentWrites(self.eye, self.names)
-        self._memory = Memory(self.names, 3 if "memory" in self.settings.ask else 0)
-        self._log = NodeLog(self.settings.log) if self.settings.log else None
-        self._asked = Asked(self.settings, self.names, self._regions)
-        self._connect()
+        self.events = events = Events()
+        events.give_up = self._broke
+        self.frames = frames = Frames(own)
+        self.modules = modules = ModuleWatch(frames, events)
+        self.leaves = leaves = Leaves(modules, frames, events)
+        self.names = names = Naming(modules, leaves, frames)
+        self.eye = eye = Eye(frames, modules, events)
+        eye.owner = self
+        # What is noted of the forward.
+        writes, values = WriteLog(frames, modules), Values(frames, modules)
+        regions, cuts = Regions(names, writes, events), Cuts(names)
+        # How much is looked at.
+        self._steps = steps = StepWatch(names, events, self._step_over)
+        self._cost = Cost(eye.log, modules, steps)
+        self._attention = Attention(eye, modules, values, self.settings.careful)
+        # Backward calls, and what the eye does at functions that mean something: calls go through it.
+        self._calls = calls = BackwardCalls(eye, names, steps, values, regions, self._attention, self._cost)
+        calls.outcome = Outcome(names, steps, eye, values, Failures(names, regions)).of
+        self.special = Special(eye, names, steps, calls)
+        self.scene = Scene(self.settings, events, names, eye, writes, steps, calls, self.origins)
+        #: Those who are asked for records, and for what they did not see.
+        self._known: list[Any] = [regions, cuts, steps, calls.layouts, modules, eye.log, values, leaves]
+        for one in (eye, writes, values, regions, cuts, leaves, self._attention, Reached(leaves), _Handing(sink, self)):
+            events.attach(one)
+        for make in trackers():
+            if make.wanted(self.settings):
+                self.attach(make(self.scene))
+        events.listen("forward_begins", self._forward_begins)
         #: The sequence number that the first node after ``start`` gets.
         self.first = 0
-        self._entered = False
+        self._entered = self._over = self._stopped = False
         self._filter: Any = None
-        #: What failed in our own code, if anything did.
-        self.error: BaseException | None = None
 
-    def _connect(self) -> None:
-        """Tell each who is to be called."""
-        modules, steps, calls, eye = self.modules, self._steps, self._calls, self.eye
-        eye.owner = self
-        modules.hooked, modules.recompute, modules.retention = self._hooked, self._recompute, self._retention
-        modules.on_stray, self.leaves.on_stray = self._strays.module, self._strays.leaf
-        modules.on_root, modules.on_outermost = self.leaves.scan, self._forward_begins
-        steps.on_optimizer = self._optimizing
-        calls.on_call, calls.on_graph = self._retention.backward_came, self._graph_known
-        calls.on_over = self._call_over
-        eye.on_raise = self._op_raised
-        eye.on_error = modules.on_error = steps.on_error = calls.on_error = self.broke
+    def attach(self, tracker: Tracker) -> Callable[[], None]:
+        """Let `tracker` hear what happens, and ask it for records. What is returned undoes it."""
+        undo = self.events.attach(tracker)
+        self._known.append(tracker)
+
+        def detach() -> None:
+            undo()
+            self._known.remove(tracker)
+
+        return detach
+
+    def send_to(self, sink: Sink) -> Callable[[], None]:
+        """Hand what is seen to one more sink. What is returned undoes it."""
+        return self.events.attach(_Handing(sink, self))
 
     # On and off
 
@@ -114,30 +113,30 @@ class Session:
 
     def resume(self) -> None:
         """Attach. Does nothing where it is attached already."""
-        if self._entered or self.error is not None:
+        if self._entered or self._stopped:
             return
         self.modules.start()
         self._steps.start()
-        self._attention.begin_step(self._steps.index, self.settings)
+        self._begin_step()
         # Said for hooks that do something with what they get; ours tell an OptimizedModule from the module inside it.
-        warnings.filterwarnings("ignore", message=r"Using `torch.compile\(module\)` when there are global hooks")
+        warnings.filterwarnings("ignore", message=GLOBAL_HOOKS)
         self._filter = warnings.filters[0]
         self.eye.__enter__()
         private.show_backward(self.eye)
         self._entered = self.special.on = True
-        self._asked.start()
+        self.events.tell("attached")
 
     def pause(self) -> None:
         """Detach, and keep what is known for ``resume``."""
         if not self._entered:
             return
         self._entered = self.special.on = False
-        self._asked.pause()
+        self.events.tell("detached")
         private.unshow_backward(self.eye)
         self.eye.__exit__(None, None, None)
         if self._filter in warnings.filters:
             warnings.filters.remove(self._filter)  # type: ignore[attr-defined]
-        self.eye.flush()
+        self.events.tell("about_to_write")  # nothing waits to be looked at any longer
         self._steps.pause()
         self.modules.stop()
 
@@ -147,24 +146,22 @@ class Session:
         self._calls.leave()
         private.unshow_backward(self.eye)
         private.drop_mode(self.eye)
-        self._asked.pause()
+        self.events.tell("detached")
         self._entered = self.special.on = False
         self.modules.stop()
         self._steps.remove()
 
     def stop(self) -> None:
         """Detach for good: the last step is over, and nothing of the graph is held any longer."""
-        ended = self._entered
         self.pause()
-        if ended:
-            self._asked.check(self._created.any)
+        if not self._over:
+            self._over = True
+            self.events.tell("ended")
         self._steps.stop()
-        self.ranks.stop()
 
-    def broke(self, error: BaseException) -> None:
-        """Something of ours failed. The script goes on as it would alone; we stop watching, and say so."""
-        if self.error is None:
-            self.error = error
+    def _broke(self, error: BaseException) -> None:
+        """What all stand on fails all the time. The script goes on as it would alone; we stop watching, and say so."""
+        self._stopped = True
         self.special.on = False
         self.eye.noting = False
         self.modules.stop()
@@ -173,53 +170,28 @@ class Session:
     # What happens
 
     def _forward_begins(self) -> None:
-        self.ranks.forward_begins()
         if self._steps.stepped:
             self._steps.finish()
-        elif not self._calls.count and not self._calls.inside:
-            self._retention.next_round(forward_only=True)
+
+    def _begin_step(self) -> None:
+        careful = self._attention.begin_step(self._steps.index, self.settings)
+        self.events.tell("step_begins", self._steps.index, careful)
 
     def _step_over(self, step: Step) -> None:
         begin = _clock()
-        self.sink.step(step, self)
+        self.events.tell("step_over", step)
         self._cost.watching += _clock() - begin
         self._cost.step_over()
         self.eye.log.trim()
-        self._retention.next_round(False, max(1, len(self._steps.stepped_by)))
         self.modules.new_step(self._steps.index)
-        self._attention.begin_step(self._steps.index, self.settings)
-        self._asked.begin_step(self._steps.index)
-
-    def _optimizing(self, optimizer: Any, begins: bool) -> None:
-        self.eye.optimizing = begins
-        if begins:
-            self._asked.stepping(optimizer)
-        if begins or not self.eye.noting:
-            return
-        spot, seq = self.frames.spot(sys._getframe(2)), private.next_sequence_nr()
-        for group in optimizer.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    self.eye.writes.add(p, seq, f"{type(optimizer).__name__}.step", spot, None)
-
-    def _op_raised(self, text: str, frame: Any, args: Any) -> None:
-        """An op of the forward raised: for a reason that we know?"""
-        self._hooked.conflict(text, frame, args)
-        self._no_gradients.op_raised(text, frame)
-
-    def _graph_known(self, running: Running, frame: Any) -> None:
-        self._created.note(running)
-        self._silent.look(running, frame)
-        self._memory.look(running, frame, self.origins)
-
-    def _call_over(self, running: Running) -> None:
-        recorded = self._outcome.of(running)
-        self._cost.nodes += len(recorded.signature.order)
-        self.sink.backward(recorded)
-        if self._log is not None:
-            self._log.write(recorded, running.graph.nodes)
+        self._begin_step()
 
     # What is known
+
+    @property
+    def error(self) -> BaseException | None:
+        """The first thing of ours that failed, if anything did."""
+        return self.events.faults.first
 
     @property
     def calls(self) -> int:
@@ -239,35 +211,39 @@ class Session:
 
     def facts(self) -> Facts:
         """What is known of the run as a whole, so far."""
-        seen = (
-            *self._regions.cuts(self.names),
-            *self.eye.cuts.records(self.names),
-            *self._strays.records(self._steps.listed),
-            *self._steps.records(self.names),
-            *self._no_gradients.records(),
-            *self._hooked.records(),
-            *self._recompute.records(),
-            *([self._retention.found] if self._retention.found is not None else ()),
-            *self._asked.functions,
-            *self._asked.divergences,
-            *self._memory.rows,
-            *self._silent.found,
-            *self._created.records(),
-            *self._regions.records(),
-            *self._calls.stale.records(),
-            *self.ranks.records(),
-            *self._asked.gradients,
-            *(self._asked.tensors.records if self._asked.tensors is not None else ()),
-            *([self._memory.record] if self._memory.record is not None else ()),
-        )
         parameters = self.leaves.parameters(self._steps.listed, self._steps.present)
+        seen = tuple(record for records in self._ask("records") for record in records)
         return Facts(parameters, self.unseen(), tuple(sorted(self.settings.ask)), seen)
 
     def unseen(self) -> tuple[Unseen, ...]:
         """What was not observed, counted."""
-        failed = []
-        if self.error is not None:
-            text = f"{type(self.error).__name__}: {self.error}"
-            failed = [Unseen("internal error", 1, f"backprobe stopped watching there, the script went on: {text}")]
-        watching = (self._calls.layouts, self.modules, self.eye.log, self.eye.values, self.leaves)
-        return (*self._asked.unseen(), *failed, *(found for one in watching for found in one.unseen()))
+        found = tuple(one for unseen in self._ask("unseen") for one in unseen)
+        stopped = []
+        if self._stopped:
+            stopped = [Unseen("steps", 1, f"watching stopped in step {self._steps.index}: too much of it failed")]
+        return (*stopped, *self.events.faults.unseen(), *missing(bool(self.calls)), *found)
+
+    def _ask(self, what: str) -> list[Any]:
+        """What each of those who know something answers."""
+        found = []
+        for one in self._known:
+            ask = getattr(one, what, None)
+            try:
+                if ask is not None:
+                    found.append(tuple(ask()))
+            except Exception as error:
+                self.events.faults.add(type(one).__name__, error)
+        return found
+
+
+class _Handing:
+    """Hands what was seen to a sink."""
+
+    def __init__(self, sink: Sink, session: Session) -> None:
+        self._sink, self._session = sink, session
+
+    def backward_over(self, running: Running, recorded: Recorded) -> None:
+        self._sink.backward(recorded)
+
+    def step_over(self, step: Step) -> None:
+        self._sink.step(step, self._session)

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..packed import PackedNodes
 from ..records import ACCUMULATE_SEQ, BackwardCall, BadNode, BadOp, Finding, GradStat, NodeRun, TensorStat
+from ..text import shape
 from ..traced import TracedStep
 from .columns import clean, column, norms
 from .tables import Modules, Parameters, Sites
@@ -134,8 +135,7 @@ def _together(stats: Sequence[GradStat | None]) -> float | None:
 
 
 def _shape(stat: GradStat) -> str:
-    text = "x".join(map(str, stat.shape)) if stat.shape else "scalar"
-    return f"{text} {(stat.dtype or '').removeprefix('torch.')}".strip()
+    return f"{shape(stat.shape or ())} {(stat.dtype or '').removeprefix('torch.')}".strip()
 
 
 def _marks(call: BackwardCall) -> list[int]:
@@ -180,10 +180,9 @@ def _about_node(bad: BadNode) -> list[str]:
 
 
 def _about_tensor(role: str, stat: TensorStat) -> str:
-    shape = "x".join(map(str, stat.shape)) if stat.shape else "scalar"
     values = f", {stat.bad}" if stat.bad else ""
     zeros = f", {stat.zeros:,} zeros" if stat.zeros else ""
-    return f"{role} {stat.name}: {shape} {stat.dtype.removeprefix('torch.')}{values}{zeros}"
+    return f"{role} {stat.name}: {shape(stat.shape)} {stat.dtype.removeprefix('torch.')}{values}{zeros}"
 
 
 def node_of(calls: Sequence[BackwardCall], finding: Finding) -> tuple[int, int] | None:

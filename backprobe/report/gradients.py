@@ -9,7 +9,7 @@ from ..packed import Packed, PackedNodes, unpack
 from ..records import ACCUMULATE_SEQ, BackwardCall
 
 
-class Gradients:
+class LeafGradients:
     """Reads the gradients of leaves out of backward calls, without making records of all their nodes."""
 
     def __init__(self) -> None:

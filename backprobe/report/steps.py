@@ -11,7 +11,7 @@ from typing import Any
 
 from ..traced import StepRow, Trace
 from .columns import column, norms
-from .gradients import Gradients
+from .gradients import LeafGradients
 from .tables import Order, total
 
 #: Norms of one kind that a page holds; more than that are thinned.
@@ -88,7 +88,7 @@ def span(trace: Trace, names: Sequence[str], first: int, end: int) -> dict[str, 
 
 def read_steps(trace: Trace, parameters: Order, count: int, rows: Iterable[StepRow], first: int = 0) -> Steps:
     """`count` steps of `trace` from position `first` on, whose numbers are `rows`."""
-    numbers, gradients = Steps(parameters, count), Gradients()
+    numbers, gradients = Steps(parameters, count), LeafGradients()
     for at, row in enumerate(rows, first):
         measured = any(v >= 0 for v in row.values[1::3])
         numbers.take(row, None if measured else gradients.of(trace.steps[at].backwards))

@@ -1,24 +1,24 @@
 """What torch keeps in a graph's place for a saved tensor: values in some form, and the version they had.
 
-V1. Nothing here refers to the tensor that was saved: a node that keeps its own output would keep itself alive. What is
-    held is a detached alias, which shares memory and version counter.
-V2. A detached alias whose ``data`` is put on an empty tensor still shares the version counter, and holds no memory: so
-    the version is known also where the values went elsewhere.
-V3. Reading ``grad_fn`` of every saved tensor would make a Python object for every node, and freeing a deep chain of
-    those overflows the stack. Names are looked up when there is an error to report.
+Note [Cells hold aliases]: Nothing here refers to the tensor that was saved: a node that keeps its own output would keep
+    itself alive. What is held is a detached alias, which shares memory and version counter.
+Note [Versions without memory]: A detached alias whose ``data`` is put on an empty tensor still shares the version
+    counter, and holds no memory: so the version is known also where the values went elsewhere.
+Note [Nodes are named late]: Reading ``grad_fn`` of every saved tensor would make a Python object for every node, and
+    freeing a deep chain of those overflows the stack. Names are looked up when there is an error to report.
 """
 
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 import torch
 
 from ..kept.storages import RESULTS, StandIn
-from ..torchside import private
+from ..torch_texts import AS_STRIDED, IN_PLACE_DETAIL
+from ..torchside import autograd_engine, modes, references, saved_by_nodes
 
 
 class Held(Protocol):
@@ -42,7 +42,7 @@ def plain(tensor: torch.Tensor) -> bool:
         and not tensor.is_meta
         and not tensor.is_quantized
         and not tensor.is_neg()
-        and not private.is_wrapped(tensor)
+        and not modes.is_wrapped(tensor)
     )
 
 
@@ -53,8 +53,8 @@ class Kept(StandIn):
     safe = False
 
     def __init__(self, tensor: torch.Tensor, note: object = None) -> None:
-        with private.unseen():
-            self.tensor = tensor.detach()  # V1
+        with modes.unseen():
+            self.tensor = tensor.detach()  # see Note [Cells hold aliases]
         #: Lives as long as this does: a share of a budget.
         self.note = note
 
@@ -65,7 +65,7 @@ class Kept(StandIn):
         yield self.tensor
 
 
-class Packed(StandIn):
+class Foreign(StandIn):
     """What the pair of somebody else made of a tensor."""
 
     __slots__ = ("content", "unpack")
@@ -88,14 +88,14 @@ class Version:
     __slots__ = ("leaf", "saved", "shape", "tensor", "token", "type", "view")
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        with private.unseen():
+        with modes.unseen():
             token = tensor.detach()
             if plain(token):
-                token.data = token.new_empty(0)  # V2
+                token.data = token.new_empty(0)  # see Note [Versions without memory]
             self.saved = tensor._version
         self.token = token
-        #: Only for the error's text: its node is named as it is then (V3).
-        self.tensor = private.tensor_ref(tensor)
+        #: Only for the error's text: its node is named as it is then (Note [Nodes are named late]).
+        self.tensor = references.tensor_ref(tensor)
         self.view = tensor._is_view()
         self.shape, self.leaf, self.type = tuple(tensor.shape), tensor.is_leaf, tensor.type()
 
@@ -109,29 +109,28 @@ class Version:
             raise RuntimeError(self._text(now, packed))
 
     def _text(self, now: int, packed: object) -> str:
-        strips, hint = _torch_wording()
+        said = saved_by_nodes.in_place_error()  # its words, around what is about this tensor
+        found = IN_PLACE_DETAIL.search(said)
+        before, after = (said[: found.start()], said[found.end() :]) if found is not None else (f"{said}: ", "")
         name = "" if self.leaf else self._node_name(packed)
-        if strips:
+        if found is not None and found["op"] == "Exp":  # newer torch shortens the names of nodes
             name = re.sub(r"Backward\d*$", "", name)
         output = f", which is output 0 of {name}," if name else ""  # torch says 0 whichever it is
-        return (
-            "one of the variables needed for gradient computation has been modified by an inplace operation: "
-            f"[{self.type} {list(self.shape)}]{output} is at version {now}; expected version {self.saved} instead."
-            f"{hint}"
-        )
+        versions = f"is at version {now}; expected version {self.saved}"
+        return f"{before}[{self.type} {list(self.shape)}]{output} {versions}{after}"
 
     def _node_name(self, packed: object) -> str:
         """The node that made the tensor. Where the tensor is gone: the one node beside the running one that fits."""
-        running, tensor = private.current_node(), self.tensor()
+        running, tensor = autograd_engine.current_node(), self.tensor()
         if running is not None:
-            for name, slot in private.saved_slots(running):
-                content = (private.slot_content(slot) or (None,))[0]
+            for name, slot in saved_by_nodes.saved_slots(running):
+                content = (saved_by_nodes.slot_content(slot) or (None,))[0]
                 if (content is packed or getattr(content, "held", None) is packed) and RESULTS.fullmatch(name):
                     return str(running.name())
         if tensor is not None:
             return tensor.grad_fn.name() if tensor.grad_fn is not None else ""
         if self.view:
-            return "AsStridedBackward0"  # what torch makes anew for a view whose memory was written
+            return AS_STRIDED  # what torch makes anew for a view whose memory was written
         if running is None:
             return ""
         fitting = set()
@@ -143,29 +142,6 @@ class Version:
                 fitting.add(node)
         found = fitting.pop() if len(fitting) == 1 else running
         return str(found.name())
-
-
-def _torch_wording() -> tuple[bool, str]:
-    """Whether this torch shortens node names in its error, and the hint at the end: from an error of torch's own.
-
-    Made on a thread of its own, where no saved-tensor hooks are on."""
-    text: list[str] = []
-
-    def provoke() -> None:
-        with torch.enable_grad():
-            made = torch.ones(1, requires_grad=True).exp()
-        with torch.no_grad():
-            made.add_(1)
-        try:
-            _ = made.grad_fn._saved_result  # type: ignore[union-attr]
-        except RuntimeError as error:
-            text.append(str(error))
-
-    thread = threading.Thread(target=provoke)
-    thread.start()
-    thread.join()
-    said = text[0] if text else ""
-    return "of Exp," in said, said.partition(" instead.")[2]
 
 
 class Cell(StandIn):

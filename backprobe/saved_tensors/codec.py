@@ -76,9 +76,10 @@ class NonZero:
 
     def get(self) -> torch.Tensor:
         mask, values = unpack_bits(self._mask.get(), self._count), self._values.get()
-        flat = torch.zeros(self._count, dtype=values.dtype, device=values.device)
-        flat[mask] = values  # one value stands for all
-        return flat
+        bits = values.view(_BITS[values.element_size()])  # else a NaN comes back as another
+        flat = torch.zeros(self._count, dtype=bits.dtype, device=bits.device)
+        flat[mask] = bits  # one value stands for all
+        return flat.view(values.dtype)
 
 
 class Deflated:

@@ -1,10 +1,11 @@
 """Layers that put a copy of the memory elsewhere, once for all tensors that share it.
 
-C1. Two saved tensors on the same memory share one copy if neither the version nor, on the CPU, the content has changed
-    between: a write through ``.data`` or from NumPy moves no version. On other devices the version alone decides,
-    because reading a sum there would make the program wait.
-C2. The memory of a view is copied whole where the view spans a good part of it, since others of its views follow
-    (query, key and value of one projection); and only the span of the view where it does not (a batch of a data set).
+Note [Shared copies]: Two saved tensors on the same memory share one copy if neither the version nor, on the CPU, the
+    content has changed between: a write through ``.data`` or from NumPy moves no version. On other devices the version
+    alone decides, because reading a sum there would make the program wait.
+Note [Copies of views]: The memory of a view is copied whole where the view spans a good part of it, since others of its
+    views follow (query, key and value of one projection); and only the span of the view where it does not (a batch of a
+    data set).
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from typing import Any
 import torch
 
 from ..kept.storages import Elsewhere, StandIn
-from ..torchside import private
+from ..torchside import modes, storage_ids
 from .cells import Held
 from .layers import Layer
 
-#: A view that spans at least this part of its memory has the whole copied (C2).
+#: A view that spans at least this part of its memory has the whole copied (Note [Copies of views]).
 WHOLE = 0.25
 
 
@@ -70,7 +71,7 @@ class Viewed(StandIn):
         self._conj = tensor.is_conj()
 
     def get(self) -> torch.Tensor:
-        with private.unseen(), torch.no_grad():
+        with modes.unseen(), torch.no_grad():
             flat = self.shared.flat()
             made = flat.as_strided(self._size, self._stride, flat.storage_offset() + self._offset)
             return made.conj() if self._conj else made
@@ -114,7 +115,7 @@ class CopyingLayer(Layer):
         self._known: weakref.WeakValueDictionary[Any, Shared] = weakref.WeakValueDictionary()
 
     def place(self, tensor: torch.Tensor) -> Held:
-        with private.unseen(), torch.no_grad():
+        with modes.unseen(), torch.no_grad():
             storage = tensor.untyped_storage()
             start, end = span(tensor)
             size = storage.nbytes() // tensor.element_size()
@@ -122,7 +123,7 @@ class CopyingLayer(Layer):
                 start, end = 0, size
             flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
             flat.set_(storage, start, (end - start,), (1,))  # type: ignore[call-overload]
-            key = (private.storage_key(storage), tensor._version, start, end, tensor.dtype)
+            key = (storage_ids.storage_key(storage), tensor._version, start, end, tensor.dtype)
             print_ = fingerprint(flat) if flat.is_cpu else None
             shared = self._known.get(key)
             if shared is None or shared.source() is None or shared.print != print_:

@@ -1,8 +1,9 @@
 """Saved tensors in files: one safetensors file for each piece of memory, gone when nobody needs it.
 
-D1. A folder belongs to one layer of one process, which holds a lock on a file in it as long as it lives: the kernel
-    drops the lock when the process dies, however it dies. A folder whose lock can be had is left over from a crash.
-D2. A forked child inherits the finalizers, and must not remove its parent's files.
+Note [Folders with a lock]: A folder belongs to one layer of one process, which holds a lock on a file in it as long as
+    it lives: the kernel drops the lock when the process dies, however it dies. A folder whose lock can be had is left
+    over from a crash.
+Note [Folders and forks]: A forked child inherits the finalizers, and must not remove its parent's files.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from ..errors import BackprobeError
+from ..text import size
 from .cells import Held
 from .copies import CopyingLayer
 
@@ -32,7 +34,8 @@ PREFIX = "backprobe-saved-"
 
 
 class Folder:
-    """A folder of one's own under `parent`, removed when nothing refers to it, and at the end of the process (D1)."""
+    """A folder of one's own under `parent`, removed when nothing refers to it, and at the end of the process; see
+    Note [Folders with a lock]."""
 
     def __init__(self, parent: Path) -> None:
         try:
@@ -63,7 +66,7 @@ def _locked(parent: Path) -> tuple[Path, IO[str]]:
 
 
 def _remove(path: Path, lock: IO[str], owner: int) -> None:
-    if os.getpid() == owner:  # D2
+    if os.getpid() == owner:  # see Note [Folders and forks]
         shutil.rmtree(path, ignore_errors=True)
         lock.close()
 
@@ -103,7 +106,7 @@ class Filed:
             ) from error
 
     def __del__(self) -> None:
-        if os.getpid() == self._owner:  # D2
+        if os.getpid() == self._owner:  # see Note [Folders and forks]
             with contextlib.suppress(OSError):  # the folder went first, as at the end of the process
                 os.unlink(self._path)
 
@@ -131,15 +134,15 @@ class OnDisk(CopyingLayer):
 
     def store(self, flat: torch.Tensor) -> Held:
         assert self._folder is not None
+        nbytes = flat.numel() * flat.element_size()
         path = self._folder.new()
         held = Filed(self._folder, path, flat.device)  # first, so that a half-written file is removed too
         try:
             save_file({"saved": flat.clone() if flat.storage_offset() else flat}, path)
         except (OSError, SafetensorError) as error:
-            size = flat.numel() * flat.element_size() / 2**20
             raise BackprobeError(
-                f"cannot write a saved tensor of {size:.2f} MiB to {path}: {error}. Free space there, or give another "
+                f"cannot write a saved tensor of {size(nbytes)} to {path}: {error}. Free space there, or give another "
                 "folder: policies.on_disk(folder=...)"
             ) from error
-        self.held += flat.numel() * flat.element_size()
+        self.held += nbytes
         return held

@@ -3,11 +3,11 @@
 Torch applies the innermost pair only. So the layer that is entered last is the one that torch calls, and it passes on
 what it does not take, and what it makes of the rest, to the layer around it.
 
-P1. A pair that is not ours ends the chain: it gets what is left, and what it gives is asked for first. There is no
-    version check of ours then, as there is none without us.
-P2. Inside a checkpointed function nothing is kept for backward, so there is nothing to place: a layer entered there
-    does nothing.
-P3. A layer belongs to the thread that entered it, as torch's own stack of hooks does.
+Note [Pairs that are not ours]: A pair that is not ours ends the chain: it gets what is left, and what it gives is asked
+    for first. There is no version check of ours then, as there is none without us.
+Note [Layers inside a checkpoint]: Inside a checkpointed function nothing is kept for backward, so there is nothing to
+    place: a layer entered there does nothing.
+Note [Layers belong to a thread]: A layer belongs to the thread that entered it, as torch's own stack of hooks does.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from torch import nn
 from ..errors import BackprobeError
 from ..kept.storages import StandIn
 from ..select import Selection, nothing_chosen, selector
-from ..torchside import private
-from .cells import Cell, Held, Kept, Packed, Version, plain
+from ..text import mib
+from ..torchside import checkpoints, saved_by_nodes, storage_ids
+from .cells import Cell, Foreign, Held, Kept, Version, plain
 
 
 class Gate:
@@ -81,7 +82,7 @@ class Budget:
         self._shares: weakref.WeakValueDictionary[int, Share] = weakref.WeakValueDictionary()
 
     def take(self, storage: torch.UntypedStorage) -> Share | None:
-        key, size = private.storage_key(storage), storage.nbytes()
+        key, size = storage_ids.storage_key(storage), storage.nbytes()
         share = self._shares.get(key)
         if share is None and size <= self.free:
             self.free -= size
@@ -127,18 +128,18 @@ class Layer(ABC):
     def __enter__(self) -> Any:
         if self._active is not None:
             raise BackprobeError(f"this {type(self).__name__} is in use already: make another for another block")
-        if private.checkpoint_mark() is not None:  # P2
+        if checkpoints.checkpoint_mark() is not None:  # see Note [Layers inside a checkpoint]
             self._active = "idle"
             return self
-        pair = private.top_hooks()
+        pair = saved_by_nodes.top_hooks()
         owner = getattr(pair[0], "__self__", None) if pair is not None else None
         self._outer = owner if isinstance(owner, Layer) else pair
-        private.push_hooks(self._pack, _unpack)
+        saved_by_nodes.push_hooks(self._pack, _unpack)
         self._active = "on"
         try:
             self._lenient = self.lenient or (isinstance(self._outer, Layer) and self._outer._lenient)
             model = self._own() if self._own is not None else None
-            self._buffers = {private.storage_key(b.untyped_storage()) for b in model.buffers()} if model else set()
+            self._buffers = {storage_ids.storage_key(b.untyped_storage()) for b in model.buffers()} if model else set()
             if self._gate is not None:
                 self._gate.start()
             self.start()
@@ -153,7 +154,7 @@ class Layer(ABC):
         was, self._active = self._active, None
         if was != "on":
             return
-        private.pop_hooks()
+        saved_by_nodes.pop_hooks()
         try:
             self.stop()
         finally:
@@ -176,7 +177,7 @@ class Layer(ABC):
         return Cell(held, version)
 
     def _foreign(self) -> bool:
-        """Whether a pair that is not ours ends the chain (P1)."""
+        """Whether a pair that is not ours ends the chain (Note [Pairs that are not ours])."""
         layer: Any = self
         while isinstance(layer, Layer):
             layer = layer._outer
@@ -203,7 +204,7 @@ class Layer(ABC):
         if isinstance(base, nn.Parameter) or (base.is_leaf and base.requires_grad):
             return False
         memory = tensor.untyped_storage()
-        return memory.nbytes() >= self._min_bytes and private.storage_key(memory) not in self._buffers
+        return memory.nbytes() >= self._min_bytes and storage_ids.storage_key(memory) not in self._buffers
 
     @abstractmethod
     def place(self, tensor: torch.Tensor) -> Held:
@@ -215,14 +216,13 @@ class Layer(ABC):
         if isinstance(outer, Layer):
             return outer.pack(tensor)
         if outer is not None:
-            return Packed(outer[0](tensor), outer[1])
+            return Foreign(outer[0](tensor), outer[1])
         return Kept(tensor)
 
     def __str__(self) -> str:
-        mib = 2.0**20
         return (
-            f"{type(self).__name__}: {self.tensors} saved tensors taken, {self.bytes / mib:.2f} MiB of memory held in "
-            f"{self.held / mib:.2f} MiB"
+            f"{type(self).__name__}: {self.tensors} saved tensors taken, {mib(self.bytes)} MiB of memory held in "
+            f"{mib(self.held)} MiB"
         )
 
 
@@ -245,7 +245,7 @@ class Pair(Layer):
         if packed is tensor:
             packed = tensor.detach()  # a node must not keep itself alive through its output
         if self._outer is None:
-            return Packed(packed, self._user_unpack)
+            return Foreign(packed, self._user_unpack)
         return Repacked(*self._split(packed), self._user_unpack)
 
     def _split(self, packed: Any) -> tuple[Any, list[Held]]:

@@ -4,21 +4,14 @@ text."""
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import BackprobeError
 from ..kept.reading import Reading
 from ..records import SavedEntry, SavedModule, SavedMoment, SavedPlaced, SavedUnknown
-
-MIB = 2.0**20
-
-
-def mib(count: int) -> str:
-    """Bytes in MiB, with enough digits for small ones to show."""
-    value = count / MIB
-    return f"{value:.2f}" if value >= 0.1 or not count else f"{value:.4f}" if value >= 0.0001 else "<0.0001"
+from ..text import html_table, mib, shape, text_table
 
 
 @dataclass(frozen=True)
@@ -32,11 +25,7 @@ class Row:
 
 class Ledger:
     """What a graph keeps for its backward. ``bytes`` is what running the backward gives back: no storage counts twice,
-    and memory that a parameter, a buffer, a variable of yours or another graph holds as well is told apart.
-
-    A graph of more than 10,000 nodes must not lose its Python wrappers before it is freed (torch overflows the stack):
-    the ledger of such a graph keeps them, and the graph with them.
-    """
+    and memory that a parameter, a buffer, a variable of yours or another graph holds as well is told apart."""
 
     def __init__(self, reading: Reading | None = None, trials: Callable[..., Any] | None = None) -> None:
         self._reading = reading
@@ -188,7 +177,7 @@ class Ledger:
     def top(self, count: int = 10) -> str:
         """The largest entries that only the graph holds, as text."""
         entries = [e for e in self._read().entries if not e.holder]
-        return "\n".join("  ".join(row).rstrip() for row in _padded([_HEAD, *(_cells(e) for e in entries[:count])]))
+        return text_table(_HEAD, [_cells(e) for e in entries[:count]], {0}) or "  ".join(_HEAD)
 
     def __str__(self) -> str:
         if self._reading is None:
@@ -220,18 +209,8 @@ class Ledger:
         if self._reading is None:
             return f"<p>{html.escape(str(self))}</p>"
         entries = [e for e in self._reading.entries if not e.holder][:10]
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in _HEAD)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(entry)) + "</tr>" for entry in entries
-        )
         said = "<br>".join(html.escape(line) for line in self.summary())
-        return f"<p>{said}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-
-    def __del__(self) -> None:
-        if self._reading is not None:
-            kept = self._reading.kept
-            for i in range(len(kept)):  # root first (N7 in torchside/walk.py)
-                kept[i] = None
+        return f"<p>{said}</p>{html_table(_HEAD, [_cells(entry) for entry in entries], {0})}"
 
 
 _HOLDERS = {
@@ -251,14 +230,7 @@ def _cells(entry: SavedEntry) -> tuple[str, ...]:
         entry.op,
         module,
         entry.name,
-        "x".join(map(str, entry.shape)) or "scalar",
+        shape(entry.shape),
         entry.dtype,
         str(entry.site) if entry.site is not None else "?",
     )
-
-
-def _padded(rows: Sequence[tuple[str, ...]]) -> list[list[str]]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        [c.rjust(w) if not i else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))] for row in rows
-    ]

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..torchside import private
+from ..torchside import modes, storage_ids
 from .cells import Held, Kept, Version, plain
 from .layers import Layer
 
@@ -96,7 +96,7 @@ class AllowMutation(Layer):
         if type(held) is not Kept:  # a layer around this one has moved it: nobody can write to it
             return held
         guarded = Guarded(tensor, held.note)
-        key = private.storage_key(tensor.untyped_storage())
+        key = storage_ids.storage_key(tensor.untyped_storage())
         with self._lock:
             if len(self.guarded) > self._prune:
                 self.guarded = {k: s for k, s in self.guarded.items() if len(s)}
@@ -109,7 +109,7 @@ class AllowMutation(Layer):
             return
         storage = tensor.untyped_storage()
         with self._lock:
-            found = [g for g in self.guarded.pop(private.storage_key(storage), ()) if not g.cloned]
+            found = [g for g in self.guarded.pop(storage_ids.storage_key(storage), ()) if not g.cloned]
         # A version that moved on: somebody wrote where this mode does not see. That stays an error.
         found = [g for g in found if g.version.token._version == g.version.saved]
         if not found:
@@ -118,6 +118,6 @@ class AllowMutation(Layer):
         self.clones += 1
         self.bytes += storage.nbytes()
         self.held += storage.nbytes()
-        with private.unseen(), torch.no_grad():
+        with modes.unseen(), torch.no_grad():
             for guarded in found:
                 guarded.move(copy)

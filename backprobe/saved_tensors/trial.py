@@ -1,9 +1,10 @@
 """Try a policy or a checkpoint for real: run the step plain and with it, measure, and put everything back.
 
-T1. Every run begins with the same parameters, buffers, empty ``.grad`` and random state, so that runs can be
-    compared. All of it is as it was before when the trial is over, also after an error.
-T2. Memory on a GPU is what torch's allocator says. A CPU has no such count: there it is the storages that torch's
-    ops make, each from when it is returned until it is freed. What an op uses inside itself only is not in it.
+Note [Trials begin alike]: Every run begins with the same parameters, buffers, empty ``.grad`` and random state, so that
+    runs can be compared. All of it is as it was before when the trial is over, also after an error.
+Note [Memory of a trial]: Memory on a GPU is what torch's allocator says. A CPU has no such count: there it is the
+    storages that torch's ops make, each from when it is returned until it is freed. What an op uses inside itself only
+    is not in it.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 from ..errors import BackprobeError
 from ..select import Selection, described, nothing_chosen, selector
-from ..torchside import private
-from .ledger import mib
+from ..text import counted, mib
+from ..torchside import storage_ids
+from ..torchside.structure import tensors_in
 
 
 @dataclass(frozen=True)
-class Cost:
+class StepCost:
     """One way to run the step. Bytes count what the step allocates beyond what was there before it."""
 
     #: Median of the rounds, forward and backward.
@@ -48,8 +49,8 @@ class Trial:
     """What a policy or a checkpoint saves and costs."""
 
     name: str
-    plain: Cost
-    tried: Cost
+    plain: StepCost
+    tried: StepCost
     #: Relative error of each parameter's gradient, ``||g - g0|| / ||g0||``; 0.0 for the same bits.
     errors: dict[str, float]
     #: Relative error of all gradients as one vector. One whose true value is zero (a bias before a batch norm) can be
@@ -87,7 +88,7 @@ def _change(before: float, after: float) -> str:
 
 
 class Allocations(TorchDispatchMode):
-    """Bytes of the storages that ops made and that are alive (T2)."""
+    """Bytes of the storages that ops made and that are alive (Note [Memory of a trial])."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,18 +98,18 @@ class Allocations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        for tensor in tree_leaves((args, kwargs)):
+        for tensor in tensors_in((args, kwargs)):
             self._see(tensor, made=False)
         out = func(*args, **kwargs)
-        for tensor in tree_leaves(out):
+        for tensor in tensors_in(out):
             self._see(tensor, made=True)
         return out
 
-    def _see(self, tensor: Any, made: bool) -> None:
-        if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+    def _see(self, tensor: torch.Tensor, made: bool) -> None:
+        if tensor.layout is not torch.strided:
             return
         storage = tensor.untyped_storage()
-        key = private.storage_key(storage)
+        key = storage_ids.storage_key(storage)
         known = self._known.get(key)
         if known is not None and known() is storage:
             return
@@ -130,7 +131,7 @@ class Allocations(TorchDispatchMode):
 
 
 class _State:
-    """What a run may change: noted once, put back after each run (T1)."""
+    """What a run may change: noted once, put back after each run (Note [Trials begin alike])."""
 
     def __init__(self, model: nn.Module) -> None:
         tensors = [*model.parameters(), *model.buffers()]
@@ -324,8 +325,8 @@ def measure(
         name = type(made).__name__
     return Trial(
         name,
-        Cost(statistics.median(times[0]), *plain_memory),
-        Cost(statistics.median(times[1]), *tried_memory),
+        StepCost(statistics.median(times[0]), *plain_memory),
+        StepCost(statistics.median(times[1]), *tried_memory),
         {n: _error(g, other[n]) for n, g in first.items()},
         _error(_joined(first), _joined(other)),
         all(_same(g, other[n]) for n, g in first.items()),
@@ -343,5 +344,5 @@ class Trials:
         if kind == "policy":
             return measure(what, self._model, step, rounds)
         with checkpointed(self._model, what) as paths:  # find out now whether anything fits
-            name = f"checkpoint of {described(what)}: {len(paths)} module{'s' if len(paths) > 1 else ''}"
+            name = f"checkpoint of {described(what)}: {counted(len(paths), 'module')}"
         return measure(lambda: checkpointed(self._model, what), self._model, step, rounds, name)

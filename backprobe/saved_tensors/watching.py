@@ -3,135 +3,64 @@
 from __future__ import annotations
 
 import sys
-import threading
 import weakref
-from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from ..errors import BackprobeError
 from ..graphs.data import NodePlace
 from ..kept.holders import Holders
 from ..kept.reading import Nowhere, read
+from ..observe.forward.eye import Op
+from ..observe.snapshots.recording import Recording
 from ..records import ModuleCall
 from ..source.frames import Frames
-from ..source.roots import clean_path
-from ..torchside import private
+from ..torchside import backward_by_name, modes, references
+from ..torchside.entry_points import BY_FUNCTION, EntryPoint, node_of
 from ..torchside.walk import Plans, walk
 from .ledger import Ledger
 
-_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
-_BACKWARD = (torch.Tensor.backward, private.autograd_backward, torch.autograd.grad)
 
+class Forward:
+    """A recording of what a block runs, and what it made that is still there."""
 
-class Forward(TorchFunctionMode):
-    """Notes ops on the thread that enters it. Nodes of one thread are numbered by one counter: an op that moved it
-    from a to b made the nodes a to b-1."""
-
-    def __init__(self, model: nn.Module, frames: Frames, on_backward: Any) -> None:
-        super().__init__()
-        self._frames, self._on_backward = frames, on_backward
-        self._paths = {id(m): clean_path(model, path) for path, m in model.named_modules()}
-        #: Path, class, number among the calls of this path, depth and parent of each call; those that are running.
-        self._calls: list[tuple[str, str, int, int, int]] = []
-        self._stack: list[int] = []
-        self._counts: dict[str, int] = {}
-        self._thread = threading.get_ident()
-        self._handles: list[Any] = []
-        self.last = self.first = private.next_sequence_nr()
-        self._ends: list[int] = []
-        self._entries: list[tuple[Any, int, str]] = []
+    def __init__(self, model: nn.Module, on_backward: Callable[[list[Any], Any], None]) -> None:
+        self._recording = Recording(model)
+        self._recording.modules.careful = False  # no values are looked at
+        self._eye, self._on_backward = self._recording.eye, on_backward
+        self._eye.careful = True
+        self._eye.special.update((function, self._called(entry)) for function, entry in BY_FUNCTION.items())
+        self._eye.events.attach(self)
         self._made: list[weakref.ref[torch.Tensor]] = []
 
     def start(self) -> None:
-        register = nn.modules.module
-        self._handles = [
-            register.register_module_forward_pre_hook(self._enter_module),
-            register.register_module_forward_hook(self._leave_module, always_call=True),
-        ]
-        self.__enter__()
-        private.show_backward(self)
+        self._recording.__enter__()
+        backward_by_name.show(self._eye)
 
     def stop(self) -> None:
-        private.unshow_backward(self)
-        self.__exit__(None, None, None)
-        while self._handles:
-            self._handles.pop().remove()
+        backward_by_name.unshow(self._eye)
+        self._recording.__exit__(None, None, None)
 
-    def _enter_module(self, module: nn.Module, args: Any) -> None:
-        if not private.compiling() and threading.get_ident() == self._thread:
-            self._note(None, None)
-            above = self._stack[-1] if self._stack else -1
-            path = self._paths.get(id(module))
-            if path is None:  # no part of the model: what it makes counts for the call around it
-                self._stack.append(above)
-                return
-            number = self._counts[path] = self._counts.get(path, 0) + 1
-            depth = self._calls[above][3] + 1 if above >= 0 else 0
-            self._stack.append(len(self._calls))
-            self._calls.append((path, type(module).__name__, number, depth, above))
+    def _called(self, entry: EntryPoint) -> Callable[..., Any]:
+        def call(func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+            self._on_backward(entry.begins_at(args, kwargs), frame)
+            return self._eye.call(func, args, kwargs, frame)
 
-    def _leave_module(self, module: nn.Module, args: Any, output: Any) -> None:
-        if not private.compiling() and threading.get_ident() == self._thread and self._stack:
-            self._note(None, None)
-            self._stack.pop()
+        return call
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if private.compiling():
-            return func(*args, **(kwargs or {}))
-        if func in _BACKWARD and self._on_backward is not None:
-            roots = args[0] if args else (kwargs or {}).get("tensors", (kwargs or {}).get("outputs"))
-            self._on_backward([roots] if isinstance(roots, torch.Tensor) else list(roots or ()))
-        self._note(None, None)
-        out = func(*args, **(kwargs or {}))
-        if private.next_sequence_nr() != self.last:
-            self._note(sys._getframe(1), func)
-            for value in out if isinstance(out, (tuple, list)) else (out,):
-                if isinstance(value, torch.Tensor) and value.requires_grad:
-                    self._made.append(private.tensor_ref(value))
-            if len(self._made) > 20_000:
-                self._made = [r for r in self._made if r() is not None]
-        return out
-
-    def _note(self, frame: Any, func: Any) -> None:
-        """Nodes were made since the last note: by ``func``, or by something that the mode does not see."""
-        now = private.next_sequence_nr()
-        if now == self.last:
-            return
-        self.last = now
-        name = getattr(func, "__name__", "")
-        if frame is None:
-            frame = sys._getframe(2)
-            look: Any = frame
-            while look is not None and look.f_code is not _APPLY:
-                look = look.f_back
-            frame, name = (look or frame), "Function.apply" if look is not None else ""
-        self._ends.append(now)
-        self._entries.append((self._frames.spot(frame), self._stack[-1] if self._stack else -1, name))
+    def op(self, op: Op) -> None:
+        for value in op.out if isinstance(op.out, (tuple, list)) else (op.out,):
+            if op.entry is not None and isinstance(value, torch.Tensor) and value.requires_grad:
+                self._made.append(references.tensor_ref(value))
+        if len(self._made) > 20_000:
+            self._made = [r for r in self._made if r() is not None]
 
     def find(self, seqs: Sequence[int]) -> tuple[list[NodePlace], Sequence[int], tuple[ModuleCall, ...]]:
         """A table of places, the row of each node in it, and the module calls."""
-        calls = tuple(
-            ModuleCall(i, path, name, number, depth, parent, None, ())
-            for i, (path, name, number, depth, parent) in enumerate(self._calls)
-        )
-        places, known = [NodePlace()], {-1: 0}
-        rows = []
-        for seq in seqs:
-            at = bisect_right(self._ends, seq) if self.first <= seq < self.last else -1
-            at = at if at < len(self._ends) else -1
-            row = known.get(at)
-            if row is None:
-                row = known[at] = len(places)
-                spot, call, name = self._entries[at]
-                op = name if name not in ("__get__", "Function.apply") else ""
-                places.append(NodePlace(call, self._frames.site(spot), op, True))
-            rows.append(row)
-        return places, rows, calls
+        return self._recording.origins().find(seqs)
 
     def roots(self) -> list[Any]:
         """Nodes of the tensors that were made in the block and are still there."""
@@ -153,7 +82,7 @@ class SavedBlock(Ledger):
         if self._forward is not None:
             raise BackprobeError("this ledger's block is running already")
         self._reading = None
-        self._forward = Forward(self._model, self._frames, self._before_backward)
+        self._forward = Forward(self._model, self._before_backward)
         self._forward.start()
         return self
 
@@ -165,13 +94,12 @@ class SavedBlock(Ledger):
         if self._reading is None:
             self._take(forward, forward.roots(), sys._getframe(1))
 
-    def _before_backward(self, roots: list[Any]) -> None:
+    def _before_backward(self, roots: list[Any], frame: Any) -> None:
         if self._reading is None and self._forward is not None:
-            nodes = [r.grad_fn if isinstance(r, torch.Tensor) else r.node for r in roots]
-            self._take(self._forward, nodes, sys._getframe(2))
+            self._take(self._forward, [node_of(root) for root in roots], frame)
 
     def _take(self, forward: Forward, roots: list[Any], frame: Any) -> None:
-        with private.unseen():
+        with modes.unseen():
             holders = Holders(frame, self._frames, [self._model])
             self._reading = read(walk(roots, Plans(1)), forward, holders)
 
@@ -215,7 +143,7 @@ def saved(subject: Any) -> Ledger:
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith("backprobe.saved"):
         frame = frame.f_back
-    with private.unseen():
+    with modes.unseen():
         # Not given as tensors: a list of those would hold what the graph holds.
         graph = walk([t.grad_fn for t in tensors], Plans(1))
         return Ledger(read(graph, Nowhere(), Holders(frame, Frames())))

@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from ..records import Site
+from .stand_ins import STAND_IN
 
 #: A place in the code as the eye notes it: cheap to take, turned into a ``Site`` when somebody asks.
 Spot = tuple[CodeType, int]
@@ -31,9 +32,9 @@ def _library_folders() -> tuple[str, ...]:
 def variables(frame: Any) -> dict[str, Any]:
     """The local variables of `frame`, by name.
 
-    N15. Up to Python 3.12 reading ``f_locals`` of a function's frame leaves a copy of its variables on the frame, which
-         keeps tensors and graphs alive after the function has let go of them. The copy is emptied, unless somebody
-         else holds it: the function called ``locals()``.
+    Note [Reading variables]: Up to Python 3.12 reading ``f_locals`` of a function's frame leaves a copy of its
+        variables on the frame, which keeps tensors and graphs alive after the function has let go of them. The copy is
+        emptied, unless somebody else holds it: the function called ``locals()``.
     """
     local = frame.f_locals
     found = dict(local)
@@ -57,7 +58,8 @@ class Frames:
     def is_user(self, code: CodeType) -> bool:
         known = self.known.get(code)
         if known is None:
-            known = self.known[code] = self.is_users_file(code.co_filename)
+            mine = code.co_name != STAND_IN and self.is_users_file(code.co_filename)
+            known = self.known[code] = mine
         return known
 
     def is_users_file(self, name: str) -> bool:

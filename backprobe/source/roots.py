@@ -8,10 +8,8 @@ from typing import Any
 
 from torch import nn
 
+from ..torch_texts import WRAPPERS
 from .frames import Frames, variables
-
-#: Wrappers whose own level is left out of paths: (class name, attribute that holds the wrapped module).
-_WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", "OptimizedModule": "_orig_mod"}
 
 
 class RootModule:
@@ -41,7 +39,7 @@ class RootModule:
 
 
 class Where:
-    """The n-th call of a module in a step (N9)."""
+    """The n-th call of a module in a step (Note [One Where for each call])."""
 
     __slots__ = ("call", "class_name", "path", "root")
 
@@ -51,7 +49,7 @@ class Where:
 
 def clean_path(root: nn.Module, path: str) -> str:
     """`path` without the levels that wrappers such as data parallel add, so that it names the user's own module."""
-    while (attribute := _WRAPPERS.get(type(root).__name__)) is not None:
+    while (attribute := WRAPPERS.get(type(root).__name__)) is not None:
         if path != attribute and not path.startswith(attribute + "."):
             break
         path = path[len(attribute) + 1 :]

@@ -1,4 +1,4 @@
-"""Records to JSON and back, by their types; layouts and signatures in a compact form."""
+"""Records to lists that JSON can hold, and back by the names of their fields."""
 
 from __future__ import annotations
 
@@ -7,146 +7,143 @@ import json
 import types
 import typing
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-from .. import records
-from ..packed import Layout, Measured, Signature
-from ..records import Facts, Node, Parameter, Site, Unseen
+from ..records import KINDS
 
 T = TypeVar("T")
+Make = Callable[[Any], Any]
+#: What a list in JSON becomes, by the origin of a type.
+_MANY: dict[Any, Make] = {Sequence: tuple, **{kind: kind for kind in (tuple, list, set, frozenset)}}
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
-def to_plain(value: Any) -> Any:
-    """`value` as lists and dicts that JSON can hold; a dataclass becomes the list of its fields."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)]
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(f.name for f in dataclasses.fields(kind))
+
+
+def own_fields() -> dict[str, Sequence[str]]:
+    """The names of the fields of every kind of record that is known here."""
+    return {name: _names(kind) for name, kind in KINDS.items()}
+
+
+def to_plain(value: Any, without: str = "") -> Any:
+    """`value` as lists and dicts that JSON can hold.
+
+    A record becomes the list of its fields. A dataclass that is no ``@record`` becomes a dict, with their names.
+
+    :param without: a field of the record `value`, of several values, that is left empty.
+    """
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    if kind is tuple or kind is list:
+        return [to_plain(v) for v in value]
+    if dataclasses.is_dataclass(kind):
+        if KINDS.get(kind.__name__) is not kind:
+            return {name: to_plain(getattr(value, name)) for name in _names(kind)}
+        return [to_plain(getattr(value, name)) if name != without else [] for name in _names(kind)]
     if isinstance(value, Mapping):
         return {str(k): to_plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [to_plain(v) for v in value]
-    if isinstance(value, (str, int, float, bool, type(None))):
-        return value
-    return str(value)
+    return value if isinstance(value, (str, int, float)) else str(value)
 
 
-def from_plain(kind: type[T], value: Any) -> T:
-    """The record of type `kind` that ``to_plain`` made `value` of."""
-    return typing.cast(T, _build(kind, value))
+class Decoder:
+    """Makes records again of what ``to_plain`` gave.
+
+    :param fields: by kind, the names that the places in its lists stand for. A name that is not known here is passed
+        over, and a field without a place gets its default. ``None``: the fields as they are here.
+    :param short: lists may end early.
+    """
+
+    def __init__(self, fields: Mapping[str, Sequence[str]] | None = None, short: bool = False) -> None:
+        self.fields = fields
+        self._short = short
+        self._makers: dict[Any, Make | None] = {}
+
+    def __call__(self, kind: type[T], plain: Any) -> T:
+        """The record of type `kind`, or ``None`` for ``None``.
+
+        :raises ValueError, TypeError, KeyError: `plain` is no such record.
+        """
+        return typing.cast(T, _apply(self._maker(kind), plain))
+
+    def _maker(self, hint: Any) -> Make | None:
+        """What makes a value of that type; ``None``: it stays as it is."""
+        if hint not in self._makers:
+            self._makers[hint] = self._new_maker(hint)
+        return self._makers[hint]
+
+    def _new_maker(self, hint: Any) -> Make | None:
+        origin, args = typing.get_origin(hint), typing.get_args(hint)
+        if origin in (typing.Union, types.UnionType):
+            return self._maker(next(a for a in args if a is not type(None)))
+        if origin is tuple and args[1:] != (Ellipsis,):
+            each = [self._maker(a) for a in args]
+            return lambda plain: tuple(_apply(one, v) for one, v in zip(each, plain, strict=True))
+        if origin in _MANY:
+            many, one = _MANY[origin], self._maker(args[0])
+            return many if one is None else lambda plain: many(_apply(one, v) for v in plain)
+        if origin in (dict, Mapping):
+            value = self._maker(args[1])
+            return None if value is None else lambda plain: {k: _apply(value, v) for k, v in plain.items()}
+        if hint is tuple:
+            return tuple
+        return self._record(hint) if dataclasses.is_dataclass(hint) else None
+
+    def _record(self, kind: Any) -> Make:
+        makers: dict[str, Make | None] = {}
+        names: list[str] = []
+
+        def make(plain: Any) -> Any:
+            if not makers:  # not before: a record may hold others of its kind
+                hints = typing.get_type_hints(kind)
+                names.extend(_names(kind) if self.fields is None else self.fields.get(kind.__name__, ()))
+                makers.update((name, self._maker(hints[name])) for name in _names(kind))
+            if isinstance(plain, list) and (len(plain) == len(names) or (self._short and len(plain) < len(names))):
+                plain = dict(zip(names, plain, strict=False))
+            elif not isinstance(plain, dict):
+                raise ValueError(f"a {kind.__name__} has {len(names)} fields, not as in {str(plain)[:80]}")
+            return kind(**{name: _apply(makers[name], value) for name, value in plain.items() if name in makers})
+
+        return make
 
 
-@cache
-def _fields(kind: type) -> list[tuple[str, Any]]:
-    hints = typing.get_type_hints(kind)
-    return [(f.name, hints[f.name]) for f in dataclasses.fields(kind)]
+def _apply(make: Make | None, plain: Any) -> Any:
+    return plain if make is None or plain is None else make(plain)
 
 
-def _build(kind: Any, value: Any) -> Any:
-    if value is None:
-        return None
-    origin = typing.get_origin(kind)
-    if origin in (typing.Union, types.UnionType):
-        return _build(next(a for a in typing.get_args(kind) if a is not type(None)), value)
-    if origin is tuple:
-        args = typing.get_args(kind)
-        if len(args) == 2 and args[1] is Ellipsis:
-            return tuple(_build(args[0], v) for v in value)
-        return tuple(_build(a, v) for a, v in zip(args, value, strict=True))
-    if dataclasses.is_dataclass(kind):
-        # Fields may be added at the end of a record: an older run has fewer.
-        fields = _fields(typing.cast(type, kind))
-        make: Any = kind
-        return make(**{name: _build(hint, v) for (name, hint), v in zip(fields, value, strict=False)})
-    return value
+_decoder = Decoder()
 
 
-def facts_plain(facts: Facts) -> dict[str, Any]:
-    """The facts of a run, with what was seen by the name of its kind."""
-    seen: dict[str, list[Any]] = {}
-    for record in facts.seen:
-        seen.setdefault(type(record).__name__, []).append(to_plain(record))
-    plain = {name: to_plain(getattr(facts, name)) for name in ("parameters", "unseen", "asked")}
-    return {**plain, "seen": seen}
+def from_plain(kind: type[T], plain: Any) -> T:
+    """The record that ``to_plain`` made `plain` of, in this process or another with the same backprobe.
+
+    :raises ValueError, TypeError: it did not.
+    """
+    return _decoder(kind, plain)
 
 
-def facts_from(plain: Mapping[str, Any]) -> Facts:
-    """The facts that ``facts_plain`` made `plain` of."""
-    parameters = tuple(from_plain(Parameter, p) for p in plain["parameters"])
-    unseen = tuple(from_plain(Unseen, u) for u in plain["unseen"])
-    seen = [from_plain(getattr(records, kind), r) for kind, rows in plain["seen"].items() for r in rows]
-    return Facts(parameters, unseen, tuple(plain["asked"]), tuple(seen))
-
-
-def dumps(value: Any) -> str:
-    return json.dumps(to_plain(value), separators=(",", ":"))
+dumps = json.JSONEncoder(separators=(",", ":"), default=str).encode
 
 
 def squeeze(value: Any) -> bytes:
-    return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 1)
+    return zlib.compress(dumps(value).encode(), 1)
 
 
 def unsqueeze(data: bytes) -> Any:
     return json.loads(zlib.decompress(data))
 
 
-def layout_bytes(layout: Layout) -> bytes:
-    """Strings and sites once each, nodes as numbers."""
-    strings: dict[str | None, int] = {}
-    sites: dict[Site | None, int] = {}
-
-    def of(table: dict[Any, int], value: Any) -> int:
-        return table.setdefault(value, len(table))
-
-    rows = []
-    for n in layout.nodes:
-        edges = [x for e in n.edges for x in (e if e is not None else (-1, 0))]
-        texts = [of(strings, s) for s in (n.name, n.module, n.op, n.parameter)]
-        # A sequence number of 2**64 - 1 is more than readers of JSON agree on.
-        seq = -1 if n.seq >= 2**63 else n.seq
-        rows.append([*texts, seq, n.call, of(sites, n.site), edges, n.leaf_shape])
-    needed = None if layout.needed is None else sorted(layout.needed)
-    return squeeze([list(strings), [to_plain(s) for s in sites], rows, needed])
-
-
-def layout_from(data: bytes) -> Layout:
-    strings, plain_sites, rows, needed = unsqueeze(data)
-    sites = [from_plain(Site, s) for s in plain_sites]
-    nodes = []
-    for i, (name, module, op, parameter, seq, call, site, edges, leaf_shape) in enumerate(rows):
-        pairs = tuple(None if a < 0 else (a, b) for a, b in zip(edges[0::2], edges[1::2], strict=True))
-        nodes.append(
-            Node(
-                i,
-                strings[name],
-                2**64 - 1 if seq < 0 else seq,
-                strings[module],
-                call,
-                sites[site],
-                strings[op],
-                strings[parameter],
-                pairs,
-                None if leaf_shape is None else tuple(leaf_shape),
-            )
-        )
-    return Layout(tuple(nodes), None if needed is None else frozenset(needed))
-
-
-def signature_bytes(signature: Signature) -> bytes:
-    kinds: dict[tuple[tuple[int, ...], str], int] = {}
-
-    def rows(measured: Sequence[Measured]) -> list[list[int]]:
-        return [[i, k, s, kinds.setdefault((shape, dtype), len(kinds))] for i, k, s, shape, dtype in measured]
-
-    out, came = rows(signature.out), rows(signature.came)
-    return squeeze([list(signature.order), out, came, [[list(shape), dtype] for shape, dtype in kinds]])
-
-
-def signature_from(data: bytes) -> Signature:
-    order, out, came, plain_kinds = unsqueeze(data)
-    kinds = [(tuple(shape), dtype) for shape, dtype in plain_kinds]
-
-    def rows(measured: list[list[int]]) -> tuple[Measured, ...]:
-        return tuple((i, k, s, *kinds[kind]) for i, k, s, kind in measured)
-
-    return Signature(tuple(order), rows(out), rows(came))
+def checksum(*values: int | str | bytes | None) -> int:
+    """CRC-32 of a table's name and the values of a row: what SQLite reads without complaint is what was written."""
+    found = 0
+    for value in values:
+        data = value if isinstance(value, bytes) else str(value).encode()
+        found = zlib.crc32(data, zlib.crc32(b" ", found))
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sqlite3
 from array import array
@@ -10,69 +11,73 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from .. import __version__
 from ..errors import BackprobeError
 from ..packed import Layout, Packed, PackedNodes, Signature
-from ..records import (
-    BackwardCall,
-    BadNode,
-    BadOp,
-    BadValues,
-    Finding,
-    ModuleCall,
-    Mutation,
-    ParameterStat,
-    Raised,
-    Reuse,
-    Root,
-    Site,
-    Step,
-)
+from ..records import BackwardCall, BadValues, Finding, ModuleCall, NodeRun, ParameterStat, Step
 from ..traced import StepRow, Trace, TracedStep
 from . import FILE, FORMAT
-from .codec import facts_from, from_plain, layout_from, signature_from, unsqueeze
+from .codec import Decoder
+from .columns import layout_from, signature_from
+from .facts import facts_from
+from .older import TablesOfFormat1
+from .tables import StoredCall, Tables, reading
 
 
 def open_run(folder: str | Path) -> Trace:
     """The run in `folder`. Steps are read when they are looked at.
 
-    :raises BackprobeError: no run there, one of another format, or a damaged one.
+    :raises BackprobeError: no run there, one of a newer format, or a damaged one. Looking at a step of a damaged one
+        raises it too.
     """
     file = Path(folder) / FILE
     if not file.is_file():
         raise BackprobeError(f"no run in {folder}: {FILE} is not there (backprobe runs lists those that are)")
-    try:
+    with reading(file, "is damaged or not a run"):
         db = sqlite3.connect(file)
-        info = {key: json.loads(value) for key, value in db.execute("select key, value from info")}
-    except (sqlite3.Error, ValueError) as error:
-        raise BackprobeError(f"{file} is damaged or not a run: {error}") from error
-    if info.get("format") != FORMAT:
-        raise BackprobeError(f"{file} has format {info.get('format')!r}; this backprobe reads format {FORMAT}")
-    try:
-        steps = StoredSteps(db)
-        return Trace(
-            steps,
-            facts_from(info.pop("facts")) if "facts" in info else None,
-            info,
-            [_finding(f) for f in info.pop("findings")] if "findings" in info else None,
+        try:
+            db.execute("begin")  # what is read here is of one moment, whoever writes
+            with db:
+                return _trace(_tables(db, file), file)
+        except BaseException:
+            db.close()
+            raise
+
+
+def _tables(db: sqlite3.Connection, file: Path) -> Tables:
+    query = "select key, value from info where key in ('format', 'backprobe')"
+    found = {key: json.loads(value) for key, value in db.execute(query)}
+    written = found.get("format")
+    if type(written) is not int or written < 1:
+        raise ValueError(f"its format is {written!r}")
+    if written > FORMAT:
+        raise BackprobeError(
+            f"{file} was written by backprobe {found.get('backprobe', '(unknown version)')} (format {written}); "
+            f"this is backprobe {__version__}, which reads up to format {FORMAT}: upgrade"
         )
-    except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
-        raise BackprobeError(f"{file} is damaged: {error}") from error
+    return TablesOfFormat1(db) if written == 1 else Tables(db)
 
 
-def _finding(plain: list[Any]) -> Finding:
-    return from_plain(Finding, plain)
+def _trace(tables: Tables, file: Path) -> Trace:
+    info, rows = tables.info(), tables.records()
+    decoder = Decoder(tables.fields, tables.short)
+    found = rows.pop("Finding", None)
+    findings = None if found is None else [decoder(Finding, row) for row in found]
+    facts = facts_from(rows, info.pop("asked", ()), decoder)
+    return Trace(StoredSteps(tables, decoder, file), facts, info, findings)
 
 
 class StoredSteps(Sequence[TracedStep]):
-    """The steps of a run on disk."""
+    """The steps of a run on disk.
 
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-        self._ids = [row[0] for row in db.execute("select id from steps order by id")]
-        # A killed run: the backward calls of the step that was not over.
-        last = self._ids[-1] if self._ids else -1
-        for (step,) in db.execute("select distinct step from backwards where step > ? order by step", (last,)):
-            self._ids.append(step)
+    :raises BackprobeError: from whatever reads one: it is damaged, or the file was closed.
+    """
+
+    def __init__(self, tables: Tables, decoder: Decoder, file: Path) -> None:
+        self._tables, self._decode, self._file = tables, decoder, file
+        self._ids = tables.numbers()
+        if not all(type(number) is int for number in self._ids):
+            raise ValueError("a step has no number")
         self._layout = lru_cache(32)(self._read_layout)
         self._signature = lru_cache(32)(self._read_signature)
         self._names = lru_cache(32)(self._read_names)
@@ -84,20 +89,21 @@ class StoredSteps(Sequence[TracedStep]):
         if isinstance(i, slice):
             return [self[j] for j in range(*i.indices(len(self)))]
         number = self._ids[i]
-        row = self._db.execute("select head, parameters, trail from steps where id = ?", (number,)).fetchone()
-        if row is None:
-            step, trail = Step(number, 0.0, None, ()), None
-        else:
-            seconds, loss, backwards, watching, names = json.loads(row[0])
-            stats = tuple(
-                ParameterStat(name, *(None if v == -1.0 else v for v in values))
-                for name, values in zip(self._names(names), _triples(row[1]), strict=False)
-            )
-            step, trail = Step(number, seconds, loss, tuple(backwards), stats, watching), row[2]
-        return TracedStep(step, StoredCalls(self, number), lambda: self._calls(trail))
+        with reading(self._file):
+            step, trail = self._step(number)
+        return TracedStep(step, StoredCalls(self, number), lambda: self.module_calls(trail))
+
+    def _step(self, number: int) -> tuple[Step, int | None]:
+        row = self._tables.step(number)
+        if row is None:  # the step that a killed run was in
+            return Step(number, 0.0, None, ()), None
+        values = [None if v == -1.0 else v for v in array("d", row.parameters)]
+        triples = zip(values[0::3], values[1::3], values[2::3], strict=True)
+        stats = (ParameterStat(name, *of) for name, of in zip(self._names(row.names), triples, strict=False))
+        return dataclasses.replace(self._decode(Step, row.head), parameters=tuple(stats)), row.trail
 
     def close(self) -> None:
-        self._db.close()
+        self._tables.db.close()
 
     @property
     def numbers(self) -> Sequence[int]:
@@ -107,60 +113,60 @@ class StoredSteps(Sequence[TracedStep]):
     def rows(self, first: int = 0, end: int | None = None) -> Iterator[StepRow]:
         """The numbers of steps; see ``Trace.step_rows``."""
         for number in self._ids[first:end]:
-            row = self._db.execute("select head, parameters from steps where id = ?", (number,)).fetchone()
-            if row is None:  # the step that a killed run was in
-                yield StepRow(number, 0.0, None, (), ())
-                continue
-            seconds, loss, _, _, names = json.loads(row[0])
-            yield StepRow(number, seconds, loss, self._names(names), array("d", row[1]))
+            with reading(self._file):
+                row = self._tables.step(number)
+                if row is None:
+                    found = StepRow(number, 0.0, None, (), ())
+                else:
+                    step = self._decode(Step, row.head)
+                    names, values = self._names(row.names), array("d", row.parameters)
+                    found = StepRow(number, step.seconds, step.loss, names, values)
+            yield found
 
     def _read_names(self, number: int) -> tuple[str, ...]:
-        row = self._db.execute("select data from names where id = ?", (number,)).fetchone()
-        return tuple(json.loads(row[0])) if row else ()
-
-    def _calls(self, trail: int | None) -> tuple[ModuleCall, ...]:
-        row = self._db.execute("select data from trails where id = ?", (trail,)).fetchone()
-        return tuple(from_plain(ModuleCall, c) for c in unsqueeze(row[0])) if row else ()
+        return tuple(self._tables.part("names", number))
 
     def _read_layout(self, number: int) -> Layout:
-        return layout_from(self._db.execute("select data from layouts where id = ?", (number,)).fetchone()[0])
+        return layout_from(self._tables.part("layouts", number), self._decode)
 
     def _read_signature(self, number: int) -> Signature:
-        return signature_from(self._db.execute("select data from signatures where id = ?", (number,)).fetchone()[0])
+        return signature_from(self._tables.part("signatures", number))
+
+    def module_calls(self, trail: int | None) -> tuple[ModuleCall, ...]:
+        """The calls of modules of a step with that trail."""
+        if trail is None:
+            return ()
+        with reading(self._file):
+            return tuple(self._decode(ModuleCall, call) for call in self._tables.part("trails", trail))
 
     def backwards(self, step: int) -> list[BackwardCall]:
-        query = "select id, layout, signature, head, norms, seconds from backwards where step = ? order by id"
-        return [self._backward(step, *row) for row in self._db.execute(query, (step,)).fetchall()]
+        with reading(self._file), self._tables.moment():
+            return [self._backward(row) for row in self._tables.calls(step)]
 
-    def _backward(
-        self, step: int, number: int, layout: int, signature: int, text: str, norms: bytes, seconds: bytes
-    ) -> BackwardCall:
-        head = json.loads(text)
+    def _backward(self, row: StoredCall) -> BackwardCall:
+        call = self._decode(BackwardCall, row.head)
         packed = Packed(
-            self._layout(layout),
-            self._signature(signature),
-            array("d", norms),
-            array("f", seconds),
-            frozenset(head["unmeasured"]),
-            {int(k): from_plain(BadValues, v) for k, v in head["bad"].items()},
-            head["raised"] is not None,
+            self._layout(row.layout),
+            self._signature(row.signature),
+            array("d", row.norms),
+            array("f", row.seconds),
+            frozenset(row.apart.get("unmeasured", ())),
+            {int(slot): self._decode(BadValues, bad) for slot, bad in row.apart.get("bad", {}).items()},
+            call.raised is not None,
         )
-        return BackwardCall(
-            number,
-            step,
-            head["kind"],
-            head["arguments"],
-            tuple(from_plain(Root, r) for r in head["roots"]),
-            from_plain(Site, head["site"]),
-            head["seconds"],
-            from_plain(Raised, head["raised"]),
-            PackedNodes(packed),
-            tuple(from_plain(BadNode, b) for b in head["bad_nodes"]),
-            tuple(from_plain(BadOp, b) for b in head["bad_ops"]),
-            head["inside"],
-            from_plain(Mutation, head["mutation"]),
-            from_plain(Reuse, head["reuse"]),
-        )
+        return dataclasses.replace(call, nodes=StoredNodes(packed, self._file))
+
+
+class StoredNodes(PackedNodes):
+    """The nodes of a backward call on disk."""
+
+    def __init__(self, packed: Packed, file: Path) -> None:
+        super().__init__(packed)
+        self._file = file
+
+    def _unpacked(self) -> tuple[NodeRun, ...]:
+        with reading(self._file):
+            return super()._unpacked()
 
 
 class StoredCalls(Sequence[BackwardCall]):
@@ -180,8 +186,3 @@ class StoredCalls(Sequence[BackwardCall]):
 
     def __getitem__(self, i: Any) -> Any:
         return self._all()[i]
-
-
-def _triples(data: bytes) -> list[tuple[float, ...]]:
-    values = array("d", data)
-    return list(zip(values[0::3], values[1::3], values[2::3], strict=True))

@@ -1,12 +1,11 @@
 """Write a run as it happens. A step is committed when it is over: a killed process loses no finished one.
 
-N13. Write-ahead logging without a flush to the disk at each commit: what is committed survives the process, and a
-     power cut costs the last steps but not the file.
+Note [What survives a crash]: Write-ahead logging without a flush to the disk at each commit: what is committed survives
+    the process, and a power cut costs the last steps but not the file.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import time
@@ -15,27 +14,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import __version__
 from ..errors import BackprobeError
 from ..packed import Layout, Packed, PackedNodes, Signature, pack
 from ..records import BackwardCall, Facts, Finding, ModuleCall, Step
 from . import FILE, FORMAT
-from .codec import dumps, facts_plain, layout_bytes, signature_bytes, squeeze, to_plain
+from .codec import checksum, dumps, own_fields, squeeze, to_plain
+from .columns import layout_plain, signature_plain
+from .facts import facts_plain
+from .tables import TABLES
 
 if TYPE_CHECKING:
     from ..traced import Trace
-
-_TABLES = """
-create table info (key text primary key, value text);
-create table layouts (id integer primary key, data blob);
-create table signatures (id integer primary key, data blob);
-create table trails (id integer primary key, data blob);
-create table steps (id integer primary key, head text, parameters blob, trail integer);
-create table names (id integer primary key, data text);
-create table backwards (
-    id integer primary key, step integer, trouble integer, layout integer, signature integer,
-    head text, norms blob, seconds blob);
-create index backwards_step on backwards (step);
-"""
 
 
 class Writer:
@@ -57,6 +47,7 @@ class Writer:
         self._signatures: dict[int, tuple[Signature, int]] = {}
         self._trails: dict[Any, int] = {}
         self._names: dict[tuple[str, ...], int] = {}
+        self._parts: dict[str, int] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if any(folder.iterdir()):
@@ -64,10 +55,12 @@ class Writer:
             self._db = sqlite3.connect(folder / FILE, isolation_level=None, check_same_thread=False)
             self._db.execute("pragma journal_mode=wal")
             self._db.execute("pragma synchronous=normal")
+            self._db.create_function("checksum", -1, checksum)
             self._db.execute("begin")
-            for statement in _TABLES.split(";"):
-                self._db.execute(statement)
-            self.put({"format": FORMAT, **info})
+            for table, columns in TABLES.items():
+                self._db.execute(f"create table {table} {columns}")
+            self._db.execute("create index backwards_step on backwards (step)")
+            self.put({**info, "format": FORMAT, "backprobe": __version__, "fields": own_fields()})
             self._db.execute("commit")
         except (OSError, sqlite3.Error) as error:
             raise BackprobeError(f"cannot write a run to {folder}: {error}") from error
@@ -75,18 +68,33 @@ class Writer:
 
     def put(self, info: Mapping[str, Any]) -> None:
         for key, value in info.items():
-            self._db.execute("insert or replace into info values (?, ?)", (key, json.dumps(value, default=str)))
+            self._row("info", key, dumps(value))
 
-    def _new(self, table: str, data: bytes) -> int:
+    def facts(self, facts: Facts) -> None:
+        """Write what is known of the run as a whole, in the place of what was."""
+        rows, fields = facts_plain(facts)
+        self.put({"asked": facts.asked, "fields": fields})
+        self._db.execute("delete from records")
+        for kind, found in rows.items():
+            self._row("records", kind, squeeze(found))
+
+    def _row(self, table: str, *values: int | str | bytes) -> None:
+        marks = "?, " * len(values)
+        self._db.execute(f"insert or replace into {table} values ({marks}?)", (*values, checksum(table, *values)))
+
+    def _new(self, table: str, plain: Any) -> int:
+        data = squeeze(plain)
         self._bytes += len(data)
-        return int(self._db.execute(f"insert into {table} (data) values (?)", (data,)).lastrowid or 0)
+        number = self._parts[table] = self._parts.get(table, 0) + 1
+        self._row(table, number, data)
+        return number
 
     def layout(self, key: Any, layout: Layout) -> int:
         """Number of `layout`, written where it is new. `key` stays the same while it does."""
         known = self._layouts.get(id(key))
         if known is not None and known[0] is key:
             return known[1]
-        number = self._new("layouts", layout_bytes(layout))
+        number = self._new("layouts", layout_plain(layout))
         self._layouts[id(key)] = (key, number)
         while len(self._layouts) > 256:
             del self._layouts[next(iter(self._layouts))]
@@ -95,7 +103,7 @@ class Writer:
     def rename(self, layouts: Mapping[int, Layout]) -> None:
         """Write layouts again whose names of modules were not yet known when they were written."""
         for number, layout in layouts.items():
-            self._db.execute("update layouts set data = ? where id = ?", (layout_bytes(layout), number))
+            self._row("layouts", number, squeeze(layout_plain(layout)))
 
     @property
     def layouts(self) -> Sequence[tuple[Any, int]]:
@@ -107,52 +115,33 @@ class Writer:
         if known is not None and known[0] is packed.signature:
             signature = known[1]
         else:
-            signature = self._new("signatures", signature_bytes(packed.signature))
+            signature = self._new("signatures", signature_plain(packed.signature))
             self._signatures[id(packed.signature)] = (packed.signature, signature)
             while len(self._signatures) > 256:
                 del self._signatures[next(iter(self._signatures))]
-        head = dumps(
-            {
-                "kind": call.kind,
-                "arguments": call.arguments,
-                "roots": call.roots,
-                "site": call.site,
-                "seconds": call.seconds,
-                "raised": call.raised,
-                "bad_nodes": call.bad_nodes,
-                "bad_ops": call.bad_ops,
-                "inside": call.inside,
-                "mutation": call.mutation,
-                "reuse": call.reuse,
-                "unmeasured": sorted(packed.unmeasured),
-                "bad": packed.bad,
-            }
-        )
+        head = dumps(to_plain(call, without="nodes"))
+        few = {"unmeasured": sorted(packed.unmeasured), "bad": to_plain(packed.bad)}
+        apart = dumps({name: value for name, value in few.items() if value})
         norms, seconds = array("d", packed.norms).tobytes(), array("f", packed.seconds).tobytes()
-        self._bytes += len(head) + len(norms) + len(seconds) + 64
-        self._db.execute(
-            "insert or replace into backwards values (?, ?, ?, ?, ?, ?, ?, ?)",
-            (call.index, call.step, int(trouble), self.layout(key, packed.layout), signature, head, norms, seconds),
-        )
+        self._bytes += len(head) + len(apart) + len(norms) + len(seconds) + 64
+        shared = (self.layout(key, packed.layout), signature)
+        self._row("backwards", call.index, call.step, int(trouble), *shared, head, apart, norms, seconds)
 
     def step(self, step: Step, trail_key: Any, calls: Any) -> None:
         """Write a finished step and commit. `calls` gives its module calls, asked for where `trail_key` is new."""
         trail = self._trails.get(trail_key)
         if trail is None:
-            trail = self._trails[trail_key] = self._new("trails", squeeze([to_plain(c) for c in calls()]))
+            trail = self._trails[trail_key] = self._new("trails", [to_plain(c) for c in calls()])
             while len(self._trails) > 64:
                 del self._trails[next(iter(self._trails))]
         names = tuple(p.name for p in step.parameters)
         number = self._names.get(names)
         if number is None:
-            number = self._names[names] = len(self._names)
-            self._db.execute("insert into names values (?, ?)", (number, json.dumps(names)))
+            number = self._names[names] = self._new("names", names)
         values = array("d", (_or_less(v) for p in step.parameters for v in (p.weight, p.grad, p.update)))
-        head = json.dumps([step.seconds, step.loss, list(step.backwards), step.watching, number])
+        head = dumps(to_plain(step, without="parameters"))
         self._bytes += len(head) + 8 * len(values) + 32
-        self._db.execute(
-            "insert or replace into steps values (?, ?, ?, ?)", (step.index, head, values.tobytes(), trail)
-        )
+        self._row("steps", step.index, head, number, values.tobytes(), trail)
         self.commit()
         if self._bytes > max(self.limit, self._thin_at):
             self._thin(step.index)
@@ -180,7 +169,8 @@ class Writer:
             )
         if self._stride > 64:  # what grows now are the steps' own numbers
             self._db.execute(
-                "update steps set parameters = x'' where id > 3 and id < ? and id % ? != 0",
+                "update steps set parameters = x'', crc = checksum('steps', id, head, names, x'', trail) "
+                "where id > 3 and id < ? and id % ? != 0",
                 (now - 3, self._stride // 64),
             )
         self.commit()
@@ -192,8 +182,9 @@ class Writer:
 
     def close(self, facts: Facts, findings: Sequence[Finding]) -> None:
         """Write what is known at the end, and the findings."""
-        self.put({"facts": facts_plain(facts), "findings": to_plain(findings), "ended": time.time()})
-        self.put({"thinned": self.thinned})
+        self.facts(facts)
+        self._row("records", "Finding", squeeze(to_plain(findings)))
+        self.put({"ended": time.time(), "thinned": self.thinned})
         self._db.execute("commit")
         self._db.execute("pragma wal_checkpoint(truncate)")
         self._db.close()

@@ -1,17 +1,18 @@
-"""What a backward call was given: its roots and arguments, as torch was called with them."""
+"""Torch's functions that run a backward, and what a call of one was given: its roots and arguments."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Sequence, Set, ValuesView
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from ..graphs.plan import needed_for
 from ..records import Root
-from . import private
+from . import backward_by_name, modes
 from .measure import bad_values, dtype_name, shape_of
 from .walk import LiveGraph
 
@@ -35,16 +36,26 @@ class EntryPoint:
         except TypeError:
             return None
 
+    def begins_at(self, args: Any, kwargs: Any) -> list[Any]:
+        """The tensors and gradient edges that a call begins at. None for wrong use: torch says so."""
+        given = as_list((self.bind(args, kwargs) or {}).get(self.roots))
+        return [root for root in given if isinstance(root, (torch.Tensor, GradientEdge))]
+
 
 def entry_points() -> list[EntryPoint]:
     return [
         EntryPoint(function, kind, roots, inspect.signature(function))
         for function, kind, roots in (
             (torch.Tensor.backward, "Tensor.backward", "self"),
-            (private.autograd_backward, "autograd.backward", "tensors"),
+            (backward_by_name.seen, "autograd.backward", "tensors"),
             (torch.autograd.grad, "autograd.grad", "outputs"),
         )
     ]
+
+
+#: All of them by what a call is named, and by the function.
+BY_KIND = {entry.kind: entry for entry in entry_points()}
+BY_FUNCTION = {entry.function: entry for entry in BY_KIND.values()}
 
 
 def needed_nodes(kind: str, arguments: dict[str, Any], graph: LiveGraph) -> frozenset[int] | None:
@@ -61,12 +72,12 @@ def node_of(root: Any) -> Any:
     """The node that a gradient of `root` enters first: its ``grad_fn``, or the accumulator of a leaf. ``None`` for what
     has none, and for what is no tensor."""
     try:
-        if isinstance(root, torch.autograd.graph.GradientEdge):
+        if isinstance(root, GradientEdge):
             return root.node
         if root.grad_fn is not None:
             return root.grad_fn
         if root.requires_grad:
-            return torch.autograd.graph.get_gradient_edge(root).node
+            return get_gradient_edge(root).node
     except (AttributeError, RuntimeError, TypeError):
         pass
     return None
@@ -77,7 +88,7 @@ def root_record(tensor: Any, node: int | None) -> Root:
     if not isinstance(tensor, torch.Tensor):
         return Root(node, (), "", None, None)
     value, suspect = None, True
-    if not private.hands_off(tensor):
+    if not modes.hands_off(tensor):
         with torch.no_grad():
             if tensor.numel() == 1 and not tensor.is_complex() and tensor.layout is torch.strided:
                 value = float(tensor.detach())
@@ -98,6 +109,8 @@ def describe(value: Any) -> str:
 
 
 def as_list(value: Any) -> Sequence[Any]:
+    """What torch takes as one or as several. An iterator is left alone: torch is to read it."""
     if value is None:
         return []
-    return list(value) if isinstance(value, (tuple, list)) and not hasattr(value, "output_nr") else [value]
+    several = isinstance(value, (Sequence, Set, ValuesView)) and not isinstance(value, GradientEdge)
+    return list(value) if several else [value]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..records import BadValues, TensorStat
-from . import private
+from . import modes
 
 _norm = torch.linalg.vector_norm
 _HALF = frozenset({torch.float16, torch.bfloat16})
@@ -107,7 +107,7 @@ class Norms:
 
     def into(self, slot: int, tensor: Any) -> None:
         """Measure `tensor` before this returns, for a slot that there is already."""
-        if self.plain and not private.is_plain(tensor):
+        if self.plain and not modes.is_plain(tensor):
             self.values[slot] = math.nan
             self.unmeasured.add(slot)
             return
@@ -214,7 +214,7 @@ def _batchable(tensor: Any) -> bool:
 def joint_norm(tensors: Iterable[Any]) -> float | None:
     """2-norm of the plain float tensors among `tensors`, all of them together; ``None`` where that cannot be had."""
     norms = []
-    with private.unseen(), private.unnoticed(), torch.no_grad():
+    with modes.unseen(), modes.unnoticed(), torch.no_grad():
         for tensor in tensors:
             if tensor.dtype not in FLOATS or tensor.layout is not torch.strided or tensor.is_meta:
                 continue

@@ -1,5 +1,8 @@
-"""Activations on which ``retain_grad`` was called (N20). Torch has no list of them, so we look through what the garbage
-collector knows: a tensor that has no Python object has nobody who could read its ``.grad``."""
+"""Activations on which ``retain_grad`` was called.
+
+Note [Activations that retain gradients]: Torch has no list of them, so we look through what the garbage collector
+    knows: a tensor that has no Python object has nobody who could read its ``.grad``.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,13 @@ import contextlib
 
 import torch
 
-from . import private
+from . import references
 
 
 def retaining() -> list[torch.Tensor]:
     """Activations that keep their gradient."""
     found = []
-    for tensor in private.tensors_alive():
+    for tensor in references.tensors_alive():
         with contextlib.suppress(RuntimeError):  # a wrapper of a transform that is over
             if not tensor.is_leaf and tensor.retains_grad:
                 found.append(tensor)

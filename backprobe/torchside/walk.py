@@ -1,8 +1,4 @@
-"""Walk the autograd graph that a backward call can reach.
-
-N7. Torch frees a deep graph recursively once Python has touched its nodes, which overflows the stack: a large one is
-    protected (``deep.py``).
-"""
+"""Walk the autograd graph that a backward call can reach. A large one is protected: Note [Freeing deep graphs]."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..findings.words import number
+from ..text import number
 
 #: Rows that a person takes in; more than that are folded by module.
 ROWS = 28

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..findings.words import few, number
 from ..records import Finding, RankSeen, Site
+from ..text import counted, few, number
 from ..traced import Trace
 from .flow import Bars, flow
 
@@ -22,7 +22,7 @@ FEW = 10
 
 @dataclass(frozen=True)
 class Line:
-    """One line of text; ``tone`` is ``plain``, ``quiet``, ``good`` or ``head``."""
+    """One line of text; ``tone`` is ``plain``, ``quiet``, ``good``, ``bad`` or ``head``."""
 
     text: str
     tone: str = "plain"
@@ -110,7 +110,7 @@ def headline(trace: Trace) -> str:
 
 def count(n: int, what: str) -> str:
     """A number and what it counts, which stay on one line."""
-    return f"{n:,} {what if n == 1 else what + 's'}".replace(" ", TIED)
+    return counted(n, what).replace(" ", TIED)
 
 
 def problem(i: int, finding: Finding, sources: Mapping[str, str] | None = None) -> Problem:

@@ -14,7 +14,7 @@ from rich.text import Text
 from .flow import Bars
 from .parts import TIED, FindingPlace, Line, Part, Problem, Table
 
-_TONES = {"plain": "", "quiet": "dim", "good": "green", "head": "bold"}
+_TONES = {"plain": "", "quiet": "dim", "good": "green", "bad": "red", "head": "bold"}
 _SEVERITY = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
 
 

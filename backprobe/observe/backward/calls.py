@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +15,14 @@ from ...torchside.entry_points import EntryPoint, as_list, needed_nodes, node_of
 from ...torchside.walk import LiveGraph, Plans, walk
 from ..forward.eye import Eye
 from ..forward.naming import Naming
+from ..forward.regions import Regions
+from ..forward.values import Values
 from ..schedule.cost import Cost
 from ..schedule.detail import Attention
 from ..schedule.steps import StepWatch
-from ..trackers.stale import StaleReads
 from .layouts import Layouts, LiveLayout
 from .node_hooks import Hooks
+from .recorded import Recorded
 from .watch import Look, PythonNodes, Watch
 
 _clock = time.perf_counter
@@ -48,6 +49,8 @@ class Running:
     spot: Spot | None
     modes: tuple[int, int]
     watch: Watch = field(init=False)
+    #: Nodes that a hook on their tensor enters the eye for: it is left before them.
+    entered: set[int] = field(default_factory=set)
     began: float = 0.0
     ended: float = 0.0
     error: BaseException | None = None
@@ -67,22 +70,29 @@ class Running:
 class BackwardCalls:
     """Watches backward calls, nested ones too. What they mean is for those that it calls."""
 
-    def __init__(self, eye: Eye, names: Naming, steps: StepWatch, attention: Attention, cost: Cost) -> None:
-        self._eye, self._names, self._steps = eye, names, steps
-        self._attention, self._cost = attention, cost
+    def __init__(
+        self,
+        eye: Eye,
+        names: Naming,
+        steps: StepWatch,
+        values: Values,
+        regions: Regions,
+        attention: Attention,
+        cost: Cost,
+    ) -> None:
+        self._eye, self._names, self._steps, self._values = eye, names, steps, values
+        self._regions, self._attention, self._cost, self._events = regions, attention, cost, eye.events
         self._plans, self._hooks = Plans(), Hooks()
         self.layouts = Layouts(eye.log, names)
-        self.stale = StaleReads(names.frames)
         #: Calls so far, and the numbers of those that are going on, innermost last.
         self.count = 0
         self.inside: list[int] = []
         #: Sequence numbers of nodes whose tensors got a hook of the user's.
         self._hooked: set[int] = set()
-        #: Called when a call begins; when its graph is known, with the frame that called; when it is over.
-        self.on_call: Callable[[], None] | None = None
-        self.on_graph: Callable[[Running, Any], None] | None = None
-        self.on_over: Callable[[Running], None] | None = None
-        self.on_error: Any = None
+        #: Whether any of them was made with ``create_graph``.
+        self.second_order = False
+        #: Makes a record of a call that is over.
+        self.outcome: Callable[[Running], Recorded] | None = None
 
     def hook_registered(self, node: Any) -> None:
         """The user's code put a hook on the tensor that `node` made."""
@@ -94,18 +104,19 @@ class BackwardCalls:
         """In a forked child: forget the calls of the parent that are going on."""
         self.inside.clear()
 
-    def run(self, entry: EntryPoint, func: Any, args: Any, kwargs: Any) -> Any:
-        """Call `func`, watched. What fails in watching goes to ``on_error``, and the call to whoever made it."""
+    def run(self, entry: EntryPoint, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        """Call `func`, which `frame` called, watched. What fails in watching is a fault of ours, and what the call
+        raises goes to whoever made it."""
         running = None
         try:
             with private.unprofiled():
-                running = self._begin(entry, args, kwargs)
+                running = self._begin(entry, args, kwargs, frame)
         except Exception as error:
-            self.on_error(error)
+            self._events.fault(self, error)
         if running is None:
-            return func(*args, **kwargs)
+            return self._eye.call(func, args, kwargs, frame)
         try:
-            result = func(*args, **kwargs)
+            result = self._eye.call(func, args, kwargs, frame)
         except BaseException as error:
             running.error = error
             raise
@@ -115,14 +126,13 @@ class BackwardCalls:
                 with private.unprofiled():
                     self._end(running)
             except Exception as error:
-                self.on_error(error)
+                self._events.fault(self, error)
         return result
 
-    def _begin(self, entry: EntryPoint, args: Any, kwargs: Any) -> Running | None:
+    def _begin(self, entry: EntryPoint, args: Any, kwargs: Any, frame: Any) -> Running | None:
         """Walk the graph and hook it. ``None``: there is nothing to watch."""
         begin = _clock()
-        if self.on_call is not None:
-            self.on_call()
+        self._events.tell("backward_begins")
         arguments = entry.bind(args, kwargs)
         if arguments is None:
             return None
@@ -137,8 +147,7 @@ class BackwardCalls:
         graph = walk(starts, self._plans)
         if not nested and entry.kind != "autograd.grad" and not self._steps.accumulates([v for _, v in graph.leaves]):
             self._steps.finish()
-        self._eye.flush(graph)
-        frame = sys._getframe(4)
+        self._values.flush(graph)
         running = Running(
             entry.kind,
             arguments,
@@ -152,12 +161,12 @@ class BackwardCalls:
             self._names.frames.spot(frame),
             self._eye.modes(),
         )
-        if self.on_graph is not None:
-            self.on_graph(running, frame)
+        self.second_order = self.second_order or running.creates_graph
+        self._events.tell("graph_known", running, frame)
         try:
-            self._attach(running, nested)
+            self._attach(running)
         except BaseException:
-            self.stale.end()  # no hook of ours stays on a leaf
+            self._events.tell("backward_ended", running)  # no hook of ours stays anywhere
             raise
         self.count += 1
         self.inside.append(running.index)
@@ -175,7 +184,7 @@ class BackwardCalls:
                     self._steps.loss = root_record(root, None).value
         self.count += 1
 
-    def _attach(self, running: Running, nested: bool) -> None:
+    def _attach(self, running: Running) -> None:
         eye, graph, leaves = self._eye, running.graph, running.graph.leaves
         number = {n: i for i, n in enumerate(graph.nodes[: len(running.starts)])}
         before = {number[n] for n in running.starts if n is not None}
@@ -183,18 +192,15 @@ class BackwardCalls:
         if self._hooked:
             before.update(i for i, seq in enumerate(graph.seqs) if seq in self._hooked)
         here = eye.is_here()
-        entered: set[int] = set()
-        if eye.careful and not nested:
-            on = {id(v) for v in self.stale.begin([v for _, v in leaves], eye.push if here else None)}
-            entered = {i for i, v in leaves if id(v) in on}
+        self._events.tell("backward_starts", running)
         python = None
         if here:
-            within = eye.regions.within(graph.seqs) if eye.regions.known else ()
-            python = PythonNodes(eye.push, eye.pop, within, entered)
+            within = self._regions.within(graph.seqs) if self._regions.known else ()
+            python = PythonNodes(eye.push, eye.pop, within, running.entered)
         look = Look(eye.careful, self._attention.used_to_it, running.creates_graph)
         running.watch = Watch(graph.nodes, graph.plan, before, self._hooks, look, running.live.program, python)
-        running.watch.on_error = self.on_error
-        running.watch.start()
+        running.watch.on_error = self._hook_failed
+        running.watch.start(self._told(running))
 
     def _end(self, running: Running) -> None:
         """Unhook the graph, and hand on what was seen."""
@@ -203,16 +209,27 @@ class BackwardCalls:
         watch.stop()  # before anything that can fail: no hook of ours stays on the graph
         self.inside.pop()
         self.layouts.unshaped += watch.unshaped
-        if not self.inside:
-            self.stale.end()
+        self._events.tell("backward_ended", running)
         self._names.modules.in_backward = bool(self.inside)
-        if self.on_over is not None:
-            self.on_over(running)
+        if self.outcome is not None:
+            self._events.tell("backward_ran", running)
+            recorded = self.outcome(running)
+            self._cost.nodes += len(recorded.signature.order)
+            self._events.tell("backward_over", running, recorded)
         self._took(watch.watching + (_clock() - running.ended))
         if running.creates_graph and self._eye.is_here():
             self._eye.made_by(running.spot, running.kind)
         self._eye.last = private.next_sequence_nr()
         running.free()
+
+    def _hook_failed(self, error: BaseException) -> None:
+        self._events.fault(self._hooks, error)
+
+    def _told(self, running: Running) -> Callable[[int, Any, Any], None] | None:
+        """What hands on each node that ran; ``None`` where nobody wants to know."""
+        if not self._events.node_ran:
+            return None
+        return lambda node, came, went: self._events.tell("node_ran", running, node, came, went)
 
     def _took(self, seconds: float) -> None:
         self._cost.watching += seconds

@@ -13,6 +13,7 @@ from ...graphs.plan import running_node
 from ...records import Raised, Reuse, Site
 from ...source.defined import returns_at
 from ...source.frames import Frames, Spot, variables
+from ...torch_texts import FREED, IN_PLACE
 from ...torchside import private
 from ..forward.naming import Naming
 from ..forward.regions import Regions
@@ -64,9 +65,9 @@ class Failures:
 
     def cause(self, node: int, text: str, running: Running) -> Cause:
         """What the two errors that other lines cause are about. `text` was raised at `node`."""
-        if "modified by an inplace operation" in text:
+        if IN_PLACE in text:
             return self._mutated(node, text, running)
-        if "backward through the graph a second time" in text:
+        if FREED in text:
             return Cause(reuse=self._reuse(node, running))
         return Cause()
 

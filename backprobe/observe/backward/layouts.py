@@ -9,10 +9,12 @@ import torch
 from ...graphs.plan import Plan
 from ...packed import Layout, Signature
 from ...records import ACCUMULATE_SEQ, Node, Unseen
+from ...torch_texts import COMPILED
 from ...torchside.walk import LiveGraph
 from ..forward.leaves import Leaf
 from ..forward.naming import Naming
-from ..forward.oplog import Entry, OpLog, op_name, spot_of
+from ..forward.oplog import Entry, OpLog
+from ..forward.origins import line_and_op, makers
 from .program import Program
 
 
@@ -61,19 +63,9 @@ class LiveLayout:
         if self._made is not None and self._made[0] == modules.naming:
             return self._made[1]
         nodes = []
-        at = 0
-        order = sorted(range(len(self.seqs)), key=self.seqs.__getitem__)
-        found: dict[int, Entry | None] = {}
-        for i in order:  # both lists ascend: one pass
-            seq = self.seqs[i]
-            if seq == ACCUMULATE_SEQ:
-                found[i] = None
-                continue
-            while at < len(self.ends) and self.ends[at] <= seq:
-                at += 1
-            found[i] = self.entries[at] if at < len(self.ends) else None
+        found = dict(makers(self.seqs, self.ends, self.entries))
         for i, name in enumerate(self.plan.names):
-            seq, entry, edges = self.seqs[i], found[i], tuple(self.plan.edges(i))
+            seq, entry, edges = self.seqs[i], found.get(i), tuple(self.plan.edges(i))
             if seq == ACCUMULATE_SEQ:
                 leaf = self.named.get(i)
                 title = leaves.name(leaf) if leaf is not None else None
@@ -83,19 +75,8 @@ class LiveLayout:
                 nodes.append(Node(i, name, seq - self.base, None, 1, None, "", None, edges))
             else:
                 where = entry[3]
-                nodes.append(
-                    Node(
-                        i,
-                        name,
-                        seq - self.base,
-                        modules.name_of(where),
-                        where.call if where else 1,
-                        frames.site(spot_of(entry)),
-                        op_name(entry[2]) if entry[2] is not None else "",
-                        None,
-                        edges,
-                    )
-                )
+                module, call = modules.name_of(where), where.call if where else 1
+                nodes.append(Node(i, name, seq - self.base, module, call, *line_and_op(entry, frames), None, edges))
         made = Layout(tuple(nodes), self.needed)
         self._made = (modules.naming, made)
         return made
@@ -124,7 +105,7 @@ class Layouts:
                 if at:
                     self._layouts.insert(0, self._layouts.pop(at))
                 return live
-        self._compiled += any(n.startswith("CompiledFunction") for n in graph.plan.names)
+        self._compiled += any(n.startswith(COMPILED) for n in graph.plan.names)
         named = {i: self._names.leaves.get(v) for i, v in leaves}
         live = LiveLayout(graph, ops, ids, needed, named, self._count)
         self._count += 1

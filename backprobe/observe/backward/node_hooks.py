@@ -14,9 +14,9 @@ _clock = time.perf_counter
 class Hooks:
     """Makes node hooks that know their node's number, once for each number: a hook is a number that can be called.
 
-    N11. Making thousands of objects in each backward costs more than the calls: the collector of Python's garbage has
-         to look at all of them, again and again. So a hook is made once and serves every graph, and of a handle only
-         the two parts that removing needs are kept.
+    Note [Hooks made once]: making thousands of objects in each backward costs more than the calls: the collector of
+    Python's garbage has to look at all of them, again and again. So a hook is made once and serves every graph, and of
+    a handle only the two parts that removing needs are kept.
     """
 
     def __init__(self) -> None:

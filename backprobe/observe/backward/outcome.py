@@ -1,4 +1,4 @@
-"""What a backward call that is over means: what was seen, for its step, its parameters, and the next call."""
+"""What a backward call that is over means: what was seen, for its step and the next call."""
 
 from __future__ import annotations
 
@@ -6,32 +6,23 @@ from ...packed import Signature
 from ...torchside.entry_points import describe, root_record
 from ..forward.eye import Eye
 from ..forward.naming import Naming
-from ..schedule.detail import Attention
+from ..forward.values import Values
 from ..schedule.steps import StepWatch
-from ..trackers.no_gradient import NoGradients
 from .calls import Running
 from .failures import Failures, loss_scale
 from .program import Program, signature_of
-from .reached import Reached
 from .recorded import Cause, Recorded
 
 
 class Outcome:
-    """Makes a ``Recorded`` of each call, and passes on what it means."""
+    """Makes a ``Recorded`` of each call."""
 
-    def __init__(
-        self, eye: Eye, names: Naming, steps: StepWatch, attention: Attention, no_gradients: NoGradients
-    ) -> None:
-        self._eye, self._names, self._steps = eye, names, steps
-        self._attention, self._no_gradients = attention, no_gradients
-        self._failures = Failures(names, eye.regions)
-        self._reached = Reached(names.leaves)
+    def __init__(self, names: Naming, steps: StepWatch, eye: Eye, values: Values, failures: Failures) -> None:
+        self._names, self._steps, self._eye = names, steps, eye
+        self._values, self._failures = values, failures
 
     def of(self, running: Running) -> Recorded:
         """`running` is over."""
-        self._eye.regions.compare(running.error, running.step, running.index, running.spot)
-        if self._eye.careful:
-            self._names.modules.hooked.bypassed()
         recorded = self._recorded(running)
         if recorded.trouble and (scale := loss_scale(self._names.frames)) is not None:
             recorded.arguments["loss_scale"] = f"{scale:g}"
@@ -40,16 +31,12 @@ class Outcome:
             for root in recorded.roots:
                 if root.value is not None and recorded.kind != "autograd.grad":
                     self._steps.loss = root.value
-        self._attention.after(recorded)
-        self._reached.account(recorded)
         return recorded
 
     def _recorded(self, running: Running) -> Recorded:
         watch, graph = running.watch, running.graph
         raised, cause = self._failures.raised(running), Cause()
         signature = self._signature(running)
-        if raised is not None and raised.node is None:
-            self._no_gradients.no_graph(raised.text, running.roots, running.spot)
         if raised is not None and raised.node is not None:
             cause = self._failures.cause(raised.node, raised.text, running)
         else:
@@ -75,7 +62,7 @@ class Outcome:
             unmeasured=frozenset(watch.norms.unmeasured),
             bad=watch.norms.bad,
             bad_nodes=tuple(watch.bad_nodes),
-            bad_seen=self._eye.values.take_bad(),
+            bad_seen=self._values.take_bad(),
             base=graph.span[0],
             inside=running.inside,
             cause=cause,

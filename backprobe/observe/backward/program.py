@@ -27,7 +27,8 @@ class Program:
         #: Node -> ((number, slot, shape, dtype), ...) of what goes out.
         self.rows = {i: tuple(m[1:] for m in ms) for i, ms in rows.items()}
         self.came_slots = {(m[0], m[1]): m for m in came}
-        #: Nodes whose results are small and made new: they may be held until a batch is full (N6).
+        #: Nodes whose results are small and made new: they may be held until a batch is full:
+        #: Note [No gradient is held].
         self.held = {
             i
             for i, ms in rows.items()

@@ -17,7 +17,7 @@ class Reached:
         #: By layout: for a signature, each leaf that got a gradient with the slot of its norm.
         self._slots: dict[int, tuple[Signature, list[tuple[Leaf, int | None]]]] = {}
 
-    def account(self, recorded: Recorded) -> None:
+    def backward_over(self, running: object, recorded: Recorded) -> None:
         norms, live = recorded.norms, recorded.live
         if recorded.raised is None and live.settled:  # every leaf has had a gradient: nothing to look up
             for leaf in live.named.values():

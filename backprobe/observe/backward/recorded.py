@@ -1,7 +1,7 @@
 """What the session hands on: a backward call as it was seen, turned into records when somebody reads them.
 
-Names of modules are worked out then, not before (N9): a script that trains one module until step 100 and two from
-there gets the same names throughout.
+Names of modules are worked out then, not before (Note [One Where for each call]): a script that trains one module until
+step 100 and two from there gets the same names throughout.
 """
 
 from __future__ import annotations

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-import inspect
 import os
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ...source.frames import Frames, variables
 from ...source.roots import modules_in_sight
-from ...torchside import private
+from ...torchside import places, private
 from ...torchside.entry_points import EntryPoint, entry_points
 from ..forward.eye import Eye
 from ..forward.naming import Naming
 from ..schedule.steps import StepWatch
-from ..trackers.no_gradient import NoGradients
 from .calls import BackwardCalls
 
-_GRAD_MODE = torch.autograd.grad_mode.__file__
-_ADD_GROUP = inspect.unwrap(torch.optim.Optimizer.add_param_group).__code__
+#: Functions that give out the memory of a tensor.
+_GIVE_OUT = (torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__)
 
 
 class Special:
     """Gives the eye a handler for each such function. Each calls the function, and does the same as it."""
 
-    def __init__(
-        self, eye: Eye, names: Naming, steps: StepWatch, calls: BackwardCalls, no_gradients: NoGradients
-    ) -> None:
-        self._eye, self._names, self._steps = eye, names, steps
-        self._calls, self._no_gradients = calls, no_gradients
-        self._inside = calls.inside
+    def __init__(self, eye: Eye, names: Naming, steps: StepWatch, calls: BackwardCalls) -> None:
+        self._eye, self._names, self._steps, self._calls = eye, names, steps, calls
+        self._events = eye.events
         #: Whether the handlers do more than to call the function, and in which process.
         self.on = False
         self.pid = os.getpid()
@@ -41,88 +34,83 @@ class Special:
         self.around: Callable[[str, Any, Any, Callable[[], Any]], Any] | None = None
         for entry in entry_points():
             eye.special[entry.function] = self._entry_point(entry)
+        for function in _GIVE_OUT:
+            eye.special[function] = self._read_memory
+        eye.special[torch.Tensor.data.__get__] = self._read_data  # type: ignore[attr-defined]
         eye.special[torch.Tensor.register_hook] = self._register_hook
         eye.special[torch.Tensor.grad.__get__] = self._read_grad  # type: ignore[attr-defined]
         eye.special[torch.Tensor.is_leaf.__get__] = self._read_is_leaf  # type: ignore[attr-defined]
         eye.special[private.set_grad_enabled] = self._set_grad_mode
 
     def _entry_point(self, entry: EntryPoint) -> Callable[..., Any]:
-        def call(func: Any, args: Any, kwargs: Any) -> Any:
+        def call(func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
             if os.getpid() != self.pid:
-                return func(*args, **kwargs)
+                return self._eye.call(func, args, kwargs, frame)
             if self.around is None:
-                return watched(func, args, kwargs)
-            return self.around(entry.kind, args, kwargs, lambda: watched(func, args, kwargs))
+                return watched(func, args, kwargs, frame)
+            return self.around(entry.kind, args, kwargs, lambda: watched(func, args, kwargs, frame))
 
-        def watched(func: Any, args: Any, kwargs: Any) -> Any:
+        def watched(func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
             if not self.on:
-                return func(*args, **kwargs)
-            return self._calls.run(entry, func, args, kwargs)
+                return self._eye.call(func, args, kwargs, frame)
+            return self._calls.run(entry, func, args, kwargs, frame)
 
         return call
 
-    def _register_hook(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _register_hook(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         tensor = args[0] if args else kwargs.get("self")
         if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
             self._safely(self._calls.hook_registered, tensor.grad_fn)
-        return func(*args, **kwargs)
+        return self._eye.call(func, args, kwargs, frame)
 
     def _safely(self, note: Callable[..., None], *given: Any) -> None:
         """What fails in noting is ours, not the script's."""
         try:
             note(*given)
         except Exception as error:
-            self._eye.on_error(error)
+            self._events.fault(self, error)
 
-    def _read_grad(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """``.grad`` of a tensor that is not a leaf is ``None`` for ever: note who reads it."""
-        value = func(*args, **kwargs)
-        if self._inside and self.on and args[0].grad_fn is None:
-            frame, stale = sys._getframe(2), self._calls.stale
-            self._safely(stale.read, args[0], value, frame, self._names.of, self._steps.index)
-        elif value is None and self.on:
-            self._safely(self._no_gradients.read, args[0], sys._getframe(2))
+    def _read_data(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        out = self._eye.call(func, args, kwargs, frame)
+        if self._eye.noting and not self._eye.optimizing:
+            self._events.tell("data_read", args[0], out, frame)
+        return out
+
+    def _read_memory(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        out = self._eye.call(func, args, kwargs, frame)
+        if self._eye.noting and self._eye.careful and not self._eye.optimizing:
+            self._events.tell("memory_read", func, args[0], out, frame)
+        return out
+
+    def _read_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        """``.grad`` of a tensor that is not a leaf is ``None`` for ever; a leaf's is not written yet in a backward."""
+        value = self._eye.call(func, args, kwargs, frame)
+        if self.on:
+            if args[0].grad_fn is None:
+                if self._calls.inside:
+                    self._events.tell("leaf_grad_read", args[0], value, frame)
+            elif value is None:
+                self._events.tell("nonleaf_grad_read", args[0], frame)
         return value
 
-    def _read_is_leaf(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _read_is_leaf(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         """An optimizer asks this of every parameter it is given: that is how we see where one is made."""
-        frame = sys._getframe(2)
-        if frame.f_code is _ADD_GROUP and self.on:
+        if self.on and frame.f_code is places.ADD_PARAM_GROUP:
             self._safely(self._optimizer_made, frame)
-        return func(*args, **kwargs)
+        return self._eye.call(func, args, kwargs, frame)
 
     def _optimizer_made(self, frame: Any) -> None:
         above, frames = frame.f_back, self._names.frames
-        self._steps.made(
-            frame.f_locals["self"], frames.spot(frame), lambda: [m for _, m in modules_in_sight(above, frames)]
-        )
+        optimizer = frame.f_locals.get(places.OPTIMIZER)
+        if optimizer is None:
+            return
+        self._steps.made(optimizer, frames.spot(frame), lambda: [m for _, m in modules_in_sight(above, frames)])
 
-    def _set_grad_mode(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Note where gradient mode was turned off last, and how deep we are in such places."""
+    def _set_grad_mode(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         if self.on and threading.get_ident() == self._eye.thread:
             on = bool(args[0] if args else kwargs.get("mode", kwargs.get("enabled", True)))
-            self._safely(self._grad_turned, on, sys._getframe(2))
-        return func(*args, **kwargs)
-
-    def _grad_turned(self, on: bool, frame: Any) -> None:
-        while frame is not None and frame.f_code.co_filename == _GRAD_MODE:
-            frame = frame.f_back
-        if frame is None:
-            return
-        self._eye.regions.gradient_mode(frame, on)
-        cuts = self._eye.cuts
-        cuts.library_off = cuts.library_off and not on
-        if not on and torch.is_grad_enabled():
-            self._grad_turned_off(frame)
-
-    def _grad_turned_off(self, frame: Any) -> None:
-        cuts, modules, frames = self._eye.cuts, self._names.modules, self._names.frames
-        cuts.library_off = not frames.is_user(frame.f_code)
-        if frame.f_code.co_name == "decorate_context":  # @torch.no_grad(): the function's first line is the decorator's
-            code = getattr(variables(frame).get("func"), "__code__", None)
-            if code is not None and frames.is_user(code):
-                cuts.library_off = False
-                modules.grad_off = Frames.site_of(code.co_filename, code.co_firstlineno, code.co_name)
-                return
-        if not cuts.library_off:
-            modules.grad_off = frames.site(frames.spot(frame))
+            while frame is not None and frame.f_code.co_filename == places.GRAD_MODE_FILE:
+                frame = frame.f_back
+            if frame is not None:
+                self._events.tell("grad_mode_set", on, frame)
+        return self._eye.call(func, args, kwargs, frame)

@@ -1,11 +1,14 @@
 """One backward call: hooks on its nodes, and what they saw.
 
-N4. The engine passes a gradient on as it is where a node's input has one producer, so it is measured once, where it
-    is made. Where several producers meet, the engine adds them up, and the sum is measured at the receiver.
-N5. A gradient that a node passes on unchanged (an addition's) is the same tensor object, and not measured again.
-N6. Hooks hold no gradient past their own call, but for small ones in a batch (``measure.Norms``); never one that
-    an accumulator could take as ``.grad``.
-N23. Where a dispatch mode or a profiler of the user's is on, it does not see what we compute.
+Note [Each gradient measured once]: the engine passes a gradient on as it is where a node's input has one producer, so
+it is measured where it is made. Where several producers meet, the engine adds them up, and the sum is measured at the
+receiver. A gradient that a node passes on unchanged (an addition's) is the same tensor object, and not measured again.
+
+Note [No gradient is held]: hooks hold no gradient past their own call, but for small ones in a batch
+(``measure.Norms``); never one that an accumulator could take as ``.grad``.
+
+Note [Unseen by the user's modes]: where a dispatch mode or a profiler of the user's is on, it does not see what we
+compute.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -80,7 +84,8 @@ class Watch:
         python: PythonNodes | None = None,
     ) -> None:
         self.nodes, self.plan, self.hooks = nodes, plan, hooks
-        #: Whether a dispatch mode or a profiler of the user's would see what we compute (N23).
+        #: Whether a dispatch mode or a profiler of the user's would see what we compute:
+        #: Note [Unseen by the user's modes].
         self._hidden = private.in_mode() or private.profiled()
         self.norms = Norms(brief=look.brief, plain=private.in_mode())
         self.order: list[int] = []
@@ -120,9 +125,15 @@ class Watch:
             else self._after_known
         )
 
-    def start(self) -> None:
+    def start(self, told: Callable[[int, Any, Any], None] | None = None) -> None:
+        """Put the hooks on. `told` is called with each node that ran, and its gradients."""
         try:
             self._attach()
+            if told is not None:
+                for i in self.plan.hooked:
+                    handle = self.nodes[i].register_hook(partial(told, i))
+                    self._dicts.append(handle.hooks_dict_ref())
+                    self._ids.append(handle.id)
         except BaseException:
             self._detach()
             raise

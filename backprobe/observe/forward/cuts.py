@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ...records import Cut
-from ...source.frames import Frames, Spot
+from ...source.frames import Frames, Spot, variables
 from ...source.roots import Where
+from ...torchside import places
+from ...torchside.structure import tensors_in
+from .eye import Op
 from .naming import Naming
 from .oplog import op_name
 from .reentry import Reentries
 
 _Tensor = torch.Tensor
-_frame = sys._getframe
 _DATA = torch.Tensor.data.__get__
 #: Calls that read a tensor's values into Python.
 _READS = frozenset(
@@ -55,52 +56,82 @@ class SeenCut:
 
 
 class Cuts:
-    """The cuts by place and function.
+    """The cuts by place and function."""
 
-    :param stack: the module calls that are running.
-    """
-
-    def __init__(self, frames: Frames, stack: list[Any]) -> None:
-        self._frames, self._stack = frames, stack
+    def __init__(self, names: Naming) -> None:
+        self._names, self._frames, self._modules = names, names.frames, names.modules
         self._found: dict[Any, SeenCut] = {}
         #: Follows what was cut off: it may come back into a graph.
-        self.traces = Reentries()
+        self._reentries = Reentries()
         #: Gradient mode was turned off by a library last: what it does then may cut a path too.
-        self.library_off = False
+        self._library_off = False
+        self._careful = True
 
-    def note(self, func: Any, out: Any, args: Any) -> None:
+    def op(self, op: Op) -> None:
+        if self._reentries.active:
+            self._reentries.flow(op, self._modules.stack)
+        if op.after == op.before and not op.optimizing:
+            self._note(op.func, op.out, op.args, op.frame)
+
+    def step_begins(self, step: int, careful: bool) -> None:
+        self._careful = careful
+
+    def data_read(self, tensor: Any, out: Any, frame: Any) -> None:
+        if self._careful:
+            self._note(_DATA, out, (tensor,), frame)
+
+    def memory_read(self, func: Any, tensor: Any, out: Any, frame: Any) -> None:
+        self._note(func, out, (tensor,), frame)
+
+    def grad_mode_set(self, on: bool, frame: Any) -> None:
+        """Note where gradient mode was turned off last."""
+        frames, modules = self._frames, self._modules
+        self._library_off = self._library_off and not on
+        if on or not torch.is_grad_enabled():
+            return
+        self._library_off = not frames.is_user(frame.f_code)
+        if places.is_decorator(frame.f_code):  # @torch.no_grad(): the function's first line is the decorator's
+            code = getattr(variables(frame).get(places.DECORATED), "__code__", None)
+            if code is not None and frames.is_user(code):
+                self._library_off = False
+                modules.grad_off = Frames.site_of(code.co_filename, code.co_firstlineno, code.co_name)
+                return
+        if not self._library_off:
+            modules.grad_off = frames.site(frames.spot(frame))
+
+    def _note(self, func: Any, out: Any, args: Any, frame: Any) -> None:
         """Note an op that took a tensor with a graph and gave something without one."""
-        if func in NO_FLOW or not (self.library_off or torch.is_grad_enabled()):
+        if func in NO_FLOW or not (self._library_off or torch.is_grad_enabled()):
             return
         tensor_out = isinstance(out, _Tensor)
         if not tensor_out and func not in _READS:
             return
-        sources = [a for a in tensors_in(args) if a.requires_grad]
+        sources = [a for a in tensors_in(args, depth=2) if a.requires_grad]
         if not sources or (tensor_out and (out.requires_grad or any(out is a for a in args))):
             return
-        spot = self._frames.spot(_frame(2))
+        spot = self._frames.spot(frame)
         key = (spot, func)
-        self.traces.begin(key, out, self._stack)
+        stack = self._modules.stack
+        self._reentries.begin(key, out, stack)
         known = self._found.get(key)
         if known is not None:
             known.count += 1
             return
         if len(self._found) > 1000:
             return
-        stack = self._stack
         self._found[key] = SeenCut(
             op_name(func) if func != _DATA else "data",
             spot,
             stack[-1] if stack else None,
             leaves_of(sources),
-            _rank(func, out, spot is not None and self._frames.is_user(_frame(2).f_code)),
+            _rank(func, out, spot is not None and self._frames.is_user(frame.f_code)),
         )
 
-    def records(self, names: Naming) -> tuple[Cut, ...]:
+    def records(self) -> tuple[Cut, ...]:
         """Ops that lost a gradient's path, those with a tensor for a result first."""
-        arrived = self.traces.arrived
+        arrived = self._reentries.arrived
         by_rank = sorted(self._found.items(), key=lambda c: (c[0] not in arrived, c[1].rank))
-        return tuple(cut.record(names) for _, cut in by_rank)
+        return tuple(cut.record(self._names) for _, cut in by_rank)
 
 
 def _rank(func: Any, out: Any, direct: bool) -> int:
@@ -110,17 +141,6 @@ def _rank(func: Any, out: Any, direct: bool) -> int:
         return 6 if func in (torch.Tensor.numpy,) else 8
     kind = 0 if out.is_floating_point() or out.is_complex() else 4 if out.dtype is torch.bool else 2
     return kind + (not direct)
-
-
-def tensors_in(args: Any) -> list[Any]:
-    """The tensors among arguments, and in lists and tuples there."""
-    found = []
-    for value in args:
-        if isinstance(value, _Tensor):
-            found.append(value)
-        elif isinstance(value, (tuple, list)):
-            found.extend(v for v in value if isinstance(v, _Tensor))
-    return found
 
 
 def leaves_of(tensors: list[Any], limit: int = 20_000) -> frozenset[int]:

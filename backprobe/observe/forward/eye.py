@@ -1,16 +1,16 @@
 """The eye: one ``TorchFunctionMode`` that notes, for each op that makes autograd nodes, where it was called.
 
-N1. The mode is off inside its own handler, so what we compute there is not seen again.
-N2. Numbers on this thread come from one counter: an op that moved it from a to b made the nodes a..b-1.
-N3. Nothing here may add a node or keep a tensor: gradient mode is off while we measure. The values of a small result,
-    without its graph, wait in a batch until the forward is over, an in-place op runs, or the batch is full.
+Note [Inside the eye]: the mode is off inside its own handler, so what is computed there is not seen again. Nothing
+there may add a node or keep a tensor: gradient mode is off while anything is measured.
+
+Note [Sequence numbers]: nodes that one thread makes get their numbers from one counter: an op that moved it from a to b
+made the nodes a to b - 1.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -20,231 +20,187 @@ from torch.overrides import TorchFunctionMode
 from ...graphs.plan import VIEW_OPS
 from ...records import Site
 from ...source.frames import Frames, Spot
-from ...torchside import private
-from ...torchside.measure import SMALL
-from .cuts import Cuts
-from .fingerprints import Fingerprints
+from ...source.stand_ins import StandIns
+from ...torchside import places, private
+from ..events import Events
 from .modules import ModuleWatch
 from .oplog import Entry, OpLog, spot_of
-from .regions import Regions
-from .values import Values
 from .writes import kind_of, targets
 
-_APPLY = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
-_VIEWS = frozenset(getattr(torch.Tensor, name) for name in VIEW_OPS)
-_Tensor = torch.Tensor
+#: Functions whose result shares the memory of what they are given.
+VIEWS = frozenset(getattr(torch.Tensor, name) for name in VIEW_OPS)
 _next = private.next_sequence_nr
 _compiling = private.compiling
 _frame = sys._getframe
-_ref = private.tensor_ref
-_wrapped, _profiled = private.is_wrapped, private.profiled
-_modes, _tracing = private.dispatch_modes, private.jit_tracing
+_profiled, _tracing = private.profiled, private.jit_tracing
 
 
-def _raise(error: BaseException) -> None:
-    raise error
+class Op:
+    """One op, for those who look closely: what was called with what, what it gave, and the frame that called it.
+
+    :ivar before, after: the counter of nodes (Note [Sequence numbers]).
+    :ivar entry: what the log has of it, where it made nodes.
+    :ivar optimizing: it ran inside an optimizer's step.
+    """
+
+    __slots__ = ("after", "args", "before", "careful", "entry", "frame", "func", "kwargs", "optimizing", "out")
+
+    def __init__(
+        self,
+        func: Any,
+        args: Any,
+        kwargs: Any,
+        out: Any,
+        numbers: tuple[int, int],
+        frame: Any,
+        careful: bool = True,
+        optimizing: bool = False,
+    ) -> None:
+        self.func, self.args, self.kwargs, self.out = func, args, kwargs or {}, out
+        self.before, self.after = numbers
+        self.frame, self.careful, self.optimizing = frame, careful, optimizing
+        self.entry: Entry | None = None
 
 
 class Eye(TorchFunctionMode):
     """Sees every torch call made from Python on the thread that it is entered on."""
 
-    def __init__(self, frames: Frames, modules: ModuleWatch, regions: Regions) -> None:
+    def __init__(self, frames: Frames, modules: ModuleWatch, events: Events, log: OpLog | None = None) -> None:
         super().__init__()
-        self.regions = regions
-        self._frames = frames
         #: For those who ask what made a node: the numbers below ``first`` were given before we looked.
         self.frames, self.modules, self.first = frames, modules, _next()
         #: The recording or session that it belongs to: a snapshot taken while it is on finds it there.
         self.owner: Any = None
-        #: Functions that mean something besides making nodes, and who calls them for us.
-        self.special: dict[Any, Callable[..., Any]] = {torch.Tensor.data.__get__: self.read_data}  # type: ignore[attr-defined]
-        for function in (torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__):
-            self.special[function] = self.read_memory
-        self._stack = modules.stack
-        self.log = OpLog()
+        #: Functions that mean something besides making nodes, and who calls them for us, with the frame that did.
+        self.special: dict[Any, Callable[[Any, Any, Any, Any], Any]] = {}
+        self.events = events
+        self._stand_ins = StandIns().of
+        self.log = log if log is not None else OpLog()
         self.thread = threading.get_ident()
         #: Whether to note ops at all (not at the level ``watch``), and whether to look closely at each.
         self.noting, self.careful = True, True
-        #: Whether to look at results: not while everything is bad anyway.
-        self.checking = True
+        #: Inside an optimizer's step.
+        self.optimizing = False
         self.last = _next()
-        self.values = Values(frames, self._stack)
-        self.flush, self._held = self.values.flush, self.values.held
-        self.cuts = Cuts(frames, self._stack)
-        self._traces = self.cuts.traces
         #: How each function writes in place, if it does.
         self._kinds: dict[Any, Any] = {}
-        self.writes = regions.writes
-        self.prints = Fingerprints()
-        #: Tensors that ``.data`` gave: they have a version counter of their own.
-        self._data: dict[int, weakref.ref[Any]] = {}
-        #: Inside an optimizer's step: its writes are noted once for each parameter, when it is over.
-        self.optimizing = False
-        #: Called with the text of an error that an op raised, and the frame that called it.
-        self.on_raise: Callable[[str, Any, Any], None] | None = None
-        self.on_error: Callable[[BaseException], None] = _raise
         self._entries: dict[Entry, Entry] = {}
         #: How often we are on this thread's stack of modes by ``push``.
         self._pushed = 0
+
+    def call(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        """Call `func` as `frame` would: Note [Warnings have the script's place]."""
+        return self._stand_ins(frame)(func, args, kwargs)
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        self.optimizing = True
+
+    def optimizer_over(self, optimizer: Any) -> None:
+        self.optimizing = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _compiling() or _tracing():
             return func(*args, **(kwargs or {}))
         special = self.special.get(func)
         if special is not None:
-            return special(func, args, kwargs or {})
+            return special(func, args, kwargs or {}, _frame(1))
+        frame = _frame(1)
+        call = self._stand_ins(frame)
         if not self.noting:
-            return func(*args, **kwargs) if kwargs else func(*args)
+            return call(func, args, kwargs)
         before = _next()
         if before != self.last:
-            self._gap(before)
+            self._gap(before, frame)
         kind = self._kinds.get(func, self)
         if kind is self:
             kind = self._kinds[func] = kind_of(func)
+        events = self.events
         writes = kind is not None or (kwargs and "out" in kwargs)
-        if writes and self._held:
-            with private.unprofiled():
-                self.flush()  # while what waits has the values that it was made with
+        if writes:
+            events.tell("about_to_write")
         try:
-            out = func(*args, **kwargs) if kwargs else func(*args)
+            out = call(func, args, kwargs)
         except RuntimeError as error:
-            if self.on_raise is not None:
-                self.on_raise(str(error), _frame(1), args)
+            events.tell("op_raised", str(error), frame, args)
             raise
         except private.StopRecomputation:
-            self.regions.stopped(func, args, kwargs, _frame(1))
+            events.tell("recomputation_stopped", func, args, kwargs, frame)
             raise
         profiled = _profiled()
         if profiled:
             private.record_ops(False)
         try:
             after = _next()
-            if writes:
-                self._wrote(kind, func, args, kwargs, after)
-            regions = self.regions
-            if (regions.known or self.careful) and regions.saw(
-                func, args, kwargs, out, before, after, _frame(1), self.careful
-            ):
-                self.last = after
-                return out
-            if self.careful:
-                if after != before:
-                    # A normalisation writes its statistics without a version, and its backward does not read them.
-                    own = kind[1] if type(kind) is tuple else ()
-                    self.prints.used([a for i, a in enumerate(args) if i not in own], before, after)
-                if self._traces.active:
-                    self._traces.flow(func, args, kwargs, out, self._stack)
-                if after == before and not self.optimizing:
-                    self.cuts.note(func, out, args)
-                    if type(out) is _Tensor and self.checking:
-                        self.values.outside(func, out, args, kwargs)
-            if after != before:
-                self._note(func, out, args, kwargs, before, after)
+            if writes and not self.optimizing:
+                self._wrote(kind, func, args, kwargs, after, frame)
+            if self.careful or events.op_claimed:
+                self._closely(Op(func, args, kwargs, out, (before, after), frame, self.careful, self.optimizing))
+            elif after != before:
+                entry = self._note(func, after, frame)
+                if func not in VIEWS:
+                    for hear in events.op_made:
+                        try:
+                            hear(out, before, after, entry)
+                        except Exception as error:
+                            events.failed(hear, error)
         except Exception as error:
-            self.on_error(error)
+            events.fault(self, error)
         finally:
             if profiled:
                 private.record_ops(True)
         return out
 
-    def _note(self, func: Any, out: Any, args: Any, kwargs: Any, before: int, after: int) -> None:
-        """The op made nodes: note where, and look at what it gave."""
+    def _closely(self, op: Op) -> None:
+        """Note the op where it made nodes, and tell those who look at each."""
+        events = self.events
+        for hear in events.op_claimed:
+            try:
+                if hear(op):
+                    self.last = op.after
+                    return
+            except Exception as error:
+                events.failed(hear, error)
+        if op.after != op.before:
+            op.entry = self._note(op.func, op.after, op.frame)
+        if op.careful:
+            events.tell("op", op)
+        elif op.entry is not None and op.func not in VIEWS:
+            events.tell("op_made", op.out, op.before, op.after, op.entry)
+
+    def _note(self, func: Any, after: int, frame: Any) -> Entry:
+        """The op that `frame` called made nodes: note where."""
         self.last = after
-        frame: Any = _frame(2)
-        known = self._frames.known
+        known = self.frames.known
         while frame is not None:
             code = frame.f_code
             mine = known.get(code)
             if mine is None:
-                mine = self._frames.is_user(code)
+                mine = self.frames.is_user(code)
             if mine:
                 break
             frame = frame.f_back
-        stack = self._stack
+        stack = self.modules.stack
         where = stack[-1] if stack else None
         made = (code, frame.f_lasti, func, where) if frame is not None else (None, 0, func, where)
-        # The same op comes back every step: one tuple for each, so that logs compare fast and make no garbage (N11).
+        # The same op comes back every step: one tuple for each, so that logs compare fast, and no garbage is made
+        # (Note [Hooks made once]).
         entry = self._entries.get(made)
         if entry is None:
-            entry = self._intern(made)
+            if len(self._entries) > 500_000:
+                self._entries.clear()
+            entry = self._entries[made] = made
         self.log.ends.append(after)
         self.log.entries.append(entry)
-        if not self.checking or func in _VIEWS:
-            return
-        if self.careful:
-            self.values.check(entry, out, args, kwargs, before, after)
-        elif type(out) is _Tensor:
-            if out.numel() <= SMALL:
-                if _wrapped(out) or _modes():
-                    return
-                held = self._held
-                # Its values, and not the tensor: a graph that the script drops has to go at once.
-                held.append(out.data)
-                held.append(_ref(out))
-                held.append(before)
-                held.append(after)
-                held.append(entry)
-                if len(held) > 5000:
-                    self.flush()
-            else:
-                self.values.now(out, before, after, entry)
-        elif type(out) is tuple:
-            for t in out:
-                if type(t) is _Tensor:
-                    self.values.now(t, before, after, entry)
+        return entry
 
-    def read_data(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """``x.data``: note that what it gives is ``x`` without its version."""
-        out = func(*args, **kwargs)
-        if self.noting and not self.optimizing:
-            if len(self._data) > 4096:
-                self._data = {k: r for k, r in self._data.items() if r() is not None}
-            self._data[id(out)] = private.tensor_ref(out)
-        if self.noting and self.careful and not self.optimizing:
-            try:
-                self.cuts.note(func, out, args)
-            except Exception as error:
-                self.on_error(error)
-        return out
-
-    def read_memory(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """``x.numpy()`` and the like: what they give shares memory with ``x``."""
-        out = func(*args, **kwargs)
-        if self.noting and self.careful:
-            try:
-                self.prints.given(args[0], _next(), self._frames.spot(_frame(2)))
-                if not self.optimizing:
-                    self.cuts.note(func, out, args)
-            except Exception as error:
-                self.on_error(error)
-        return out
-
-    def _wrote(self, kind: Any, func: Any, args: Any, kwargs: Any, seq: int) -> None:
-        """The op may have written in place: note the storages. What waits to be looked at is looked at before."""
-        if self.optimizing:
-            return
+    def _wrote(self, kind: Any, func: Any, args: Any, kwargs: Any, seq: int, frame: Any) -> None:
+        """The op may have written in place: say to what."""
         written = targets(kind, args, kwargs) if kind is not None else []
         if kwargs and "out" in kwargs:
             out = kwargs["out"]
             written += out if isinstance(out, (list, tuple)) else [out]
-        if not written:
-            return
-        spot = self._frames.spot(_frame(2))
-        stack = self._stack
-        for t in written:
-            if isinstance(t, _Tensor):
-                where = stack[-1] if stack else None
-                known = self._data.get(id(t))
-                if known is not None and known() is t:
-                    self.writes.add_silent(t, seq, func, spot, where)
-                else:
-                    self.writes.add(t, seq, func, spot, where)
-
-    def _intern(self, made: Entry) -> Entry:
-        if len(self._entries) > 500_000:
-            self._entries.clear()
-        self._entries[made] = made
-        return made
+        if written:
+            self.events.tell("wrote", func, written, seq, frame)
 
     def is_here(self) -> bool:
         """Whether this is the thread that is watched."""
@@ -272,16 +228,15 @@ class Eye(TorchFunctionMode):
         while private.mode_depth() > depth:
             self.__exit__(None, None, None)
 
-    def _gap(self, now: int) -> None:
+    def _gap(self, now: int, frame: Any) -> None:
         """Nodes were made outside any call that we see: ``Function.apply``, C++ extensions, compiled code."""
-        frame: Any = _frame(2)
         spot, name = None, None
         while frame is not None:
-            if frame.f_code is _APPLY:
-                spot, name = self._frames.spot(frame.f_back), "Function.apply"
+            if frame.f_code is places.FUNCTION_APPLY:
+                spot, name = self.frames.spot(frame.f_back), "Function.apply"
                 break
             frame = frame.f_back
-        stack = self._stack
+        stack = self.modules.stack
         self.log.ends.append(now)
         self.log.entries.append((*(spot or (None, 0)), name, stack[-1] if stack else None))
         self.last = now
@@ -298,10 +253,10 @@ class Eye(TorchFunctionMode):
         """Note nodes that were made since the last op that we saw."""
         now = _next()
         if self.noting and now != self.last:
-            self._gap(now)
+            self._gap(now, _frame(1))
 
     def made_at(self, tensor: Any) -> Site | None:
         """The user's line of the op that made `tensor`, which has a node."""
         seq = tensor.grad_fn._sequence_nr()
         _, entries = self.log.slice(seq, seq)
-        return self._frames.site(spot_of(entries[0])) if entries else None
+        return self.frames.site(spot_of(entries[0])) if entries else None

@@ -1,8 +1,8 @@
 """Fingerprints of tensors whose memory somebody else may write to: NumPy, DLPack, a buffer that a loader fills.
 
-N20. A write from outside torch moves no version counter. What is taken here is a checksum of a saved tensor's memory
-     at the op that saved it (data that no op made) or when its memory was given out (``.numpy()``), and it is taken
-     again when the backward begins. Only in steps that are looked at closely.
+Note [Writes from outside]: a write from outside torch moves no version counter. What is taken here is a checksum of a
+saved tensor's memory at the op that saved it (data that no op made) or when its memory was given out (``.numpy()``),
+and it is taken again when the backward begins. Only in steps that are looked at closely.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The parameters of a script and other leaves: what they are called, and what became of them.
 
-N14. A script's model may be gone when the script has ended, and another object may have its number (``id``). So what is
-     known of a parameter is noted while it lives, and a number counts only while the weak reference beside it holds.
+Note [Ids and weak references]: a script's model may be gone when the script has ended, and another object may have its
+number (``id``). So what is known of a parameter is noted while it lives, and a number counts only while the weak
+reference beside it holds.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ...source.frames import Frames, variables
 from ...source.roots import RootModule, clean_path, modules_in_sight
 from ...torchside import private
 from ...torchside.measure import shape_of
+from ..events import Events
 from .modules import ModuleWatch
 
 
@@ -46,12 +48,10 @@ class Leaf:
 class Leaves:
     """All leaves that were met."""
 
-    def __init__(self, modules: ModuleWatch, frames: Frames) -> None:
-        self._modules, self._frames = modules, frames
+    def __init__(self, modules: ModuleWatch, frames: Frames, events: Events | None = None) -> None:
+        self._modules, self._frames, self._events = modules, frames, events or Events()
         self._by_id: dict[int, Leaf] = {}
         self._all: list[Leaf] = []
-        #: Called with a leaf that belongs to no outermost module.
-        self.on_stray: Any = None
         #: Leaves that belong to no module, by what the user's code calls them.
         self._plain: dict[str, Leaf] = {}
 
@@ -71,8 +71,7 @@ class Leaves:
                     self._modules.add_root(module, name)
                     self.scan()
                     return self._by_id[id(tensor)]
-        if self.on_stray is not None:
-            self.on_stray(tensor)
+        self._events.tell("stray_leaf", tensor)
         label = _label_of(tensor, frame, self._frames)
         plain = self._plain.get(label)
         if plain is None or tensor.__class__ is not torch.Tensor:
@@ -97,6 +96,10 @@ class Leaves:
         if len(self._all) < 200_000:
             self._all.append(leaf)
         return leaf
+
+    def root_found(self) -> None:
+        """There is a new outermost module: it may be gone before its backward."""
+        self.scan()
 
     def scan(self) -> None:
         """Note the parameters of every outermost module that lives."""

@@ -1,8 +1,8 @@
 """Module calls: global forward hooks that note which call is running, and the names of modules and parameters.
 
-N9. A ``Where`` is one per module and call number, made once and met again every step: the op log compares steps by
-    identity, and a name is worked out when somebody reads it, because what a path is called depends on how many
-    outermost modules the script turns out to have.
+Note [One Where for each call]: a ``Where`` is one per module and call number, made once and met again every step: the
+op log compares steps by identity, and a name is worked out when somebody reads it, because what a path is called
+depends on how many outermost modules the script turns out to have.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from ...source.frames import Frames
 from ...source.roots import RootModule, Where, modules_in_sight
 from ...torchside import private
 from ...torchside.measure import joint_norm, shape_of
+from ...torchside.structure import tensors_in
+from ..events import Events
 
 _compiling = private.compiling
 _ident = threading.get_ident
@@ -45,8 +47,8 @@ class _Seen:
 class ModuleWatch:
     """Keeps the stack of running module calls on the session's thread, and the trail of a step's calls."""
 
-    def __init__(self, frames: Frames, limit: int = 100_000) -> None:
-        self._frames = frames
+    def __init__(self, frames: Frames, events: Events | None = None, limit: int = 100_000) -> None:
+        self._frames, self._events = frames, events or Events()
         self._limit = limit
         self._handles: list[Any] = []
         self._seen: dict[int, _Seen] = {}
@@ -66,25 +68,12 @@ class ModuleWatch:
         self.step = 0
         self.careful = True
         self.keep_trail = True
-        #: Called when an outermost module is about to run.
-        self.on_outermost: Any = None
-        #: Called when there is a new outermost module: it may be gone before its backward.
-        self.on_root: Any = None
-        self.on_error: Any = None
-        #: Who looks at modules with backward hooks, and at those with buffers.
-        self.hooked: Any = None
-        self.recompute: Any = None
-        self.diverging: Any = None
-        #: Who looks at chosen outputs.
-        self.looking: Any = None
-        #: Who marks graphs, and whether the outermost call that is running has none yet.
-        self.retention: Any = None
-        self.unmarked = False
-        self.hooked_at: list[tuple[nn.Module, int]] = []
+        #: Whether no module of the outermost call that is running has returned yet.
+        self._first_output = False
+        #: Modules with backward hooks that are running, and the counter when each was called.
+        self._hooked_at: list[tuple[nn.Module, int]] = []
         #: Whether a backward call is going on: what is called now is recomputed.
         self.in_backward = False
-        #: Called with a module, the call it was called in and the place, where no outermost module holds it.
-        self.on_stray: Any = None
         #: Whether the last outermost call gave a tensor without a graph.
         self.lost_grad = False
         #: The user's line that turned gradient mode off last.
@@ -103,7 +92,7 @@ class ModuleWatch:
         while self._handles:
             self._handles.pop().remove()
         self.stack.clear()
-        self.hooked_at.clear()
+        self._hooked_at.clear()
 
     def new_step(self, step: int) -> None:
         self.step = step
@@ -114,19 +103,22 @@ class ModuleWatch:
     def _enter(self, module: nn.Module, args: Any) -> None:
         if _compiling():
             return
+        depth = len(self.stack)
         try:
             self._entered(module)
         except Exception as error:
-            self.on_error(error)
+            self._events.fault(self, error)
+            if depth and len(self.stack) == depth:  # what runs now counts as the call around it
+                self.stack.append(self.stack[-1])
 
     def _entered(self, module: nn.Module) -> None:
         if _ident() != self.thread:
             self.other_threads += 1
             return
-        stack = self.stack
-        if not stack and self.on_outermost is not None:
-            self.on_outermost()
-            self.unmarked = self.retention is not None
+        stack, events = self.stack, self._events
+        if not stack:
+            events.tell("forward_begins")
+            self._first_output = True
         seen = self._seen.get(id(module))
         if seen is None or seen.ref() is not module:
             seen = self._meet(module)
@@ -143,18 +135,15 @@ class ModuleWatch:
         wheres = seen.wheres
         where = wheres[n] if n < len(wheres) else self._where(module, seen, n)
         stack.append(where)
-        if module._buffers and self.recompute is not None:
-            if self.in_backward:
-                self.recompute.enter(module)
-            elif self.careful and module.training:
-                self.recompute.forward(module)
-        if self.hooked is not None and (module._backward_hooks or module._backward_pre_hooks):
-            self.hooked_at.append((module, private.next_sequence_nr()))
+        if module._buffers and (self.in_backward or self.careful):
+            events.tell("stateful_enters", module)
+        if module._backward_hooks or module._backward_pre_hooks:
+            self._hooked_at.append((module, private.next_sequence_nr()))
         if self.keep_trail:
             trail = self.trail
             if self.careful:
                 self.open.append(len(trail))
-                self.details[len(trail)] = [self._frames.spot(sys._getframe(2)), (), _grad_on(), None]
+                self.details[len(trail)] = [self._frames.spot(sys._getframe()), (), _grad_on(), None]
             if len(trail) < self._limit:
                 trail.append(where)
                 self.moments.append(private.next_sequence_nr())
@@ -164,51 +153,48 @@ class ModuleWatch:
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if _compiling():
             return
-        stack = self.stack
-        if not stack or _ident() != self.thread:
+        if not self.stack or _ident() != self.thread:
             return
+        try:
+            self._left(module, output)
+        except Exception as error:
+            self._events.fault(self, error)
+
+    def _left(self, module: nn.Module, output: Any) -> None:
+        stack, events = self.stack, self._events
         where = stack.pop()
+        forward = output is not None and not self.in_backward  # None: it raised, as a recomputation ends
         if not stack and where.root.has_parameters and not self.in_backward:
             self.lost_grad = isinstance(output, torch.Tensor) and not output.requires_grad
-        if self.unmarked and output is not None and not self.in_backward:
-            self.unmarked = False
-            if _grad_on():
+        if forward:
+            if self._first_output:
+                self._first_output = False
+                if _grad_on():
+                    events.tell("first_output", output)
+            for hear in events.module_left:
                 try:
-                    self.retention.mark(output)
+                    hear(module, where, output)
                 except Exception as error:
-                    self.on_error(error)
-        if self.in_backward and module._buffers and self.recompute is not None:
-            self.recompute.leave(module, where)
-        if self.diverging is not None and output is not None and not self.in_backward:
-            try:
-                self.diverging.left(module, where, output)
-            except Exception as error:
-                self.on_error(error)
-        if self.looking is not None and output is not None and not self.in_backward:
-            try:
-                self.looking.left(where, output)
-            except Exception as error:
-                self.on_error(error)
-        if self.hooked_at and self.hooked_at[-1][0] is module:
-            begin = self.hooked_at.pop()[1]
-            try:
-                if output is not None and not self.in_backward:  # None: it raised, as a recomputation ends
-                    self.hooked.left(module, where, output, private.next_sequence_nr() - begin)
-            except Exception as error:
-                self.on_error(error)
+                    events.failed(hear, error)
+        elif self.in_backward and module._buffers:
+            events.tell("stateful_left", module, where)
+        if self._hooked_at and self._hooked_at[-1][0] is module:
+            begin = self._hooked_at.pop()[1]
+            if forward:
+                events.tell("hooked_left", module, where, output, private.next_sequence_nr() - begin)
         if self.keep_trail:
-            if len(self.trail) < self._limit:
-                self.trail.append(None)
-                self.moments.append(private.next_sequence_nr())
-            if self.careful and self.open:
-                at = self.open.pop()
-                if at in self.details:
-                    try:
-                        tensors = output_tensors(output)
-                        self.details[at][1] = tuple(map(shape_of, tensors))
-                        self.details[at][3] = joint_norm(tensors)
-                    except Exception as error:
-                        self.on_error(error)
+            self._trail_left(output)
+
+    def _trail_left(self, output: Any) -> None:
+        if len(self.trail) < self._limit:
+            self.trail.append(None)
+            self.moments.append(private.next_sequence_nr())
+        if self.careful and self.open:
+            at = self.open.pop()
+            if at in self.details:
+                tensors = tensors_in(output, most=32)
+                self.details[at][1] = tuple(map(shape_of, tensors))
+                self.details[at][3] = joint_norm(tensors)
 
     def _meet(self, module: nn.Module) -> _Seen:
         root = None
@@ -218,8 +204,8 @@ class ModuleWatch:
                 root.scan()
             if root.path_of(module) is None:
                 other = next((r for r in self.roots if r.path_of(module) is not None), None)
-                if other is None and self.on_stray is not None:
-                    self.on_stray(module, self.stack[-1], self._frames.spot(sys._getframe(3)))
+                if other is None:
+                    self._events.tell("stray_module", module, self.stack[-1], self._frames.spot(sys._getframe()))
                 root = other or root
         else:
             root = self._find_root(module)
@@ -236,7 +222,7 @@ class ModuleWatch:
             if root.ref() is not None and root.path_of(module) is not None:
                 return root
         label, holder, size = "", module, 0
-        for name, candidate in modules_in_sight(sys._getframe(4), self._frames):
+        for name, candidate in modules_in_sight(sys._getframe(), self._frames):
             members = list(candidate.modules())
             if len(members) > size and any(m is module for m in members):
                 label, holder, size = name, candidate, len(members)
@@ -259,8 +245,7 @@ class ModuleWatch:
                 seen.root = root
                 for where in seen.wheres:
                     where.root, where.path = root, path
-        if self.on_root is not None:
-            self.on_root()
+        self._events.tell("root_found")
         return root
 
     def _where(self, module: nn.Module, seen: _Seen, n: int) -> Where:
@@ -350,20 +335,3 @@ class ModuleWatch:
             )
             stack.append(len(calls) - 1)
         return tuple(calls)
-
-
-def output_tensors(output: Any, limit: int = 32) -> list[torch.Tensor]:
-    """The tensors in a module's output, nested ones too, the first `limit` of them."""
-    found: list[torch.Tensor] = []
-    stack = [output]
-    while stack and len(found) < limit:
-        value = stack.pop()
-        if isinstance(value, torch.Tensor):
-            found.append(value)
-        elif isinstance(value, (tuple, list)):
-            stack.extend(reversed(value))
-        elif isinstance(value, dict):
-            stack.extend(reversed(list(value.values())))
-        elif hasattr(value, "__dataclass_fields__"):
-            stack.extend(reversed([getattr(value, name, None) for name in value.__dataclass_fields__]))
-    return found

@@ -1,17 +1,46 @@
-"""Where each node of a graph was made: its module call, source line and function, from what a recording noted."""
+"""Where each node of a graph was made: its module call, source line and function, from what the op log noted."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...graphs.data import NodePlace
-from ...records import ACCUMULATE_SEQ, ModuleCall
+from ...records import ACCUMULATE_SEQ, ModuleCall, Site
 from ...source.frames import Frames
 from ...source.roots import Where
 from .modules import ModuleWatch
 from .oplog import Entry, op_name, spot_of
+
+
+def makers(
+    seqs: Sequence[int], ends: Sequence[int], entries: Sequence[Entry], first: int = 0
+) -> Iterator[tuple[int, Entry]]:
+    """The nodes that ops of the log have made, by ascending sequence number: which of `seqs`, and the entry of its op.
+
+    An op has made the nodes below its end and not below the end before it. Both lists ascend: one pass.
+
+    :param first: nodes with a lower number were made before the log began, or by ops that it has dropped.
+    """
+    order = sorted(range(len(seqs)), key=seqs.__getitem__)
+    at = bisect_right(ends, seqs[order[0]]) if order else 0
+    for i in order:
+        seq = seqs[i]
+        if seq == ACCUMULATE_SEQ:
+            return
+        while at < len(ends) and ends[at] <= seq:
+            at += 1
+        if at == len(ends):
+            return
+        if seq >= first:
+            yield i, entries[at]
+
+
+def line_and_op(entry: Entry, frames: Frames) -> tuple[Site | None, str]:
+    """The user's line of an op, and what the op is called."""
+    return frames.site(spot_of(entry)), op_name(entry[2]) if entry[2] is not None else ""
 
 
 class Origins:
@@ -33,17 +62,11 @@ class Origins:
         rows = array("q", [0]) * len(seqs)
         self._places[None] = 0
         self._found.append((-1, None))
-        ends, entries, trail, moments = self._ends, self._entries, self._modules.trail, self._modules.moments
-        at = event = 0
+        trail, moments = self._modules.trail, self._modules.moments
+        event = 0
         stack: list[int] = []
-        for i in sorted(range(len(seqs)), key=seqs.__getitem__):
+        for i, entry in makers(seqs, self._ends, self._entries, self._first):
             seq = seqs[i]
-            if seq == ACCUMULATE_SEQ:
-                break
-            while at < len(ends) and ends[at] <= seq:
-                at += 1
-            if seq < self._first or at >= len(ends):
-                continue
             while event < len(moments) and moments[event] <= seq:
                 where = trail[event]
                 if where is not None:
@@ -52,7 +75,6 @@ class Origins:
                 elif stack:
                     stack.pop()
                 event += 1
-            entry = entries[at]
             call = stack[-1] if stack and seq >= self._calls_from else self._alone(entry[3])
             key = (call, id(entry))
             row = self._places.get(key)
@@ -62,11 +84,7 @@ class Origins:
             rows[i] = row
         numbers, calls = self._calls()
         places = [
-            NodePlace(
-                numbers.get(call, -1), self._frames.site(spot_of(e)), op_name(e[2]) if e[2] is not None else "", True
-            )
-            if e is not None
-            else NodePlace()
+            NodePlace() if e is None else NodePlace(numbers.get(call, -1), *line_and_op(e, self._frames), True)
             for call, e in self._found
         ]
         return places, rows, calls

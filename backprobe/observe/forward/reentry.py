@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ...torchside import private
+from .eye import Op
 
 _MAKERS = frozenset({torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy})
 _LIMIT = 20_000
@@ -41,19 +42,20 @@ class Reentries:
             if len(self._read) > 1000:
                 self._read.clear()
 
-    def flow(self, func: Any, args: Any, kwargs: Any, out: Any, stack: list[Any]) -> None:
+    def flow(self, op: Op, stack: list[Any]) -> None:
         """An op's result comes from all that went into it."""
         cuts: frozenset[Any] = frozenset()
-        for value in (*args, *(kwargs or {}).values()):
+        for value in (*op.args, *op.kwargs.values()):
             for t in value if isinstance(value, (tuple, list)) else (value,):
                 known = self._of.get(id(t))
                 if known is not None and known[0]() is t:
                     cuts |= known[1]
         where = stack[-1] if stack else None
-        if self._read and func in _MAKERS:
+        if self._read and op.func in _MAKERS:
             cuts |= self._read.get(where, frozenset())
         if not cuts:
             return
+        out = op.out
         for t in out if isinstance(out, (tuple, list)) else (out,):
             if not isinstance(t, torch.Tensor):
                 if isinstance(t, (int, float, bool, list)) or type(t).__module__ == "numpy":

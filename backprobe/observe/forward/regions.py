@@ -1,9 +1,9 @@
 """Checkpointed regions, op by op: what the recomputation did that the forward did not.
 
-N18. Which region an op belongs to is read from torch's own marks: the saved-tensor hooks that a checkpoint puts on top
-     while its function runs (the same ``_CheckpointFrame`` stands behind them in the forward and in the
-     recomputation), or the node of a reentrant checkpoint. Both are held weakly: what is known of a region goes with
-     its graph. No frame of the user's is held.
+Note [Marks of a checkpoint]: which region an op belongs to is read from torch's own marks: the saved-tensor hooks that
+a checkpoint puts on top while its function runs (the same ``_CheckpointFrame`` stands behind them in the forward and in
+the recomputation), or the node of a reentrant checkpoint. Both are held weakly: what is known of a region goes with its
+graph. No frame of the user's is held.
 """
 
 from __future__ import annotations
@@ -11,27 +11,26 @@ from __future__ import annotations
 import weakref
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils.checkpoint
-from torch.utils.checkpoint import CheckpointFunction
 
 from ...records import Cut, RegionDiffers, Site
 from ...source.defined import calls_of_method
-from ...source.frames import Frames, Spot, variables
+from ...source.frames import Spot, variables
 from ...source.roots import Where
-from ...torchside import private
+from ...torchside import places, private
 from ...torchside.measure import dtype_name, is_float
-from ..trackers.checkpointed import Checkpointed
+from ..events import Events
 from .cuts import SeenCut
-from .modules import ModuleWatch
+from .eye import Op
 from .naming import Naming
 from .writes import WriteLog
 
-_FORWARD = CheckpointFunction.forward.__code__
-_BACKWARD = CheckpointFunction.backward.__code__
-_FILE = torch.utils.checkpoint.__file__
+if TYPE_CHECKING:
+    from ..backward.calls import Running
+
 _LIMIT = 20_000
 _STOPPED = object()
 _PLAIN = frozenset({bool, int, float, str})
@@ -83,8 +82,9 @@ class _Region:
 class Regions:
     """Notes the ops of checkpointed regions and compares the two runs of each."""
 
-    def __init__(self, modules: ModuleWatch, frames: Frames, writes: WriteLog) -> None:
-        self._modules, self._frames, self.writes = modules, frames, writes
+    def __init__(self, names: Naming, writes: WriteLog, events: Events) -> None:
+        self._names, self._modules, self._frames = names, names.modules, names.frames
+        self.writes, self._events = writes, events
         #: By torch's frame object, or by the node of a reentrant checkpoint.
         self._regions: weakref.WeakKeyDictionary[Any, _Region] = weakref.WeakKeyDictionary()
         #: The reentrant regions that are running, innermost last, and whether each is running again.
@@ -92,32 +92,41 @@ class Regions:
         self._redone: dict[int, _Region] = {}
         self._found: dict[Any, RegionDiffers] = {}
         #: Line of a reentrant checkpoint whose inputs require no gradient -> module call, ids of leaves inside.
-        self.lost: dict[Any, tuple[Where | None, set[int]]] = {}
-        #: Whether there was any.
-        self.known = False
-        #: Who takes samples of regions, where that was asked for.
-        self.samples: Checkpointed | None = None
+        self._lost: dict[Any, tuple[Where | None, set[int]]] = {}
+        #: Whether there was any, and whether each op is heard now: until there is one, in careful steps only.
+        self.known, self._hears = False, False
 
-    def gradient_mode(self, frame: Any, on: bool) -> None:
+    def step_begins(self, step: int, careful: bool) -> None:
+        self._hear(careful or self.known)
+
+    def _hear(self, wanted: bool) -> None:
+        if wanted != self._hears:
+            self._hears = wanted
+            (self._events.listen if wanted else self._events.drop)("op_claimed", self._saw)
+
+    def grad_mode_set(self, on: bool, frame: Any) -> None:
         """A reentrant checkpoint runs its function with gradient mode off, and again with it on."""
         code = frame.f_code
-        if code is _FORWARD:  # where it is off already: leaving sets it off again
-            ctx = variables(frame)["ctx"]
+        if code is places.CHECKPOINT_FORWARD:  # where it is off already: leaving sets it off again
+            ctx = variables(frame).get(places.CHECKPOINT_NODE)
+            if ctx is None:
+                return
             known = self._regions.get(ctx)
             if known is not None:
                 if self._open:
                     self._open.pop()
                 if known.lost:
-                    self.lost.setdefault(known.spot, (known.where, set()))[1].update(known.lost)
+                    self._lost.setdefault(known.spot, (known.where, set()))[1].update(known.lost)
                 return
             trains = self._modules.grad_was_on()
             region = self._begin(ctx, self._frames.spot(frame), True, frame if trains else None)
             if trains and not ctx.next_functions:
                 region.lost = set()
             self._open.append((region, False))
-        elif code is _BACKWARD:
+        elif code is places.CHECKPOINT_BACKWARD:
             if on:
-                found = self._regions.get(variables(frame)["ctx"])
+                ctx = variables(frame).get(places.CHECKPOINT_NODE)
+                found = self._regions.get(ctx) if ctx is not None else None
                 if found is not None:
                     found.again = []
                     self._redone[id(found)] = found
@@ -125,18 +134,17 @@ class Regions:
             elif self._open and self._open[-1][1]:
                 self._open.pop()
 
-    def saw(self, func: Any, args: Any, kwargs: Any, out: Any, before: int, after: int, frame: Any, look: bool) -> bool:
-        """An op gave `out`. Whether it is of a recomputation whose nodes no backward will run.
-
-        :param look: compare values too.
-        """
+    def _saw(self, op: Op) -> bool:
+        """An op ran. Whether it is of a recomputation whose nodes no backward will run. Values are compared too in a
+        step that is looked at closely."""
+        out = op.out
         mark = private.checkpoint_mark()
         if mark is None:
             if not self._open:
                 return False
             region, again = self._open[-1]
             if region.lost is not None and len(region.lost) < _LIMIT:
-                region.lost.update(id(a) for a in args if isinstance(a, torch.nn.Parameter) and a.requires_grad)
+                region.lost.update(id(a) for a in op.args if isinstance(a, torch.nn.Parameter) and a.requires_grad)
         else:
             holder, run = mark
             again = run is not None
@@ -144,26 +152,26 @@ class Regions:
             if known is None:
                 if again:
                     return True
-                known = self._begin(holder, self._checkpoint(frame), False, frame)
-                known.first = before
+                known = self._begin(holder, self._checkpoint(op.frame), False, op.frame)
+                known.first = op.before
             region = known
             if again and region.run is not run:
                 region.run, region.again = run, []
                 self._redone[id(region)] = region
             elif not again:
-                region.last = after
+                region.last = op.after
         ops = region.again if again else region.ops
         if len(ops) < _LIMIT:
             tensors = [t for t in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(t, torch.Tensor)]
             if tensors or out is _STOPPED:
                 stack = self._modules.stack
                 made = tuple((t.shape, t.dtype, t.requires_grad) for t in tensors)
-                value = _value(tensors[0]) if look and tensors else None
+                value = _value(tensors[0]) if op.careful and tensors else None
                 where = stack[-1] if stack else None
-                given = (*enumerate(args), *(kwargs or {}).items())
+                given = (*enumerate(op.args), *op.kwargs.items())
                 plain = tuple((k, v) for k, v in given if type(v) in _PLAIN)
                 parameters = tuple(_of_parameter(v) for _, v in given if type(v) is torch.nn.Parameter)
-                ops.append(_Op(self._inside(frame), func, where, plain, parameters, made, value))
+                ops.append(_Op(self._inside(op.frame), op.func, where, plain, parameters, made, value))
         return again and not region.reentrant
 
     def _begin(self, holder: Any, spot: Spot | None, reentrant: bool, frame: Any) -> _Region:
@@ -171,17 +179,18 @@ class Regions:
         stack = self._modules.stack
         region = self._regions[holder] = _Region(spot, reentrant, where=stack[-1] if stack else None)
         self.known = True
-        if self.samples is not None and frame is not None:
-            self.samples.take(spot, frame, region.where)
+        self._hear(True)
+        if frame is not None:
+            self._events.tell("region_begins", spot, frame, region.where)
         return region
 
-    def stopped(self, func: Any, args: Any, kwargs: Any, frame: Any) -> None:
+    def recomputation_stopped(self, func: Any, args: Any, kwargs: Any, frame: Any) -> None:
         """The op that a recomputation ends with: it has all that it needs, so the op gives nothing."""
-        self.saw(func, args, kwargs, _STOPPED, 0, 0, frame, False)
+        self._saw(Op(func, args, kwargs, _STOPPED, (0, 0), frame, careful=False))
 
     def _inside(self, frame: Any) -> Spot | None:
         """The user's place of an op, where there is one inside the region: outside, it is another in each run."""
-        while frame is not None and frame.f_code.co_filename != _FILE:
+        while frame is not None and frame.f_code.co_filename != places.CHECKPOINT_FILE:
             if self._frames.is_user(frame.f_code):
                 return frame.f_code, frame.f_lasti
             frame = frame.f_back
@@ -189,7 +198,7 @@ class Regions:
 
     def _checkpoint(self, frame: Any) -> Spot | None:
         """The user's line that called the checkpoint around `frame`."""
-        while frame is not None and frame.f_code.co_filename != _FILE:
+        while frame is not None and frame.f_code.co_filename != places.CHECKPOINT_FILE:
             frame = frame.f_back
         return self._frames.spot(frame)
 
@@ -215,8 +224,9 @@ class Regions:
                 return region.spot, region.first, [t for t in saved if isinstance(t, torch.Tensor)]
         return None
 
-    def compare(self, error: BaseException | None, step: int, index: int, failed: Spot | None) -> None:
-        """Backward call number `index` is over: what ran again differently?"""
+    def backward_ran(self, running: Running) -> None:
+        """A backward call is over: what ran again differently?"""
+        error, step, index, failed = running.error, running.step, running.index, running.spot
         redone, self._redone = self._redone, {}
         raised = isinstance(error, torch.utils.checkpoint.CheckpointError)
         last = next(reversed(redone.values()), None)  # the one that was running when torch raised
@@ -269,15 +279,13 @@ class Regions:
                 return self._frames.site(write.spot)
         return None
 
-    def cuts(self, names: Naming) -> tuple[Cut, ...]:
-        """Reentrant checkpoints that lost a gradient's path."""
-        return tuple(
-            SeenCut("checkpoint", spot, where, frozenset(ids), 0).record(names)
-            for spot, (where, ids) in self.lost.items()
+    def records(self) -> tuple[Cut | RegionDiffers, ...]:
+        """Reentrant checkpoints that lost a gradient's path, and regions that ran again differently."""
+        cuts = (
+            SeenCut("checkpoint", spot, where, frozenset(ids), 0).record(self._names)
+            for spot, (where, ids) in self._lost.items()
         )
-
-    def records(self) -> tuple[RegionDiffers, ...]:
-        return tuple(self._found.values())
+        return (*cuts, *self._found.values())
 
 
 def difference(ops: list[Any], again: list[Any], reentrant: bool, raised: bool) -> tuple[str, Any, str, str] | None:

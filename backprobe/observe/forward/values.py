@@ -1,25 +1,34 @@
-"""Values of the forward: results that are not finite, looked at op by op or in batches (N3)."""
+"""Values of the forward: results that are not finite, looked at op by op or in batches.
+
+Note [Results that wait]: the values of a small result, without its graph, wait in a batch until the forward is over, an
+op that writes in place runs, or the batch is full. Nothing keeps the tensor itself: a graph that the script drops goes
+at once.
+"""
 
 from __future__ import annotations
 
-import sys
 import weakref
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ...records import BadValues, TensorStat, Unseen
 from ...source.frames import Frames, variables
 from ...torchside import private
-from ...torchside.measure import FLOATS, Norms, is_float, stat_of
+from ...torchside.measure import FLOATS, SMALL, Norms, is_float, stat_of
+from ...torchside.structure import tensors_in
 from ...torchside.walk import LiveGraph
-from .cuts import NO_FLOW, tensors_in
+from .cuts import NO_FLOW
+from .eye import VIEWS, Op
+from .modules import ModuleWatch
 from .oplog import Entry
 
+if TYPE_CHECKING:
+    from ..backward.recorded import Recorded
+
 _Tensor = torch.Tensor
-_frame = sys._getframe
+_wrapped, _modes, _ref = private.is_wrapped, private.dispatch_modes, private.tensor_ref
 
 
 @dataclass
@@ -36,21 +45,19 @@ class SeenBad:
 
 
 class Values:
-    """Looks at results.
+    """Looks at results."""
 
-    :param stack: the module calls that are running.
-    """
-
-    def __init__(self, frames: Frames, stack: list[Any], limit: int = 1000) -> None:
-        self._frames, self._stack, self._limit = frames, stack, limit
+    def __init__(self, frames: Frames, modules: ModuleWatch, limit: int = 1000) -> None:
+        self._frames, self._modules, self._limit = frames, modules, limit
+        #: Whether to look: not while everything is bad anyway.
+        self.checking = True
         #: What was not finite since it was taken last, in the order of sequence numbers.
         self._bad: list[SeenBad] = []
         self._unchecked = 0
         #: Places that give Inf or NaN by design (a mask of -inf): how often, with a finite loss after it.
         self._tolerated: dict[Any, int] = {}
-        #: Small results that wait, flat: values, reference to the tensor, counter before and after, entry. The eye
-        #: adds to it.
-        self.held: list[Any] = []
+        #: Small results that wait, flat: values, reference to the tensor, counter before and after, entry.
+        self._held: list[Any] = []
         self._norms = Norms(on_bad=self._batch_bad, sums=True)
         #: What is being measured: reference to the tensor, counter before and after, entry.
         self._waiting: list[tuple[Any, int, int, Entry]] = []
@@ -59,16 +66,54 @@ class Values:
         #: Results outside the graph that hold NaN: id -> reference, the op that made it.
         self._origins: dict[int, tuple[weakref.ref[Any], SeenBad]] = {}
 
+    def op_made(self, out: Any, before: int, after: int, entry: Entry) -> None:
+        """An op made nodes. This is called for each in a step that is not looked at closely."""
+        if not self.checking:
+            return
+        if type(out) is _Tensor:
+            if out.numel() > SMALL:
+                self.now(out, before, after, entry)
+            elif not (_wrapped(out) or _modes()):
+                held = self._held
+                held.append(out.data)
+                held.append(_ref(out))
+                held.append(before)
+                held.append(after)
+                held.append(entry)
+                if len(held) > 5000:
+                    self.flush()
+        elif type(out) is tuple:
+            for t in out:
+                if type(t) is _Tensor:
+                    self.now(t, before, after, entry)
+
+    def op(self, op: Op) -> None:
+        """An op ran in a step that is looked at closely."""
+        if not self.checking:
+            return
+        if op.entry is not None:
+            if op.func not in VIEWS:
+                self._check(op, op.entry)
+        elif not op.optimizing and type(op.out) is _Tensor:
+            self._outside(op)
+
+    def about_to_write(self) -> None:
+        """While what waits has the values that it was made with."""
+        if self._held:
+            with private.unprofiled():
+                self.flush()
+
+    def backward_over(self, running: object, recorded: Recorded) -> None:
+        """What was not finite is not looked at again where a backward after it went well, time and again."""
+        if not recorded.trouble:
+            for one in recorded.bad_seen:
+                key = one.entry[:3]
+                self._tolerated[key] = self._tolerated.get(key, 0) + 1
+
     def take_bad(self) -> tuple[SeenBad, ...]:
         """What was not finite since the last time."""
         taken, self._bad = tuple(self._bad), []
         return taken
-
-    def tolerate(self, seen: Iterable[SeenBad]) -> None:
-        """The backward after `seen` went well."""
-        for one in seen:
-            key = one.entry[:3]
-            self._tolerated[key] = self._tolerated.get(key, 0) + 1
 
     def now(self, t: Any, before: int, after: int, entry: Entry) -> None:
         """Look at one result, at once where it is on the CPU."""
@@ -87,10 +132,10 @@ class Values:
 
     def flush(self, graph: LiveGraph | None = None) -> None:
         """Look at the results that wait. `graph` has the nodes of those whose tensors are gone."""
-        held = self.held[:]
+        held = self._held[:]
         if not held and not self._waiting:
             return
-        self.held.clear()
+        self._held.clear()
         self._graph = graph
         was = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
@@ -151,8 +196,9 @@ class Values:
         )
         return None if at is None else graph.nodes[at]
 
-    def check(self, entry: Entry, out: Any, args: Any, kwargs: Any, first: int, after: int) -> None:
-        """Look at the result of an op at once, with what went into it (N3)."""
+    def _check(self, op: Op, entry: Entry) -> None:
+        """Look at the result of an op at once, with what went into it."""
+        out = op.out
         tensors = (out,) if isinstance(out, _Tensor) else out if isinstance(out, (tuple, list)) else ()
         for t in tensors:
             if type(t) is not _Tensor or not is_float(t) or private.hands_off(t):
@@ -165,15 +211,16 @@ class Values:
                 norms.now(t)
                 norms.flush()
                 if norms.bad and len(self._bad) < self._limit:
-                    seen = SeenBad(first, after - 1, entry, norms.bad[0], self._inputs(args, kwargs, _frame(3)))
-                    seen.origin = next((o for a in tensors_in(args) if (o := self._origin_of(a)) is not None), None)
+                    seen = SeenBad(op.before, op.after - 1, entry, norms.bad[0], self._inputs(op))
+                    seen.origin = self._origin_among(op)
                     self._bad.append(seen)
             finally:
                 torch._C._set_grad_enabled(was)
 
-    def outside(self, func: Any, out: Any, args: Any, kwargs: Any) -> None:
+    def _outside(self, op: Op) -> None:
         """Look at the result of an op that made no node: a NaN of its may enter the graph later."""
-        if not is_float(out) or func in NO_FLOW or private.hands_off(out) or not torch.is_grad_enabled():
+        out = op.out
+        if not is_float(out) or op.func in NO_FLOW or private.hands_off(out) or not torch.is_grad_enabled():
             return
         with torch.no_grad():
             norms = Norms(sums=True)
@@ -181,28 +228,30 @@ class Values:
             norms.flush()
         if not norms.bad or not norms.bad[0].nan:
             return
-        came = next((o for t in tensors_in(args) if (o := self._origin_of(t)) is not None), None)
+        came = self._origin_among(op)
         if came is None:
-            if any(is_float(t) and bool(t.isnan().any()) for t in tensors_in(args)):
+            if any(is_float(t) and bool(t.isnan().any()) for t in tensors_in(op.args, depth=2)):
                 return  # it was in the data
-            stack = self._stack
-            frame = _frame(2)
-            spot = self._frames.spot(frame)
-            entry = (*(spot or (None, 0)), func, stack[-1] if stack else None)
-            came = SeenBad(0, 0, entry, norms.bad[0], self._inputs(args, kwargs, frame))
+            stack = self._modules.stack
+            spot = self._frames.spot(op.frame)
+            entry = (*(spot or (None, 0)), op.func, stack[-1] if stack else None)
+            came = SeenBad(0, 0, entry, norms.bad[0], self._inputs(op))
         if len(self._origins) > 1000:
             self._origins.clear()
         self._origins[id(out)] = (private.tensor_ref(out), came)
+
+    def _origin_among(self, op: Op) -> SeenBad | None:
+        return next((o for t in tensors_in(op.args, depth=2) if (o := self._origin_of(t)) is not None), None)
 
     def _origin_of(self, tensor: Any) -> SeenBad | None:
         """The op outside the graph that made the NaN in `tensor`."""
         known = self._origins.get(id(tensor))
         return known[1] if known is not None and known[0]() is tensor else None
 
-    def _inputs(self, args: Any, kwargs: Any, frame: Any) -> tuple[TensorStat, ...]:
-        names = tensor_names(self._frames, frame)
+    def _inputs(self, op: Op) -> tuple[TensorStat, ...]:
+        names = tensor_names(self._frames, op.frame)
         inputs = []
-        for value in [*args, *(kwargs or {}).values()]:
+        for value in [*op.args, *op.kwargs.values()]:
             for t in value if isinstance(value, (tuple, list)) else (value,):
                 if isinstance(t, _Tensor):
                     inputs.append(stat_of(names.get(id(t), ""), t))

@@ -1,12 +1,14 @@
 """Writes in place: which op changed which storage, and the version that its tensors had after it.
 
-N16. A version counter belongs to a storage and its views; its address may be another storage's later. A write counts
-     as one of a saved tensor's only if it came after the save and left a higher version than the saved one.
+Note [Versions and addresses]: a version counter belongs to a storage and its views; its address may be another
+storage's later. A write counts as one of a saved tensor's only if it came after the save and left a higher version than
+the saved one.
 """
 
 from __future__ import annotations
 
-import re
+import sys
+import weakref
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +17,9 @@ import torch
 
 from ...source.frames import Frames, Spot, variables
 from ...source.roots import Where
+from ...torch_texts import IN_PLACE_DETAIL
+from ...torchside import private
+from .modules import ModuleWatch
 
 _ACTIVATIONS = (
     *("relu", "relu6", "elu", "selu", "celu", "leaky_relu", "rrelu", "hardtanh", "hardswish", "hardsigmoid", "silu"),
@@ -56,18 +61,45 @@ class Write:
 class WriteLog:
     """The last writes."""
 
-    def __init__(self, limit: int = 65_536) -> None:
+    def __init__(self, frames: Frames, modules: ModuleWatch, limit: int = 65_536) -> None:
+        self._frames, self._modules = frames, modules
         self._writes: deque[tuple[Any, ...]] = deque(maxlen=limit)
+        #: Tensors that ``.data`` gave: they have a version counter of their own.
+        self._data: dict[int, weakref.ref[Any]] = {}
         #: Those through ``.data``.
         self.silent: deque[Write] = deque(maxlen=4096)
 
-    def add(self, tensor: Any, seq: int, op: Any, spot: Spot | None, where: Where | None) -> None:
+    def data_read(self, tensor: Any, out: Any, frame: Any) -> None:
+        """What ``x.data`` gives is ``x`` without its version."""
+        if len(self._data) > 4096:
+            self._data = {k: r for k, r in self._data.items() if r() is not None}
+        self._data[id(out)] = private.tensor_ref(out)
+
+    def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+        spot, stack = self._frames.spot(frame), self._modules.stack
+        where = stack[-1] if stack else None
+        for t in written:
+            if isinstance(t, torch.Tensor):
+                known = self._data.get(id(t))
+                through_data = known is not None and known() is t
+                (self._add_silent if through_data else self._add)(t, seq, func, spot, where)
+
+    def optimizer_over(self, optimizer: Any) -> None:
+        """An optimizer's writes count once for each parameter, when it is over."""
+        spot, seq = self._frames.spot(sys._getframe()), private.next_sequence_nr()
+        name = f"{type(optimizer).__name__}.step"
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self._add(p, seq, name, spot, None)
+
+    def _add(self, tensor: Any, seq: int, op: Any, spot: Spot | None, where: Where | None) -> None:
         try:
             self._writes.append((tensor.untyped_storage().data_ptr(), tensor._version, seq, op, spot, where))
         except (RuntimeError, NotImplementedError, AttributeError):  # no storage, or one made in inference mode
             return
 
-    def add_silent(self, tensor: Any, seq: int, op: Any, spot: Spot | None, where: Where | None) -> None:
+    def _add_silent(self, tensor: Any, seq: int, op: Any, spot: Spot | None, where: Where | None) -> None:
         """A write through ``.data``, which has a version of its own."""
         try:
             name = getattr(op, "__name__", str(op))
@@ -95,12 +127,6 @@ def targets(kind: Any, args: Any, kwargs: Any) -> list[Any]:
     return [args[i] for i in positions if i < len(args)]
 
 
-_MESSAGE = re.compile(
-    r"\[\S+ \[(?P<shape>[\d, ]*)\]\](?:, which is output \d+ of (?P<op>\S+?),)?"
-    r" is at version (?P<found>\d+); expected version (?P<saved>\d+)"
-)
-
-
 @dataclass(frozen=True)
 class SeenMutation:
     """What an in-place error is about: the saved tensor, and the write."""
@@ -117,7 +143,7 @@ class SeenMutation:
 def mutation(text: str, saved_by: list[tuple[str, Any]], seq: int, log: WriteLog) -> SeenMutation | None:
     """The write behind torch's in-place error `text`, raised while a node ran that was made at `seq` and keeps the
     tensors `saved_by`."""
-    match = _MESSAGE.search(text)
+    match = IN_PLACE_DETAIL.search(text)
     if match is None:
         return None
     shape = tuple(int(n) for n in match["shape"].split(",") if n.strip())

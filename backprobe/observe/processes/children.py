@@ -1,10 +1,10 @@
 """Processes that the script starts with ``multiprocessing``: each is watched, and its findings go to the parent.
 
-N22. A child is reached by what ``multiprocessing`` offers for that: a function that it runs after a fork, and one when
-     the child ends; ``set_executable`` for children that are spawned. These do nothing of their own before the target
-     is called, so there, in the child alone, the empty method that is called then is replaced. Workers of data loaders,
-     and children that have not imported torch, are left alone. A child never writes to the run folder; it leaves one
-     file in a folder of the parent's.
+Note [Reaching a child]: a child is reached by what ``multiprocessing`` offers for that: a function that it runs after a
+fork, and one when the child ends; ``set_executable`` for children that are spawned. These do nothing of their own
+before the target is called, so there, in the child alone, the empty method that is called then is replaced. Workers of
+data loaders, and children that have not imported torch, are left alone. A child never writes to the run folder; it
+leaves one file in a folder of the parent's.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from multiprocessing import spawn
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..events import Tracker
+
 if TYPE_CHECKING:
     from ...records import RankSeen
     from ..session import Session, Settings
@@ -39,7 +41,7 @@ os.execv({python!r}, [{python!r}, *given])
 """
 
 
-class Children:
+class Children(Tracker):
     """The parent's side: what children are told, and what they left."""
 
     def __init__(self, session: Session) -> None:

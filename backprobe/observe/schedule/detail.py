@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...torchside import private
-from ..backward.recorded import Recorded
 from ..forward.eye import Eye
 from ..forward.modules import ModuleWatch
+from ..forward.values import Values
+
+if TYPE_CHECKING:
+    from ..backward.recorded import Recorded
 
 #: Backward calls in a row with bad values that are looked at closely.
 TROUBLE = 3
@@ -44,10 +48,10 @@ class Settings:
 
 
 class Attention:
-    """Tells the eye and the modules how closely to look."""
+    """Tells the eye, the modules and the values how closely to look."""
 
-    def __init__(self, eye: Eye, modules: ModuleWatch, careful: int) -> None:
-        self._eye, self._modules = eye, modules
+    def __init__(self, eye: Eye, modules: ModuleWatch, values: Values, careful: int) -> None:
+        self._eye, self._modules, self._values = eye, modules, values
         #: Steps before this one are looked at closely.
         self._until = careful
         #: Backward calls in a row with bad values.
@@ -58,20 +62,19 @@ class Attention:
         """Whether everything has been bad for a while: looking closely at it is slow."""
         return self._troubled > TROUBLE
 
-    def begin_step(self, step: int, settings: Settings) -> None:
-        """Set the detail for a step."""
+    def begin_step(self, step: int, settings: Settings) -> bool:
+        """Set the detail for a step; whether it is looked at closely."""
         traced = settings.traced(step)
         careful = traced and (settings.level == "explain" or step < self._until)
         self._eye.noting, self._eye.careful = traced, careful
-        self._eye.checking = not self.used_to_it
+        self._values.checking = not self.used_to_it
         if traced:
             self._eye.last = private.next_sequence_nr()
         self._modules.careful, self._modules.keep_trail = careful, traced
+        return careful
 
-    def after(self, recorded: Recorded) -> None:
+    def backward_over(self, running: object, recorded: Recorded) -> None:
         """What a backward call means for how closely to look at the next."""
         self._troubled = self._troubled + 1 if recorded.trouble else 0
         if recorded.trouble:
             self._until = 0 if self.used_to_it else max(self._until, recorded.step + 2)
-        else:
-            self._eye.values.tolerate(recorded.bad_seen)

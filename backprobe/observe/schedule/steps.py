@@ -1,9 +1,11 @@
 """Training steps: where one ends, and the norms of weights, gradients and updates.
 
-N10. An optimizer step ends a step; what follows belongs to the next. Where no optimizer has stepped yet, a backward
-     call that finds gradients already there accumulates into the same step, and one that finds none begins a new one.
-N12. Norms of weights and updates are not free, an update needs a copy: they are taken in the first steps, and then as
-     often as a hundredth of the run's time allows, and copies are bounded.
+Note [Where a step ends]: an optimizer step ends a step; what follows belongs to the next. Where no optimizer has
+stepped yet, a backward call that finds gradients already there accumulates into the same step, and one that finds none
+begins a new one.
+
+Note [Sampling updates]: norms of weights and updates are not free, an update needs a copy: they are taken in the first
+steps, and then as often as a hundredth of the run's time allows, and copies are bounded.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from torch.optim import optimizer as optim
 from ...records import OptimizerSeen, ParameterStat, Step
 from ...source.frames import Spot
 from ...torchside import private
+from ..events import Events
 from ..forward.naming import Naming
 
 #: Bytes of weights copied at once to see an update.
@@ -45,17 +48,13 @@ class SeenOptimizer:
 class StepWatch:
     """Counts steps and measures parameters around optimizer steps.
 
-    :param name_of: the name of a parameter.
     :param on_step: called with each finished ``Step``.
     """
 
-    def __init__(self, name_of: Callable[[Any], str], on_step: Callable[[Step], None], first: int = 3) -> None:
-        self._name_of, self._on_step, self._first = name_of, on_step, first
+    def __init__(self, names: Naming, events: Events, on_step: Callable[[Step], None], first: int = 3) -> None:
+        self._names, self._events, self._on_step, self._first = names, events, on_step, first
         self._handles: list[Any] = []
         self.paused = True
-        self.on_error: Any = None
-        #: Called with an optimizer when its step begins and when it is over.
-        self.on_optimizer: Any = None
         self.index = 0
         self.stepped = self.stepping = False
         self.ever_stepped = False
@@ -123,12 +122,11 @@ class StepWatch:
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._mine():
             self.stepping = True
+            self._events.tell("optimizer_begins", optimizer)
             try:
-                if self.on_optimizer is not None:
-                    self.on_optimizer(optimizer, True)
                 self._measure(optimizer)
             except Exception as error:
-                self.on_error(error)
+                self._events.fault(self, error)
 
     def _measure(self, optimizer: Any) -> None:
         begin = _clock()
@@ -140,8 +138,10 @@ class StepWatch:
             for p in parameters:
                 self.held[id(p)] = known.refs[id(p)] = private.tensor_ref(p)
         if self.sampled:
-            named = [(self._name_of(p), p) for p in parameters if isinstance(p, torch.Tensor)]
-            if private.in_mode():  # of the user's, which does not see what we compute (N23)
+            named = [(self._names.of(p), p) for p in parameters if isinstance(p, torch.Tensor)]
+            if (
+                private.in_mode()
+            ):  # of the user's, which does not see what we compute (Note [Unseen by the user's modes])
                 named = [(name, p) for name, p in named if private.is_plain(p) and private.is_plain(p.grad)]
             with torch.no_grad(), private.unseen(), private.unnoticed():
                 weights = norms([p for _, p in named])
@@ -172,16 +172,12 @@ class StepWatch:
             return
         self.stepped_by.add(id(optimizer))
         self.stepping, self.stepped, self.ever_stepped = False, True, True
-        if self.on_optimizer is not None:
-            try:
-                self.on_optimizer(optimizer, False)
-            except Exception as error:
-                self.on_error(error)
+        self._events.tell("optimizer_over", optimizer)
         if self._copies:
             try:
                 self._compare()
             except Exception as error:
-                self.on_error(error)
+                self._events.fault(self, error)
 
     def _compare(self) -> None:
         begin = _clock()
@@ -204,10 +200,11 @@ class StepWatch:
         """By optimizer that stepped, the parameters in sight where it was made."""
         return [o.present for o in self.optimizers.values() if o.present and o.refs]
 
-    def records(self, names: Naming) -> tuple[OptimizerSeen, ...]:
+    def records(self) -> tuple[OptimizerSeen, ...]:
         """The optimizers that stepped."""
+        frames, leaves = self._names.frames, self._names.leaves
         return tuple(
-            OptimizerSeen(o.name, names.frames.site(o.spot), len(o.refs), names.leaves.orphans(o.refs), o.groups)
+            OptimizerSeen(o.name, frames.site(o.spot), len(o.refs), leaves.orphans(o.refs), o.groups)
             for o in self.optimizers.values()
         )
 
@@ -227,7 +224,7 @@ class StepWatch:
         return known
 
     def accumulates(self, leaves: list[Any]) -> bool:
-        """Whether a backward call into `leaves` belongs to the running step (N10)."""
+        """Whether a backward call into `leaves` belongs to the running step (Note [Where a step ends])."""
         if self.stepping:  # an optimizer that calls a closure
             return True
         if self.stepped:

@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 from ...records import Finding, Step
-from ...store.codec import facts_plain
 from ...store.writer import Writer
 from ...traced import Trace
 from ..backward.layouts import LiveLayout
@@ -54,7 +53,8 @@ class Keep:
         now = time.monotonic()
         if step.index in (0, 2, 9) or now - self._written > 30:  # for a run that is killed
             self._written = now
-            self.writer.put({"facts": facts_plain(session.facts()), "sources": session.names.frames.sources()})
+            self.writer.facts(session.facts())
+            self.writer.put({"sources": session.names.frames.sources()})
 
     def close(self, session: Session, trace: Trace, findings: list[Finding]) -> None:
         naming = session.modules.naming

@@ -25,7 +25,7 @@ _SUBMODULE = re.compile(r"(^|\.)_modules\['([^']*)'\]")
 
 
 class NodeReader:
-    """Reads nodes; equal shapes, kinds and saved tensors are stored once (N20)."""
+    """Reads nodes; equal shapes, kinds and saved tensors are stored once (Note [Graphs are columns])."""
 
     def __init__(self, columns: Columns, names: TensorNames, saved: bool) -> None:
         self._columns, self._names, self._saved = columns, names, saved

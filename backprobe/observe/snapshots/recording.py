@@ -15,12 +15,11 @@ from torch import nn
 from ...errors import BackprobeError
 from ...source.frames import Frames
 from ...torchside import private
+from ..events import Events
 from ..forward.eye import Eye
 from ..forward.modules import ModuleWatch
 from ..forward.oplog import OpLog
 from ..forward.origins import Origins
-from ..forward.regions import Regions
-from ..forward.writes import WriteLog
 
 if TYPE_CHECKING:
     from ...graphs.graph import Graph
@@ -38,36 +37,39 @@ class Recording:
         if limit < 1000:
             raise BackprobeError(f"limit={limit}: a recording keeps at least 1000 ops")
         self.frames = Frames((os.getcwd(),))
-        self.modules = ModuleWatch(self.frames, limit)
-        self.modules.on_outermost = self._trim
-        self.modules.on_error = self._broke
+        events = Events()
+        events.give_up = self._broke
+        self.modules = ModuleWatch(self.frames, events, limit)
         if model is not None:
             self.modules.add_root(model, "model")
-        self._eye = Eye(self.frames, self.modules, Regions(self.modules, self.frames, WriteLog()))
-        self._eye.log = OpLog(limit)
-        self._eye.careful = self._eye.checking = False
-        self._eye.on_error = self._broke
-        self._eye.owner = self
+        self.eye = Eye(self.frames, self.modules, events, OpLog(limit))
+        self.eye.careful = False
+        self.eye.owner = self
+        self._faults = events.faults
+        events.attach(self)
         self._limit = limit
         self._on = False
         #: Sequence numbers that it covers: from ``first`` up to, not including, ``last``.
         self.first = self.last = -1
         #: Module calls are known from here on.
         self.calls_from = 0
-        #: What failed in our own code, if anything did: nothing is noted after that.
-        self.error: BaseException | None = None
+
+    @property
+    def error(self) -> BaseException | None:
+        """The first thing of ours that failed, if anything did."""
+        return self._faults.first
 
     @property
     def log(self) -> OpLog:
         """The ops that made nodes."""
-        return self._eye.log
+        return self.eye.log
 
     def __enter__(self) -> Recording:
         if self.first >= 0:
             raise BackprobeError("this recording has been entered already; make a new one for each block")
-        self.first = self.calls_from = self._eye.last = private.next_sequence_nr()
+        self.first = self.calls_from = self.eye.last = private.next_sequence_nr()
         self.modules.start()
-        self._eye.__enter__()
+        self.eye.__enter__()
         self._on = True
         return self
 
@@ -75,15 +77,15 @@ class Recording:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._on = False
-        self._eye.catch_up()
-        self._eye.__exit__(kind, error, traceback)
+        self.eye.catch_up()
+        self.eye.__exit__(kind, error, traceback)
         self.modules.stop()
         self.last = private.next_sequence_nr()
 
     def origins(self) -> Origins:
         """Where nodes were made, as far as it is known now."""
         if self._on:
-            self._eye.catch_up()
+            self.eye.catch_up()
         ends, entries, first = self.log.ends, self.log.entries, self.first
         if self.log.dropped and ends:  # the first entry that is left may stand for dropped ones too
             first = max(first, ends[0])
@@ -95,7 +97,7 @@ class Recording:
 
         return graph(roots, recording=self, **options)
 
-    def _trim(self) -> None:
+    def forward_begins(self) -> None:
         """An outermost module is about to run: let go of what is too old."""
         self.log.trim()
         modules = self.modules
@@ -104,10 +106,8 @@ class Recording:
             self.calls_from = private.next_sequence_nr()
 
     def _broke(self, error: BaseException) -> None:
-        """The user's code goes on as it would alone."""
-        if self.error is None:
-            self.error = error
-        self._eye.noting = False
+        """Too much fails: the user's code goes on as it would alone."""
+        self.eye.noting = False
         self.last = private.next_sequence_nr()
         self.modules.stop()
 

@@ -1,7 +1,7 @@
 """``backprobe.graph``: read an autograd graph into plain data.
 
 One walk over the nodes, roots first; no tensor's values are read, no saved-tensor hook is run, nothing is attached but
-what frees a deep graph safely (N21).
+what frees a deep graph safely (Note [Freeing deep graphs]).
 """
 
 from __future__ import annotations

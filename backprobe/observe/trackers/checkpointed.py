@@ -7,7 +7,7 @@ random state, ``.grad``, buffers and training mode are put back; what else the f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +18,15 @@ from torch import nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ...records import RegionGradient, Unseen
-from ...source.frames import Frames, Spot, variables
+from ...source.frames import Spot, variables
 from ...source.roots import Where
+from ...torchside import places
 from ...torchside.measure import is_float
 from ...torchside.walk import Plans, walk
-from ..forward.modules import ModuleWatch
+from ..events import Tracker
+from ..scene import Scene
+from ..schedule.detail import Settings
 
-_CHECKPOINT = getattr(torch.utils.checkpoint.checkpoint, "__wrapped__", torch.utils.checkpoint.checkpoint).__code__
 #: Regions looked at for one line, and lines.
 SAMPLES, LINES = 8, 50
 #: Relative difference of a gradient above which it differs.
@@ -42,45 +44,48 @@ class _Sample:
     training: tuple[tuple[nn.Module, bool], ...]
 
 
-class Checkpointed:
+class Checkpointed(Tracker):
     """Collects regions, and compares them when the script has ended."""
 
-    def __init__(self, modules: ModuleWatch, frames: Frames, name_of: Callable[[Any], str]) -> None:
-        self._modules, self._frames, self._name_of = modules, frames, name_of
+    @classmethod
+    def wanted(cls, settings: Settings) -> bool:
+        return "checkpoints" in settings.ask
+
+    def __init__(self, scene: Scene) -> None:
+        self._names, self._modules, self._frames = scene.names, scene.modules, scene.frames
         self._samples: dict[Spot | None, list[_Sample]] = {}
         self._skipped: list[str] = []
+        self._found: list[RegionGradient] = []
 
-    def take(self, spot: Spot | None, frame: Any, where: Where | None) -> None:
-        """A region runs that was called at `spot`; `frame` is inside it."""
+    def region_begins(self, spot: Spot | None, frame: Any, where: Where | None) -> None:
         if len(self._samples) >= LINES and spot not in self._samples:
             return
         samples = self._samples.setdefault(spot, [])
         if len(samples) >= SAMPLES:
             return
-        while frame is not None and frame.f_code is not _CHECKPOINT:
+        while frame is not None and frame.f_code is not places.CHECKPOINT:
             frame = frame.f_back
         if frame is None:
             return
-        local = variables(frame)
-        function = local["function"]
+        given = places.checkpoint_arguments(variables(frame))
+        if given is None:
+            return
+        function, args, kwargs, reentrant, preserve = given
         if any(s.function == function for s in samples):
             return
         training = tuple((m, m.training) for m in self._known())
         with torch.no_grad():
-            values, spec = tree_flatten((tuple(local["args"]), dict(local["kwargs"])))
+            values, spec = tree_flatten((tuple(args), dict(kwargs)))
             kept = [v.detach().clone().requires_grad_(v.requires_grad) if _tensor(v) else v for v in values]
         args, kwargs = tree_unflatten(kept, spec)
-        samples.append(
-            _Sample(function, args, kwargs, bool(local["use_reentrant"]), bool(local["preserve"]), where, training)
-        )
+        samples.append(_Sample(function, args, kwargs, reentrant, preserve, where, training))
 
     def _known(self) -> list[nn.Module]:
         """The modules of all outermost ones that live."""
         return [m for root in self._modules.roots if (one := root.ref()) is not None for m in one.modules()]
 
-    def check(self) -> tuple[RegionGradient, ...]:
-        """What differs, one for each line."""
-        found = []
+    def ended(self) -> None:
+        """What differs, one for each line?"""
         for spot, samples in self._samples.items():
             for sample in samples:
                 try:
@@ -92,9 +97,11 @@ class Checkpointed:
                 if result is not None:
                     names, size, lost = result
                     module = self._modules.name_of(sample.where)
-                    found.append(RegionGradient(self._frames.site(spot), module, tuple(names), size, lost))
+                    self._found.append(RegionGradient(self._frames.site(spot), module, tuple(names), size, lost))
                     break
-        return tuple(found)
+
+    def records(self) -> tuple[RegionGradient, ...]:
+        return tuple(self._found)
 
     def unseen(self) -> list[Unseen]:
         return [Unseen("checkpointed region", 1, f"not compared: {reason}") for reason in self._skipped]
@@ -126,7 +133,7 @@ class Checkpointed:
         for i, (leaf, a, b) in enumerate(zip(leaves, plain, with_it, strict=True)):
             far = _far(a, b)
             if far:
-                names.append(self._name_of(leaf) if isinstance(leaf, nn.Parameter) else f"input {i}")
+                names.append(self._names.of(leaf) if isinstance(leaf, nn.Parameter) else f"input {i}")
                 worst, lost = max(worst, far), lost or b is None
         return (names, worst, lost) if names else None
 

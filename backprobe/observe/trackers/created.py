@@ -1,4 +1,4 @@
-"""Backward calls with ``create_graph``: whether there were any, and gradients that keep a graph."""
+"""Gradients that keep a graph, left by backward calls with ``create_graph``."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from typing import Any
 from ...records import GradientCycle
 from ...torchside import private
 from ..backward.calls import Running
+from ..events import Tracker
 from ..forward.leaves import Leaf
-from ..forward.naming import Naming
+from ..scene import Scene
 
 
-class CreatedGraphs:
-    """Calls with ``create_graph``, and where ``backward`` was called with it."""
+class CreatedGraphs(Tracker):
+    """Notes where ``backward`` was called with it."""
 
-    def __init__(self, names: Naming) -> None:
-        self._names = names
-        self.any = False
+    def __init__(self, scene: Scene) -> None:
+        self._names = scene.names
         #: Where ``backward(create_graph=True)`` was called -> the leaves that it reached.
         self._reached: dict[Any, list[Leaf]] = {}
 
-    def note(self, running: Running) -> None:
+    def graph_known(self, running: Running, frame: Any) -> None:
         if not running.creates_graph:
             return
-        self.any = True
         if running.kind != "autograd.grad" and len(self._reached) < 100:
             self._reached.setdefault(running.spot, list(running.live.named.values()))
 

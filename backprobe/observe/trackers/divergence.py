@@ -10,31 +10,37 @@ from torch import nn
 from ...records import Divergence
 from ...source.defined import defined_at
 from ...source.roots import RootModule, Where
+from ...torchside.structure import tensors_in
+from ..events import Tracker
 from ..forward.leaves import owners_of
-from ..forward.modules import ModuleWatch
+from ..scene import Scene
+from ..schedule.detail import Settings
 
 #: Relative difference that rounding does not explain.
 BOUND = {torch.float64: 1e-9, torch.float32: 1e-4}
 _LIMIT = 64 << 20
 
 
-class Diverging:
+class Diverging(Tracker):
     """Keeps what each module of each outermost module returned on its first call."""
 
-    def __init__(self, modules: ModuleWatch) -> None:
-        self._modules = modules
+    @classmethod
+    def wanted(cls, settings: Settings) -> bool:
+        return "divergence" in settings.ask
+
+    def __init__(self, scene: Scene) -> None:
         self._bytes = 0
         #: Root module -> (path, class, output, plain attributes, owners), in the order in which modules returned.
         self._seen: dict[int, tuple[RootModule, list[tuple[str, str, list[Any], dict[str, Any], Any]]]] = {}
 
-    def left(self, module: nn.Module, where: Where, output: Any) -> None:
+    def module_left(self, module: nn.Module, where: Where, output: Any) -> None:
         if where.call != 1 or where.path is None:
             return
         root, rows = self._seen.setdefault(id(where.root), (where.root, []))
         if any(row[0] == where.path for row in rows) or self._bytes > _LIMIT:
             return
         with torch.no_grad():
-            tensors = [t.detach().clone() for t in _tensors(output) if t.is_floating_point()]
+            tensors = [t.detach().clone() for t in tensors_in(output, most=16) if t.is_floating_point()]
         self._bytes += sum(t.numel() * t.element_size() for t in tensors)
         model = root.ref()
         plain = {k: v for k, v in vars(module).items() if isinstance(v, (bool, int, float, str)) and k[0] != "_"}
@@ -77,17 +83,3 @@ def _first(a: list[Any], b: list[Any]) -> Divergence | None:
             return Divergence(path, name, worst, values, tuple(matching), site)
         matching.append(path)
     return None
-
-
-def _tensors(value: Any) -> list[Any]:
-    found: list[Any] = []
-    stack = [value]
-    while stack and len(found) < 16:
-        one = stack.pop()
-        if isinstance(one, torch.Tensor):
-            found.append(one)
-        elif isinstance(one, (tuple, list)):
-            stack.extend(reversed(one))
-        elif isinstance(one, dict):
-            stack.extend(reversed(list(one.values())))
-    return found

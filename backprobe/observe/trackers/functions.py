@@ -15,9 +15,11 @@ import torch
 
 from ...records import FunctionChecked, Unseen
 from ...source.defined import returns_at
-from ...source.frames import Frames, Spot
+from ...source.frames import Spot
 from ...source.roots import Where
-from ..forward.modules import ModuleWatch
+from ..events import Tracker
+from ..scene import Scene
+from ..schedule.detail import Settings
 
 #: Inputs kept of each function, and directions tried on each.
 SAMPLES, DIRECTIONS = 2, 3
@@ -34,23 +36,28 @@ class _Sample:
     where: Where | None
 
 
-class Functions:
+class Functions(Tracker):
     """Collects calls of custom functions, and checks them when the script has ended."""
 
-    def __init__(self, modules: ModuleWatch, frames: Frames) -> None:
-        self._modules, self._frames = modules, frames
+    @classmethod
+    def wanted(cls, settings: Settings) -> bool:
+        return "functions" in settings.ask
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene, self._modules, self._frames = scene, scene.modules, scene.frames
         self._samples: dict[tuple[Any, Any], list[_Sample]] = {}
         self._on = False
         self._skipped: list[str] = []
+        self._found: list[FunctionChecked] = []
 
-    def start(self) -> None:
+    def attached(self) -> None:
         if sys.getprofile() is None:
             sys.setprofile(self._called)
             self._on = True
         else:
             self._skipped.append("a profiler is running, so custom functions were not seen")
 
-    def stop(self) -> None:
+    def detached(self) -> None:
         if self._on:
             sys.setprofile(None)
             self._on = False
@@ -81,17 +88,19 @@ class Functions:
             stack = self._modules.stack
             samples.append(_Sample(function, kept, list(ctx.needs_input_grad), spot, stack[-1] if stack else None))
 
-    def check(self, second_order: bool) -> tuple[FunctionChecked, ...]:
-        """What disagrees. The script has ended: its random state is kept all the same."""
-        found = []
+    def ended(self) -> None:
+        """What disagrees? The script has ended: its random state is kept all the same."""
+        second_order = self._scene.calls.second_order
         for samples in self._samples.values():
             for sample in samples:
                 with torch.random.fork_rng(devices=[]), torch.enable_grad():
                     result = self._check(sample, second_order)
                 if result is not None:
-                    found.append(result)
+                    self._found.append(result)
                     break
-        return tuple(found)
+
+    def records(self) -> tuple[FunctionChecked, ...]:
+        return tuple(self._found)
 
     def unseen(self) -> list[Unseen]:
         return [Unseen("custom function", 1, f"not checked: {reason}") for reason in self._skipped]

@@ -12,30 +12,33 @@ from ...records import HookSeen, Site
 from ...source.defined import calls_of_method
 from ...source.frames import Frames
 from ...source.roots import Where
-from ..forward.modules import ModuleWatch
+from ...torch_texts import HOOKED_VIEW, WRITTEN_VIEW
+from ..backward.calls import Running
+from ..events import Tracker
+from ..scene import Scene
 
 #: Methods that register a hook on gradients of a module.
 MODULE_HOOKS = ("register_full_backward_hook", "register_full_backward_pre_hook", "register_backward_hook")
 
 
-class Hooked:
+class Hooked(Tracker):
     """What was seen of modules with backward hooks, one entry for each module and reason."""
 
-    def __init__(self, modules: ModuleWatch, frames: Frames) -> None:
-        self._modules, self._frames = modules, frames
+    def __init__(self, scene: Scene) -> None:
+        self._scene, self._modules, self._frames = scene, scene.modules, scene.frames
         self._found: dict[tuple[Any, str], HookSeen] = {}
         #: The last module with a backward hook that returned, and its output: what comes next may change that in place.
-        self.last: tuple[Where, nn.Module] | None = None
+        self._last: tuple[Where, nn.Module] | None = None
         #: The same for all of them, by the number of the node that made their output.
         self._outputs: dict[int, tuple[Where, nn.Module]] = {}
         self._called: set[int] = set()
 
-    def left(self, module: nn.Module, where: Where, output: Any, nodes: int) -> None:
+    def hooked_left(self, module: nn.Module, where: Where, output: Any, nodes: int) -> None:
         """A module with a backward hook returned `output`, having made `nodes` nodes."""
-        self.last = (where, module)
+        self._last = (where, module)
         first = output[0] if isinstance(output, tuple) and output else output
         if isinstance(first, torch.Tensor) and first.grad_fn is not None:
-            self._outputs[first.grad_fn._sequence_nr()] = self.last
+            self._outputs[first.grad_fn._sequence_nr()] = self._last
             while len(self._outputs) > 1000:
                 del self._outputs[next(iter(self._outputs))]
         self._called.add(id(module))
@@ -46,8 +49,10 @@ class Hooked:
         elif module._is_full_backward_hook is False and nodes > 1:
             self._note(module, where, "legacy", str(nodes), None)
 
-    def bypassed(self) -> None:
+    def backward_ran(self, running: Running) -> None:
         """Look for hooked modules that were not called though their parameters got gradients."""
+        if not self._scene.eye.careful:
+            return
         for root in self._modules.roots:
             model = root.ref()
             if model is None:
@@ -60,11 +65,11 @@ class Hooked:
                 where = Where(root, root.path_of(module), type(module).__name__, 1)
                 self._note(module, where, "forward", "", None)
 
-    def conflict(self, text: str, frame: Any, args: Any) -> None:
+    def op_raised(self, text: str, frame: Any, args: Any) -> None:
         """An in-place op met the view that a full backward hook makes of a module's output."""
-        if "BackwardHookFunction" not in text or "modified inplace" not in text or self.last is None:
+        if HOOKED_VIEW not in text or WRITTEN_VIEW not in text or self._last is None:
             return
-        where, module = self.last
+        where, module = self._last
         for value in args:
             # The view that a full hook makes stands between the op and the node that made the module's output.
             node = value.grad_fn if isinstance(value, torch.Tensor) else None

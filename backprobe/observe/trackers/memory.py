@@ -9,36 +9,39 @@ from ...kept.reading import Reading, read
 from ...records import SavedBytes, SavedMemory
 from ...torchside import private
 from ..backward.calls import Running
-from ..forward.naming import Naming
+from ..events import Tracker
+from ..scene import Scene
+from ..schedule.detail import Settings
+
+#: Graphs that are looked at.
+COUNT = 3
 
 
-class Memory:
-    """``--ask memory``: reads the first graphs, and keeps the one that keeps most.
+class Memory(Tracker):
+    """Reads the first graphs, and keeps the one that keeps most."""
 
-    :param count: graphs to look at; 0 where nobody asked.
-    """
+    @classmethod
+    def wanted(cls, settings: Settings) -> bool:
+        return "memory" in settings.ask
 
-    def __init__(self, names: Naming, count: int) -> None:
-        self._names, self._count = names, count
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
         self._looked = 0
         self._most: tuple[Reading, int, int] | None = None
 
-    def look(self, running: Running, frame: Any, origins: Any) -> None:
-        """The graph of a call that `frame` made is known. `origins()` gives where its nodes were made."""
-        if self._looked >= self._count:
+    def graph_known(self, running: Running, frame: Any) -> None:
+        if self._looked >= COUNT:
             return
         self._looked += 1
+        names = self._scene.names
         with private.unseen():
-            models = [m for root in self._names.modules.roots if (m := root.ref()) is not None]
-            reading = read(running.graph, origins(), Holders(frame, self._names.frames, models))
-        reading.kept = []  # the session's walk sees to it that a deep graph is freed with care
+            models = [m for root in names.modules.roots if (m := root.ref()) is not None]
+            reading = read(running.graph, self._scene.origins(), Holders(frame, names.frames, models))
         if self._most is None or reading.nbytes > self._most[0].nbytes:
             self._most = reading, running.step, running.index
 
-    @property
-    def rows(self) -> tuple[SavedBytes, ...]:
-        return self._most[0].rows() if self._most is not None else ()
-
-    @property
-    def record(self) -> SavedMemory | None:
-        return self._most[0].record(*self._most[1:], self._looked) if self._most is not None else None
+    def records(self) -> tuple[SavedBytes | SavedMemory, ...]:
+        if self._most is None:
+            return ()
+        reading, step, index = self._most
+        return (*reading.rows(), reading.record(step, index, self._looked))

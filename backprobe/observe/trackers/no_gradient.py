@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from ...records import NoGradient
 from ...source.defined import use_of
-from ...source.frames import Spot
-from ..forward.eye import Eye
-from ..forward.naming import Naming
+from ...torch_texts import INFERENCE, NO_GRAPH
+from ..backward.calls import Running
+from ..backward.recorded import Recorded
+from ..events import Tracker
 from ..forward.values import tensor_names
+from ..scene import Scene
 
 #: Places that are noted at most.
 LIMIT = 100
 
 
-class NoGradients:
+class NoGradients(Tracker):
     """Notes them by kind and line."""
 
-    def __init__(self, eye: Eye, names: Naming) -> None:
-        self._eye, self._names = eye, names
+    def __init__(self, scene: Scene) -> None:
+        self._eye, self._names = scene.eye, scene.names
         self._found: dict[Any, NoGradient] = {}
 
-    def read(self, tensor: Any, frame: Any) -> None:
-        """``.grad`` of `tensor` was read at `frame`, and is ``None``."""
+    def nonleaf_grad_read(self, tensor: Any, frame: Any) -> None:
         frames = self._names.frames
-        if tensor.grad_fn is None or tensor.retains_grad or not frames.is_user(frame.f_code):
+        if tensor.retains_grad or not frames.is_user(frame.f_code):
             return
         site = frames.site((frame.f_code, frame.f_lasti))
         key = ("nonleaf", site)
@@ -41,19 +41,21 @@ class NoGradients:
             made = self._eye.made_at(tensor)
             self._found[key] = NoGradient("nonleaf", site, None, self._names.here(), name, 1, made)
 
-    def op_raised(self, text: str, frame: Any) -> None:
-        """An op of the forward that `frame` called raised an error that says `text`."""
-        if "Inference tensors cannot be saved for backward" in text and len(self._found) < LIMIT:
+    def op_raised(self, text: str, frame: Any, args: Any) -> None:
+        if INFERENCE in text and len(self._found) < LIMIT:
             frames = self._names.frames
             failed = frames.site(frames.spot(frame))
             site = use_of(frames, "inference_mode", failed.file if failed else "")
             self._found[("inference", site)] = NoGradient("inference", site, failed, self._names.here(), "")
 
-    def no_graph(self, text: str, roots: Sequence[Any], spot: Spot | None) -> None:
-        """A backward call met a root without a graph: was it built while gradient mode was off?"""
-        modules, frames = self._names.modules, self._names.frames
+    def backward_over(self, running: Running, recorded: Recorded) -> None:
+        """A call that met a root without a graph: was it built while gradient mode was off?"""
+        raised, roots, spot = recorded.raised, running.roots, running.spot
+        if raised is None or raised.node is not None:
+            return
+        text, modules, frames = raised.text, self._names.modules, self._names.frames
         site, failed = modules.grad_off, frames.site(spot)
-        if "does not require grad" not in text or len(self._found) > LIMIT:
+        if NO_GRAPH not in text or len(self._found) > LIMIT:
             return
         if any(isinstance(r, torch.Tensor) and r.is_inference() for r in roots):
             site = use_of(frames, "inference_mode", failed.file if failed else "") or site

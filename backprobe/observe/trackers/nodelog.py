@@ -1,19 +1,23 @@
 """``--log nodes``: each backward call as lines of text, one for each node that ran, in the engine's order.
 
-N23. A call is written when it is over, in one piece, so that lines of several processes do not mix within a call. What
-     cannot be written ends the log, not the run.
+A call is written when it is over, in one piece, so that lines of several processes do not mix within a call. What
+cannot be written ends the log, not the run.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...records import BackwardCall, GradStat, NodeRun, Site
 from ...torchside.measure import shape_of
+from ..backward.calls import Running
 from ..backward.recorded import Recorded
+from ..events import Tracker
+from ..scene import Scene
+from ..schedule.detail import Settings
 from .waiting import rank
 
 #: Shape of the gradient that a node gets at one of its inputs, where it is known: (node, input) -> shape.
@@ -22,19 +26,20 @@ Shape = Callable[[int, int], "tuple[int, ...] | None"]
 STDERR = "-"
 
 
-class NodeLog:
-    """Writes what ran.
+class NodeLog(Tracker):
+    """Writes what ran, to ``Settings.log``: a file, to which lines are added, or standard error."""
 
-    :param target: a file, to which lines are added; ``"-"``: standard error.
-    """
+    @classmethod
+    def wanted(cls, settings: Settings) -> bool:
+        return bool(settings.log)
 
-    def __init__(self, target: str) -> None:
-        self._target = target
+    def __init__(self, scene: Scene) -> None:
+        self._target = scene.settings.log
         #: Why nothing is written any more.
         self.failed: OSError | None = None
 
-    def write(self, recorded: Recorded, nodes: Sequence[Any]) -> None:
-        """Write a call that is over; `nodes` are those of its graph."""
+    def backward_over(self, running: Running, recorded: Recorded) -> None:
+        nodes = running.graph.nodes
         if self.failed is not None:
             return
         of = rank()

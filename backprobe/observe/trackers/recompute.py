@@ -5,33 +5,37 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import torch.utils.checkpoint
 from torch import nn
 
 from ...records import Recomputed
-from ...source.frames import Frames, Spot
+from ...source.frames import Spot
 from ...source.roots import Where
-from ..forward.modules import ModuleWatch
+from ...torchside import places
+from ..events import Tracker
+from ..scene import Scene
 
-_CHECKPOINT = frozenset(
-    getattr(f, "__wrapped__", f).__code__
-    for f in (torch.utils.checkpoint.checkpoint, torch.utils.checkpoint.checkpoint_sequential)
-) | {torch.utils.checkpoint.checkpoint.__code__}
+_CHECKPOINT = frozenset({places.CHECKPOINT, places.CHECKPOINT_SEQUENTIAL})
 
 
-class Recompute:
+class Recompute(Tracker):
     """Compares the versions of a module's buffers around its calls during a backward."""
 
-    def __init__(self, modules: ModuleWatch, frames: Frames) -> None:
-        self._modules, self._frames = modules, frames
+    def __init__(self, scene: Scene) -> None:
+        self._modules, self._frames = scene.modules, scene.frames
         #: Module -> line of the checkpoint around its first call.
         self._regions: dict[int, Spot] = {}
         self._before: list[tuple[nn.Module, dict[str, int]]] = []
         self._found: dict[Any, tuple[list[Where], list[tuple[Where, str]]]] = {}
 
-    def forward(self, module: nn.Module) -> None:
+    def stateful_enters(self, module: nn.Module) -> None:
+        if self._modules.in_backward:
+            self._before.append((module, {n: b._version for n, b in module._buffers.items() if b is not None}))
+        elif module.training:
+            self._in_forward(module)
+
+    def _in_forward(self, module: nn.Module) -> None:
         """A module with buffers is called in the forward: is it inside a checkpoint?"""
-        frame: Any = sys._getframe(3)
+        frame: Any = sys._getframe()
         while frame is not None:
             if frame.f_code in _CHECKPOINT:
                 spot = self._frames.spot(frame)
@@ -40,11 +44,7 @@ class Recompute:
                 return
             frame = frame.f_back
 
-    def enter(self, module: nn.Module) -> None:
-        """The same in a backward."""
-        self._before.append((module, {n: b._version for n, b in module._buffers.items() if b is not None}))
-
-    def leave(self, module: nn.Module, where: Where) -> None:
+    def stateful_left(self, module: nn.Module, where: Where) -> None:
         if not self._before or self._before[-1][0] is not module:
             return
         before = self._before.pop()[1]

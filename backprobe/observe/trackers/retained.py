@@ -1,7 +1,7 @@
 """Graphs of earlier steps that stay alive, and who holds them.
 
-N17. A node cannot be referred to weakly. So one node of each step's graph, the first that a module made, carries an
-     object of ours in its metadata, which dies with it. Nothing else is kept of the graph.
+Note [Marks on graphs]: a node cannot be referred to weakly. So one node of each step's graph, the first that a
+module made, carries an object of ours in its metadata, which dies with it. Nothing else is kept of the graph.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import weakref
 from collections import deque
 from typing import Any
 
-import torch
-
-from ...records import Retained, Site
+from ...records import Retained, Site, Step
 from ...source.defined import changes_of
-from ...source.frames import Frames, variables
+from ...source.frames import variables
 from ...torchside import private
-from ..forward.modules import ModuleWatch
-from ..forward.oplog import OpLog, op_name, spot_of
+from ...torchside.structure import tensors_in
+from ..events import Tracker
+from ..forward.oplog import op_name, spot_of
+from ..scene import Scene
 
 _KEY = "backprobe"
 #: Earlier graphs alive that are looked into, beside the last step's; once more at four times as many.
@@ -36,29 +36,38 @@ class Mark:
         self.round = number
 
 
-class RetainedGraphs:
+class RetainedGraphs(Tracker):
     """Marks graphs, counts those alive, and looks for their holder when there are too many."""
 
-    def __init__(self, modules: ModuleWatch, frames: Frames, log: OpLog) -> None:
-        self._modules, self._frames, self._log = modules, frames, log
+    def __init__(self, scene: Scene) -> None:
+        self._scene, self._modules, self._frames = scene, scene.modules, scene.frames
         self._marks: deque[weakref.ref[Mark]] = deque(maxlen=2000)
         self._round = 0
         self._asked = ENOUGH
-        self.found: Retained | None = None
+        self._found: Retained | None = None
         #: Found where no backward call has been yet: one may still come and use these graphs.
-        self.only_forward = False
+        self._only_forward = False
         self._had_backward = False
         self._pause, self._next = 8, 0
 
-    def mark(self, output: Any) -> None:
+    def first_output(self, output: Any) -> None:
         """The first module of an outermost call returned `output`."""
-        node = _node(output)
+        node = next((t.grad_fn for t in tensors_in(output, most=100) if t.grad_fn is not None), None)
         if node is not None:
             mark = Mark(self._round)
             node.metadata[_KEY] = mark
             self._marks.append(weakref.ref(mark))
 
-    def next_round(self, forward_only: bool, optimizers: int = 1) -> None:
+    def forward_begins(self) -> None:
+        """Where nothing steps and no backward is called, each call of an outermost module is a round."""
+        scene = self._scene
+        if not scene.steps.stepped and not scene.calls.count and not scene.calls.inside:
+            self._next_round(forward_only=True)
+
+    def step_over(self, step: Step) -> None:
+        self._next_round(False, max(1, len(self._scene.steps.stepped_by)))
+
+    def _next_round(self, forward_only: bool, optimizers: int = 1) -> None:
         """A step is over, or where there are no backward calls an outermost module call.
 
         :param optimizers: how many take turns: a script's variables hold what the last turn of each left.
@@ -77,19 +86,22 @@ class RetainedGraphs:
             self._next = self._round + self._pause
             return
         self._asked *= 4
-        self.only_forward = forward_only
+        self._only_forward = forward_only
         with private.unseen():
-            self.found = self._look(len(alive)) or self.found
+            self._found = self._look(len(alive)) or self._found
 
-    def backward_came(self) -> None:
+    def backward_begins(self) -> None:
         """What was found while only the forward had run may have been meant for this."""
         if not self._had_backward:
             self._had_backward = True
-            self.found, self.only_forward, self._asked = None, False, ENOUGH
+            self._found, self._only_forward, self._asked = None, False, ENOUGH
             for ref in self._marks:  # calls that were rounds of their own are part of one step
                 mark = ref()
                 if mark is not None:
                     mark.round = self._round
+
+    def records(self) -> tuple[Retained, ...]:
+        return (self._found,) if self._found is not None else ()
 
     def _look(self, alive: int) -> Retained | None:
         reach: list[tuple[Any, set[int]]] = []
@@ -105,13 +117,13 @@ class RetainedGraphs:
         if not reach:
             return None
         sum_, rounds = max(reach, key=lambda item: len(item[1]))
-        if len(rounds) >= ENOUGH - self.only_forward:
+        if len(rounds) >= ENOUGH - self._only_forward:
             name = self._name_of(sum_)
             site, module, op = self._made(sum_)
             return Retained(name, f"a tensor that {op or 'an operation'} adds to", site, module, alive)
         tensors = [t for t, _ in reach]
         del reach, thing, node, rounds, sum_
-        container, kept = _common_holder(tensors, ENOUGH - self.only_forward)
+        container, kept = _common_holder(tensors, ENOUGH - self._only_forward)
         if container is None:
             return None
         name = self._name_of(container)
@@ -123,7 +135,7 @@ class RetainedGraphs:
     def _made(self, tensor: Any) -> tuple[Site | None, str | None, str]:
         """Line, module and op that made `tensor`."""
         seq = tensor.grad_fn._sequence_nr()
-        _, entries = self._log.slice(seq, seq)
+        _, entries = self._scene.eye.log.slice(seq, seq)
         if not entries:
             return None, None, ""
         entry = entries[0]
@@ -147,22 +159,6 @@ class RetainedGraphs:
                 if value is thing and isinstance(name, str):
                     return name
         return ""
-
-
-def _node(output: Any) -> Any:
-    stack = [output]
-    for _ in range(100):
-        if not stack:
-            return None
-        value = stack.pop()
-        if isinstance(value, torch.Tensor):
-            if value.grad_fn is not None:
-                return value.grad_fn
-        elif isinstance(value, (tuple, list)):
-            stack.extend(value)
-        elif isinstance(value, dict):
-            stack.extend(value.values())
-    return None
 
 
 def _rounds(node: Any) -> set[int]:

@@ -15,28 +15,39 @@ from ...records import ACCUMULATE_SEQ, Node, SilentWrite, Site
 from ...source.defined import changed_after, changes_of
 from ...torchside import private
 from ..backward.calls import Running
-from ..forward.eye import Eye
-from ..forward.fingerprints import arrays_over
-from ..forward.naming import Naming
-from ..forward.writes import Write, names_of_storage, variable_of
+from ..events import Tracker
+from ..forward.eye import Op
+from ..forward.fingerprints import Fingerprints, arrays_over
+from ..forward.writes import Write, kind_of, names_of_storage, variable_of
+from ..scene import Scene
 
 #: Writes behind autograd's back that are noted at most.
 SILENT = 10
 
 
-class SilentWrites:
+class SilentWrites(Tracker):
     """Looks at what the nodes of a graph have saved, where somebody wrote behind autograd's back."""
 
-    def __init__(self, eye: Eye, names: Naming) -> None:
-        self._eye, self._names, self._frames = eye, names, names.frames
-        self.found: list[SilentWrite] = []
+    def __init__(self, scene: Scene) -> None:
+        self._writes, self._names, self._frames = scene.writes, scene.names, scene.frames
+        self._prints = Fingerprints()
+        self._found: list[SilentWrite] = []
 
-    def look(self, running: Running, frame: Any) -> None:
-        """The graph of a call that `frame` made is known."""
-        if self._eye.prints:
+    def op(self, op: Op) -> None:
+        if op.after != op.before:
+            # A normalisation writes its statistics without a version, and its backward does not read them.
+            kind = kind_of(op.func)
+            own = kind[1] if type(kind) is tuple else ()
+            self._prints.used([a for i, a in enumerate(op.args) if i not in own], op.before, op.after)
+
+    def memory_read(self, func: Any, tensor: Any, out: Any, frame: Any) -> None:
+        self._prints.given(tensor, private.next_sequence_nr(), self._frames.spot(frame))
+
+    def graph_known(self, running: Running, frame: Any) -> None:
+        if self._prints:
             self._from_outside(running, frame)
-        writes = self._eye.writes.silent
-        if writes and max(w.seq for w in writes) > running.graph.span[0] and len(self.found) < SILENT:
+        writes = self._writes.silent
+        if writes and max(w.seq for w in writes) > running.graph.span[0] and len(self._found) < SILENT:
             self._through_data(running, writes, frame)
 
     def _through_data(self, running: Running, writes: Any, frame: Any) -> None:
@@ -54,12 +65,12 @@ class SilentWrites:
 
     def _from_outside(self, running: Running, frame: Any) -> None:
         """Saved tensors whose memory was written from outside torch."""
-        prints, graph = self._eye.prints, running.graph
+        prints, graph = self._prints, running.graph
         with private.unseen():
             for i, seq in enumerate(graph.seqs):
                 for name, tensor in private.saved_tensors(graph.nodes[i]) if seq != ACCUMULATE_SEQ else ():
                     found = prints.changed(tensor, seq) if tensor.layout is torch.strided else None
-                    if found is None or len(self.found) >= SILENT:
+                    if found is None or len(self._found) >= SILENT:
                         continue
                     arrays = arrays_over(tensor.untyped_storage(), frame, self._frames)
                     site = next((s for a in arrays if (s := changes_of(self._frames, a)) is not None), None)
@@ -70,6 +81,9 @@ class SilentWrites:
                     node = running.live.layout(self._names).nodes[i]
                     self._add(called or f"its saved {name}", "", site or given, node, running)
         prints.clear()
+
+    def records(self) -> tuple[SilentWrite, ...]:
+        return tuple(self._found)
 
     def _add(self, tensor: str, op: str, written: Site | None, node: Node, running: Running) -> None:
         seen = SilentWrite(
@@ -83,8 +97,8 @@ class SilentWrites:
             node.name,
             running.step,
         )
-        if not any(s.site == seen.site for s in self.found):
-            self.found.append(seen)
+        if not any(s.site == seen.site for s in self._found):
+            self._found.append(seen)
 
 
 def _storage(tensor: Any) -> tuple[int, int] | None:

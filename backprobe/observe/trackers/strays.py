@@ -16,10 +16,11 @@ from torch import nn
 
 from ...records import Site, Stray
 from ...source.defined import assigned
-from ...source.frames import Frames, Spot
+from ...source.frames import Spot
 from ...source.roots import RootModule, Where, clean_path
 from ...torchside import private
-from ..forward.modules import ModuleWatch
+from ..events import Tracker
+from ..scene import Scene
 
 
 @dataclass
@@ -35,14 +36,14 @@ class SeenStray:
     leaves: list[weakref.ref[Any]] = field(default_factory=list)
 
 
-class Strays:
+class Strays(Tracker):
     """What was found, by place."""
 
-    def __init__(self, modules: ModuleWatch, frames: Frames) -> None:
-        self._modules, self._frames = modules, frames
+    def __init__(self, scene: Scene) -> None:
+        self._scene, self._modules, self._frames = scene, scene.modules, scene.frames
         self._found: dict[tuple[Any, ...], SeenStray] = {}
 
-    def module(self, module: nn.Module, parent: Where, spot: Spot | None) -> None:
+    def stray_module(self, module: nn.Module, parent: Where, spot: Spot | None) -> None:
         """A module was called inside `parent` and is not part of its outermost module."""
         trainable = [(n, p) for n, p in module.named_parameters() if p.requires_grad]
         if not trainable or len(self._found) > 100:
@@ -63,7 +64,7 @@ class Strays:
         for name, p in trainable:
             self._add(stray, f"{prefix}.{name}", p)
 
-    def leaf(self, tensor: Any) -> None:
+    def stray_leaf(self, tensor: Any) -> None:
         """A leaf that got a gradient belongs to no outermost module: is it kept in one all the same?"""
         if len(self._found) > 100:
             return
@@ -105,8 +106,8 @@ class Strays:
                         return path, type(owner), attribute, how, key
         return None
 
-    def records(self, held: dict[int, weakref.ref[Any]] | None) -> tuple[Stray, ...]:
-        """What was found. `held`: references to the parameters that an optimizer holds, where one stepped."""
+    def records(self) -> tuple[Stray, ...]:
+        held = self._scene.steps.listed
         trained = None if held is None else {id(ref) for ref in held.values()}
         found = []
         for stray in self._found.values():

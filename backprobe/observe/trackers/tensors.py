@@ -12,11 +12,13 @@ import torch
 from torch import nn
 
 from ...records import TensorSeen, Unseen
-from ...select import Selection, selector
+from ...select import selector
 from ...source.roots import Where
 from ...torchside import private
 from ...torchside.measure import FLOATS, dtype_name
-from ..forward.naming import Naming
+from ..events import Tracker
+from ..scene import Scene
+from ..schedule.detail import Settings
 
 #: Bins on each side of zero, and the decades that they cover below the greatest value.
 BINS, DECADES = 24, 6
@@ -26,37 +28,38 @@ CELLS = 24
 MOST = 400
 
 
-class Tensors:
-    """Looks at the tensors that `select` names: modules' outputs, parameters and their gradients.
+class Tensors(Tracker):
+    """Looks at modules' outputs, parameters and their gradients: those whose names the globs of ``Settings.tensors``
+    match, as ``named_modules()`` spells them."""
 
-    :param select: globs on the names of modules and parameters, as ``named_modules()`` spells them.
-    """
+    @classmethod
+    def wanted(cls, settings: Settings) -> bool:
+        return bool(settings.tensors)
 
-    def __init__(self, select: Selection, names: Naming) -> None:
-        self._wanted, self._names = selector(select), names
+    def __init__(self, scene: Scene) -> None:
+        self._chosen, self._names = selector(scene.settings.tensors), scene.names
         self._step = 0
         self._due = True
         self._done: set[tuple[str, str, int]] = set()
-        self.records: list[TensorSeen] = []
+        self._found: list[TensorSeen] = []
         self._dropped = 0
 
-    def begin(self, step: int) -> None:
-        """Step number `step` begins."""
+    def step_begins(self, step: int, careful: bool) -> None:
         self._step, self._due = step, due(step)
 
-    def left(self, where: Where, output: Any) -> None:
+    def module_left(self, module: nn.Module, where: Where, output: Any) -> None:
         """A module returned `output`."""
         if not self._due or where.call != 1:
             return
         name = self._names.modules.name_of(where)
-        if name is None or not self._wanted(name, None):
+        if name is None or not self._chosen(name, None):
             return
         if isinstance(output, (tuple, list)) and output:
             output = output[0]
         if isinstance(output, torch.Tensor):
             self._look(name or where.class_name, "output", name, output)
 
-    def stepping(self, optimizer: Any) -> None:
+    def optimizer_begins(self, optimizer: Any) -> None:
         """An optimizer is about to step: its gradients are whole."""
         if not self._due:
             return
@@ -66,7 +69,7 @@ class Tensors:
                     continue
                 name = self._names.of(parameter)
                 owner = name.rpartition(".")[0]
-                if not (self._wanted(name, None) or (owner and self._wanted(owner, None))):
+                if not (self._chosen(name, None) or (owner and self._chosen(owner, None))):
                     continue
                 self._look(name, "weight", owner, parameter)
                 if parameter.grad is not None:
@@ -75,13 +78,16 @@ class Tensors:
     def _look(self, name: str, kind: str, module: str, tensor: Any) -> None:
         if (name, kind, self._step) in self._done:
             return
-        if len(self.records) >= MOST:
+        if len(self._found) >= MOST:
             self._dropped += 1
             return
         self._done.add((name, kind, self._step))
         found = seen(name, kind, module, self._step, tensor)
         if found is not None:
-            self.records.append(found)
+            self._found.append(found)
+
+    def records(self) -> tuple[TensorSeen, ...]:
+        return tuple(self._found)
 
     def unseen(self) -> list[Unseen]:
         if not self._dropped:

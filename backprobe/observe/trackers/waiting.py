@@ -1,8 +1,8 @@
 """Whether this process waits in a collective operation for ranks that do not come.
 
-N21. Collectives are not torch functions, so no mode sees them, and a process that waits runs no code of ours. A thread
-     looks at the main thread's stack a few times a second, only where torch.distributed is in use. It reads code
-     objects and instruction numbers, and holds no frame.
+Note [Looking at waits]: collectives are not torch functions, so no mode sees them, and a process that waits runs no
+code of ours. A thread looks at the main thread's stack a few times a second, only where torch.distributed is in use. It
+reads code objects and instruction numbers, and holds no frame.
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ from typing import Any
 
 import torch
 import torch.distributed
-import torch.nn.parallel.distributed
 
 from ...records import RankWait, Site
 from ...source.frames import Frames, Spot
+from ...torch_texts import COLLECTIVE
+from ...torchside import places
 
-_FOLDER = os.path.dirname(os.path.abspath(torch.distributed.__file__)) + os.sep
-_DDP = torch.nn.parallel.distributed.__file__
 #: Seconds between two looks, and seconds in one collective that count as waiting.
 EVERY, LONG = 0.25, 1.0
 #: Seconds after which a wait that goes on is said.
 SAY = 20.0
-#: What an error says that a collective raised because others did not come.
-_SAYS = ("gloo", "nccl", "timed out waiting", "connection closed by peer", "connection reset by peer", "broken pipe")
 
 
 def rank() -> int | None:
@@ -44,7 +41,7 @@ def in_use() -> bool:
 
 def of_collective(error: BaseException | None) -> bool:
     """Whether `error` says that a collective operation failed."""
-    return isinstance(error, RuntimeError) and any(word in str(error).lower() for word in _SAYS)
+    return isinstance(error, RuntimeError) and any(word in str(error).lower() for word in COLLECTIVE)
 
 
 class Waiting:
@@ -123,10 +120,10 @@ class Waiting:
             code = frame.f_code
             if self._frames.is_user(code):
                 return (code, frame.f_lasti), op if inside else ""
-            here = code.co_filename.startswith(_FOLDER) or code.co_filename == _DDP
-            if inside is None and code.co_name not in ("wait", "_wait"):
+            here = code.co_filename.startswith(places.COLLECTIVES) or code.co_filename == places.DDP_FILE
+            if inside is None and code.co_name not in places.COLLECTIVE_WAITS:
                 inside = here  # the innermost frame decides
-            if here and code.co_name != "wrapper":
+            if here and code.co_name != places.COLLECTIVE_WRAPPER:
                 op = code.co_name
             frame = frame.f_back
         return None, ""

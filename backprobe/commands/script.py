@@ -1,0 +1,25 @@
+"""The script that a command runs, as it is named on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from ..errors import BackprobeError
+
+
+def script_arguments(parser: argparse.ArgumentParser) -> None:
+    """The last ones: what follows the script is the script's."""
+    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
+    parser.add_argument("script", help="the script to run")
+    parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
+
+
+def script_of(options: argparse.Namespace) -> tuple[str, list[str], bool]:
+    """The script, its arguments, and whether it is a module's name, as ``launch`` takes them.
+
+    :raises BackprobeError: there is no such file.
+    """
+    if not options.module and not os.path.exists(options.script):
+        raise BackprobeError(f"no such script: {options.script}")
+    return options.script, options.args, options.module

@@ -1,0 +1,68 @@
+"""Several tensors in a tuple, a list or a mapping: flat with names for the work, and back in the same structure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..errors import BackprobeError
+from ..torchside.structure import leaves, mapped
+
+#: A tensor, or tensors in tuples, lists and mappings, to any depth.
+Tree = Any
+
+
+class Named:
+    """The tensors of a structure in order, with names as a person would write them (``x['block.2'][0]``)."""
+
+    def __init__(self, tree: Tree, role: str) -> None:
+        self.role = role
+        self._tree = tree
+        found = list(leaves(tree, role))
+        for name, one in found:
+            if not isinstance(one, torch.Tensor):
+                raise BackprobeError(
+                    f"{name} is a {type(one).__name__}: give a tensor, or a tuple, list or mapping of tensors"
+                )
+        self.names = [name for name, _ in found]
+        self.tensors: list[torch.Tensor] = [tensor for _, tensor in found]
+        if not found:
+            raise BackprobeError(f"{role} holds no tensor: give a tensor, or a tuple, list or mapping of tensors")
+
+    def items(self) -> list[tuple[str, torch.Tensor]]:
+        return list(zip(self.names, self.tensors, strict=True))
+
+    def rebuild(self, values: Sequence[Any]) -> Tree:
+        """`values`, one for each tensor, in the structure that was given. A mapping comes back as a dict."""
+        given = iter(values)
+        return mapped(self._tree, lambda tensor: next(given))
+
+    def match(self, tree: Tree, role: str, of: str) -> list[torch.Tensor]:
+        """The tensors of `tree`, which must fit this structure tensor by tensor, on the right device and dtype.
+
+        Raises:
+            BackprobeError: if the number of tensors, a shape, or the kind of a dtype differs.
+        """
+        given = Named(tree, role)
+        if len(given.tensors) != len(self.tensors):
+            raise BackprobeError(
+                f"{role} has {len(given.tensors)} tensors where {of} has {len(self.tensors)}: give one for each of "
+                f"{', '.join(self.names)}"
+            )
+        found = []
+        for name, value, mine, tensor in zip(given.names, given.tensors, self.names, self.tensors, strict=True):
+            if value.shape != tensor.shape:
+                raise BackprobeError(
+                    f"{name} has shape {list(value.shape)} where {mine} has {list(tensor.shape)}: they must be the same"
+                )
+            if value.is_complex() and not tensor.is_complex():
+                raise BackprobeError(f"{name} is {value.dtype} where {mine} is {tensor.dtype}: give a real tensor")
+            found.append(value.detach().to(device=tensor.device, dtype=tensor.dtype))
+        return found
+
+
+def count(tensors: Sequence[torch.Tensor]) -> int:
+    """Elements in all."""
+    return sum(int(tensor.numel()) for tensor in tensors)

@@ -1,0 +1,184 @@
+"""The graph of one backward call: its nodes, where they come from, and which have run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from ..errors import BackprobeError
+from ..graphs.plan import ACCUMULATE, engine_order
+from ..records import ACCUMULATE_SEQ
+from ..torchside.entry_points import BY_KIND, as_list, describe, needed_nodes, node_of
+from ..torchside.walk import Plans, walk
+from .provenance import Forward, Provenance
+
+
+@dataclass(frozen=True)
+class NodeInfo:
+    """A node as a person would name it.
+
+    :ivar index: its number in this call, roots first.
+    :ivar seq: torch's sequence number; ``None`` for the accumulator of a leaf.
+    :ivar place: module, line, op and parameter, as far as they are known.
+    """
+
+    index: int
+    name: str
+    seq: int | None
+    place: Provenance
+
+    @property
+    def module(self) -> str | None:
+        return self.place.module
+
+    @property
+    def parameter(self) -> str | None:
+        return self.place.parameter
+
+    @property
+    def label(self) -> str:
+        if self.parameter is not None:
+            return f"{self.name}({self.parameter or 'unnamed leaf'})"
+        return self.name
+
+    def __str__(self) -> str:
+        where = [self.label]
+        if self.place.module is not None:
+            where.append(f"in {self.place.name}")
+        if self.place.site is not None:
+            where.append(f"at {self.place.site}")
+        return " ".join(where)
+
+
+class BackwardGraph:
+    """What one backward call will run.
+
+    :param kind: one of ``BY_KIND``.
+    :param depth: 1, and more in a backward that a node of another one runs.
+    :raises TypeError: arguments that the function does not take: torch says it in its own words.
+    """
+
+    def __init__(self, kind: str, args: Any, kwargs: Any, forward: Forward, depth: int = 1) -> None:
+        self.kind, self.forward, self.depth = kind, forward, depth
+        entry = BY_KIND[kind]
+        arguments = entry.bind(args, kwargs)
+        if arguments is None:
+            raise TypeError(f"{kind} does not take these arguments")
+        self.roots: Sequence[Any] = as_list(arguments.pop(entry.roots))
+        self.create_graph = bool(arguments.get("create_graph"))
+        keep = arguments.get("retain_graph")
+        #: Whether the graph is there after the call.
+        self.retained = self.create_graph if keep is None else bool(keep)
+        self.arguments = {name: describe(value) for name, value in arguments.items()}
+        starts = [node_of(root) for root in self.roots]
+        graph = walk(starts, Plans())
+        self.nodes, self.seqs, self.plan = graph.nodes, graph.seqs, graph.plan
+        number = {node: i for i, node in enumerate(self.nodes)}
+        self.starts = sorted({number[s] for s in starts if s is not None})
+        self.needed = needed_nodes(kind, arguments, graph)
+        #: Nodes that have run, in their order, and as a set.
+        self.ran: list[int] = []
+        self.done: set[int] = set()
+        self.places = forward.places(self.nodes, self.seqs)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def runs(self, i: int) -> bool:
+        """Whether this call needs node `i`."""
+        return self.needed is None or i in self.needed
+
+    @property
+    def text(self) -> str:
+        """The call and its arguments."""
+        given = ", ".join(f"{k}={v}" for k, v in self.arguments.items() if v not in ("None", "False"))
+        return f"{self.kind}({given})"
+
+    def leaf(self, i: int) -> torch.Tensor | None:
+        """The tensor to whose gradient node `i` adds; ``None`` for any other node."""
+        return self.nodes[i].variable if self.seqs[i] == ACCUMULATE_SEQ else None
+
+    @property
+    def count(self) -> int:
+        """How many nodes this call runs."""
+        return len(self.nodes) if self.needed is None else len(self.needed)
+
+    @cached_property
+    def infos(self) -> list[NodeInfo]:
+        names = self.plan.names
+        return [
+            NodeInfo(i, short(name), None if seq == ACCUMULATE_SEQ else seq, place)
+            for i, (name, seq, place) in enumerate(zip(names, self.seqs, self.places, strict=True))
+        ]
+
+    @cached_property
+    def order(self) -> list[int]:
+        """The order in which the engine is expected to run the nodes; accumulators may come in another."""
+        return engine_order(self.plan, self.seqs, self.needed)
+
+    @cached_property
+    def producers(self) -> list[list[int]]:
+        """For each node those that give it a gradient in this call."""
+        into: list[list[int]] = [[] for _ in self.nodes]
+        for i in range(len(self.nodes)):
+            if self.runs(i):
+                for edge in self.plan.edges(i):
+                    if edge is not None:
+                        into[edge[0]].append(i)
+        return into
+
+    def waiting(self) -> list[int]:
+        """Nodes that will still run, in the expected order."""
+        return [i for i in self.order if i not in self.done]
+
+    def ready(self) -> list[int]:
+        """Those of the waiting nodes whose gradients have all come."""
+        return [i for i in self.waiting() if self.done.issuperset(self.producers[i])]
+
+    def path(self, i: int) -> list[int]:
+        """A shortest way from a root of the call to node `i`, both included."""
+        came: dict[int, int | None] = {i: None}
+        starts = {s for s in self.starts if self.runs(s)}
+        queue = [i]
+        for at in queue:  # grows as we go
+            if at in starts:
+                found: list[int] = []
+                step: int | None = at
+                while step is not None:
+                    found.append(step)
+                    step = came[step]
+                return found
+            for producer in self.producers[at]:
+                if producer not in came:
+                    came[producer] = at
+                    queue.append(producer)
+        return [i]
+
+    def edges(self, i: int) -> list[tuple[int, int] | None]:
+        return self.plan.edges(i)
+
+    def release(self) -> None:
+        """Let go of the graph."""
+        self.nodes, self.roots = [], ()
+
+
+def short(name: str) -> str:
+    return "AccumulateGrad" if name == ACCUMULATE else name
+
+
+def call_kind(tensors: Any, call: str | None) -> str:
+    """The kind of a call from what was given to ``backprobe.debug``.
+
+    :raises BackprobeError: `call` is none of the forms.
+    """
+    if call in ("grad", "autograd.grad"):
+        return "autograd.grad"
+    if call == "autograd.backward" or (call in (None, "backward") and not isinstance(tensors, torch.Tensor)):
+        return "autograd.backward"
+    if call in (None, "backward", "Tensor.backward"):
+        return "Tensor.backward"
+    raise BackprobeError(f"call is {call!r}; it is 'backward' (as loss.backward or autograd.backward) or 'grad'")

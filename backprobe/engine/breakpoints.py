@@ -1,0 +1,221 @@
+"""Breakpoints: where and when to stop, and the nodes of a call that they name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import CodeType
+from typing import Any
+
+from ..errors import BackprobeError
+from ..select import Selection, described, nothing_chosen, selector
+from .backward_graph import BackwardGraph, NodeInfo
+from .provenance import UNKNOWN, around
+
+PHASES = ("before", "after", "both")
+FILE_AND_LINE = re.compile(r"^(?P<file>.*\.py[w]?|<[^>]*>):(?P<line>\d+)$")
+
+
+class Breakpoint:
+    """One breakpoint. All that is given must hold.
+
+    :param options: ``BreakpointOptions`` (``options.py``); what is ``None`` is not given.
+    :ivar number: how lists and messages call it.
+    :ivar hits: how often all of it held.
+    """
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        given = options.get
+        self.node: Selection = given("node")
+        self.module: Selection = given("module")
+        self.on: str | None = given("on")
+        self.parameter: Selection = given("parameter")
+        self.line: str | None = given("line")
+        self.seq: int | None = given("seq")
+        #: An expression or a function of the ``Stop``; see ``conditions.py``.
+        self.when: Any = given("when")
+        alone = self.bare and self.when is not None
+        self.phase: str = _or(given("phase"), "both" if alone else "before")
+        self.count: int = _or(given("count"), 1)
+        self.temporary = bool(given("temporary"))
+        self.number, self.hits, self.enabled = 0, 0, True
+        if self.on not in (None, "enter", "leave"):
+            raise BackprobeError(
+                f"on is {self.on!r}; it is 'enter' or 'leave', or left out to stop at each node of the module"
+            )
+        if self.on is not None and self.module is None:
+            raise BackprobeError(f"on={self.on!r} needs module=: it tells what is entered or left")
+        if self.phase not in PHASES:
+            raise BackprobeError(f"phase is {self.phase!r}; it is one of {', '.join(map(repr, PHASES))}")
+        if self.on is not None and self.phase != "before":
+            raise BackprobeError(
+                f"phase={self.phase!r} does not go with on={self.on!r}: a module is entered or left before a node"
+            )
+        if self.count < 1:
+            raise BackprobeError(f"count={self.count}: it is 1 or more, the number of the first hit that stops")
+        self._file, self._line = _file_and_line(self.line)
+        #: Of a condition that is an expression.
+        self.code = _compiled(self.when) if isinstance(self.when, str) else None
+        self._owner: list[Breakpoint] | None = None
+
+    @property
+    def bare(self) -> bool:
+        """Whether it names no place."""
+        return all(x is None for x in (self.node, self.module, self.parameter, self.line, self.seq))
+
+    def disable(self) -> None:
+        self.enabled = False
+
+    def enable(self) -> None:
+        self.enabled = True
+
+    def remove(self) -> None:
+        """Take it out of its debugger's list. Twice is as good as once."""
+        if self._owner is not None and self in self._owner:
+            self._owner.remove(self)
+
+    def __str__(self) -> str:
+        parts = []
+        if self.node is not None:
+            parts.append(f"node {described(self.node)}")
+        if self.module is not None:
+            parts.append(
+                f"{(self.on or 'nodes') + ' of' if self.on is None else self.on} module {described(self.module)}"
+            )
+        if self.parameter is not None:
+            parts.append(f"parameter {described(self.parameter)}")
+        if self.line is not None:
+            parts.append(f"line {self.line}")
+        if self.seq is not None:
+            parts.append(f"sequence number {self.seq}")
+        if self.when is not None:
+            parts.append(
+                f"if {self.when if isinstance(self.when, str) else getattr(self.when, '__name__', repr(self.when))}"
+            )
+        if self.phase != "before" and not (self.bare and self.phase == "both"):
+            parts.append({"after": "after it ran", "both": "before and after"}[self.phase])
+        if self.count > 1:
+            parts.append(f"from hit {self.count} on")
+        return ", ".join(parts) or "every node"
+
+    def __repr__(self) -> str:
+        state = "" if self.enabled else ", disabled"
+        return f"<breakpoint {self.number}: {self}{state}, {self.hits} hits>"
+
+    # What it means for a graph
+
+    def fits(self, info: NodeInfo) -> bool:
+        """Whether it names this node (modules that are entered or left: one inside them)."""
+        place = info.place
+        if self.node is not None and not selector(self.node)(info.name, info):
+            return False
+        if self.seq is not None and info.seq != self.seq:
+            return False
+        if self.parameter is not None and (
+            place.parameter is None or not selector(self.parameter)(place.parameter, None)
+        ):
+            return False
+        if self.module is not None and not self.modules_of(place.module):
+            return False
+        if self.line is not None:
+            site = place.site
+            return site is not None and site.line == self._line and _same_file(site.file, self._file)
+        return True
+
+    def modules_of(self, module: str | None) -> list[str]:
+        """The chosen ones among `module` and those around it: a module's nodes are also those of the modules in it."""
+        chosen = selector(self.module)
+        return [] if module is None else [path for path in around(module) if chosen(path, None)]
+
+    def check(self, graph: BackwardGraph) -> None:
+        """Say so where it can never stop in this call.
+
+        :raises BackprobeError: no node of `graph` fits, with names that look like what was given.
+        """
+        infos = [info for info in graph.infos if graph.runs(info.index)]
+        if (self.module is not None or self.line is not None) and not graph.forward.watched:
+            raise BackprobeError(f"no node fits {self}: {UNKNOWN}")
+        if self.bare or any(map(self.fits, infos)):
+            return
+        if self.parameter is not None:
+            raise nothing_chosen(sorted({i.parameter for i in infos if i.parameter}), self.parameter, "parameter")
+        if self.module is not None:
+            raise nothing_chosen(sorted({i.module for i in infos if i.module}), self.module, "module")
+        if self.line is not None:
+            lines = sorted(
+                {f"{i.place.site.file.rpartition('/')[2]}:{i.place.site.line}" for i in infos if i.place.site}
+            )
+            raise BackprobeError(f"no node was made at {self.line}; nodes were made at {', '.join(lines[:12])}")
+        if self.seq is not None:
+            seqs = [i.seq for i in infos if i.seq is not None]
+            raise BackprobeError(
+                f"no node has the sequence number {self.seq}; they are {min(seqs, default=0)} to {max(seqs, default=0)}"
+            )
+        raise nothing_chosen(sorted({i.name for i in infos}), self.node, "node type")
+
+
+class NamedNodes:
+    """The nodes of one backward call that breakpoints name; looked up once for each breakpoint."""
+
+    def __init__(self, graph: BackwardGraph) -> None:
+        self.graph = graph
+        #: For a module that is entered or left: node -> the nodes of each such module; ``True``: every node.
+        self._named: dict[Breakpoint, Any] = {}
+
+    def concerns(self, point: Breakpoint, i: int, before: bool) -> bool:
+        """Whether `point` has to do with node `i` now, its condition apart."""
+        named = self._named.get(point)
+        if named is None:
+            named = self._named[point] = self._find(point)
+        if point.on is None:
+            if point.phase == ("after" if before else "before"):
+                return False
+            return named is True or i in named
+        groups = named.get(i)
+        if groups is None or before is not (point.on == "enter"):
+            return False
+        done = self.graph.done
+        return any(group.isdisjoint(done) if before else group <= done for group in groups)
+
+    def _find(self, point: Breakpoint) -> Any:
+        graph = self.graph
+        if point.bare:
+            return True
+        fits = [i for i in range(len(graph)) if graph.runs(i) and point.fits(graph.infos[i])]
+        if point.on is None:
+            return frozenset(fits)
+        modules: dict[str, set[int]] = {}
+        for i in fits:
+            for path in point.modules_of(graph.places[i].module):
+                modules.setdefault(path, set()).add(i)
+        groups: dict[int, list[frozenset[int]]] = {}
+        for members in modules.values():
+            frozen = frozenset(members)
+            for i in frozen:
+                groups.setdefault(i, []).append(frozen)
+        return groups
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _compiled(when: str) -> CodeType:
+    try:
+        return compile(when.strip(), "<condition>", "eval")
+    except SyntaxError as error:
+        raise BackprobeError(f"the condition {when!r} is not a Python expression: {error.msg}") from None
+
+
+def _file_and_line(line: str | None) -> tuple[str, int]:
+    if line is None:
+        return "", 0
+    match = FILE_AND_LINE.match(line)
+    if match is None:
+        raise BackprobeError(f"line is {line!r}; give FILE:LINE, such as 'model.py:41'")
+    return match["file"].replace("\\", "/"), int(match["line"])
+
+
+def _same_file(path: str, wanted: str) -> bool:
+    path = path.replace("\\", "/")
+    return path == wanted or path.endswith("/" + wanted.lstrip("./"))

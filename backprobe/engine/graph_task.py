@@ -1,0 +1,69 @@
+"""The engine's part of a backward, in Python: which node is next (``graphs/order.py``), and what meets on its way.
+
+Note [Gradients that meet]: They are summed one by one as they come: what is there plus what comes, the other way round
+where what is there is sparse. Never in place: the sum has the same bits, and what was recorded stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..graphs.order import Schedule
+from ..torchside import private
+from .backward_graph import BackwardGraph
+
+
+class GraphTask:
+    """The state of one backward between two nodes.
+
+    :param roots: (node, number of its output, gradient) for each tensor that the backward starts from.
+    :param captured: nodes whose incoming gradients are asked for.
+    """
+
+    def __init__(self, graph: BackwardGraph, roots: Sequence[tuple[int, int, Any]], captured: frozenset[int]) -> None:
+        self._graph, self._roots = graph, roots
+        self._active = None if graph.needed is None else graph.needed | captured
+        self._widths = [len(node._input_metadata) for node in graph.nodes]
+        self.begin()
+
+    def begin(self) -> None:
+        """Back to where nothing has run."""
+        plan = self._graph.plan
+        begun = [i for i, _, _ in self._roots]
+        self._schedule = Schedule(plan.starts, plan.targets, self._graph.seqs, begun, self._active)
+        self._came: dict[int, list[Any]] = {}
+        self._deliver(self._roots)
+
+    @property
+    def next(self) -> int | None:
+        """The node that is to run; ``None`` when all have."""
+        return self._schedule.next
+
+    def incoming(self, i: int) -> tuple[Any, ...]:
+        """What has come for node `i` so far."""
+        return tuple(self._came[i])
+
+    def ran(self, i: int, outgoing: Sequence[Any]) -> None:
+        """Node `i`, the next one, has run: pass on what it gave."""
+        del self._came[i]
+        edges = self._graph.edges(i)
+        self._deliver([(*edge, grad) for edge, grad in zip(edges, outgoing, strict=False) if edge is not None])
+        self._schedule.ran(i)
+
+    def _deliver(self, grads: Sequence[tuple[int, int, Any]]) -> None:
+        with private.unseen(), torch.set_grad_enabled(self._graph.create_graph):
+            for to, number, grad in grads:
+                if self._active is None or to in self._active:
+                    came = self._came.setdefault(to, [None] * self._widths[to])
+                    came[number] = grad if came[number] is None else summed(came[number], grad)
+
+
+def summed(old: Any, new: Any) -> Any:
+    """Two gradients that meet ; see Note [Gradients that meet]."""
+    if new is None:
+        return old
+    sparse = old.layout in (torch.sparse_coo, torch.sparse_csr) and not torch.is_grad_enabled()
+    return new + old if sparse else old + new

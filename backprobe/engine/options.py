@@ -1,0 +1,100 @@
+"""What breakpoints are made from: keyword arguments, or a line of text."""
+
+from __future__ import annotations
+
+import re
+from typing import TypedDict
+
+from ..errors import BackprobeError
+from ..select import Selection
+from .breakpoints import FILE_AND_LINE, PHASES, Breakpoint
+from .conditions import Condition
+
+_TYPE = re.compile(r"^[\w*?\[\]:!.-]+$")
+#: A word that only a condition has.
+_CONDITION = re.compile(r"[<>=()]|\b(nonfinite|norm|and|or|not)\b")
+#: Words that begin a form, and are no node type.
+_WORDS = frozenset({"module", "mod", "param", "parameter"})
+FORMS = (
+    "a node type (AddmmBackward0, *Norm*), a module's path ('module PATH [enter|leave]', or one with a dot in it), "
+    "'param NAME', 'file.py:41', '#NUMBER' (sequence number), 'norm > 10' or 'nonfinite'; a condition may follow any "
+    "of the others after 'if'"
+)
+
+
+class BreakpointOptions(TypedDict, total=False):
+    """Where and when to stop; ``Debugger.break_at`` says what each means. ``None`` is as good as left out."""
+
+    node: Selection
+    module: Selection
+    on: str | None
+    parameter: Selection
+    line: str | None
+    seq: int | None
+    when: Condition
+    phase: str | None
+    count: int | None
+    temporary: bool | None
+
+
+def breakpoint_from(place: str | None, options: BreakpointOptions) -> Breakpoint:
+    """A breakpoint from the text form, from keyword arguments, or from a text with a count or a phase beside it.
+
+    :raises BackprobeError: it is none, or the two say the same thing.
+    :raises TypeError: there is no such option.
+    """
+    for name in options.keys() - BreakpointOptions.__annotations__.keys():
+        raise TypeError(f"a breakpoint has no argument {name!r}; it has {', '.join(BreakpointOptions.__annotations__)}")
+    given = {name: value for name, value in options.items() if value is not None}
+    if place is None:
+        return Breakpoint(given)
+    found = parsed(place)
+    twice = (set(found) & set(given)) | ({"node", "module", "on", "parameter", "line", "seq"} & set(given))
+    if twice:
+        raise BackprobeError(f"{place!r} is a place already; leave out {', '.join(sorted(twice))}=")
+    return Breakpoint({**found, **given})
+
+
+def parsed(text: str) -> BreakpointOptions:
+    """Keyword arguments from a line such as ``module encoder.* enter if norm > 10``.
+
+    :raises BackprobeError: the line is none of the forms; it names them.
+    """
+    text = text.strip()
+    head, found, condition = _split(text)
+    if not found and _CONDITION.search(head) and not head.startswith(("module ", "param ", "#")):
+        head, condition = "", head
+    options: BreakpointOptions = {}
+    if condition:
+        options["when"] = condition
+    words = head.split()
+    if words and words[-1] in PHASES:
+        options["phase"] = words.pop()
+    first = words[0] if words else ""
+    if first in ("module", "mod") and len(words) in (2, 3):
+        options["module"] = words[1]
+        if len(words) == 3:
+            options["on"] = words[2]
+    elif first in ("param", "parameter") and len(words) == 2:
+        options["parameter"] = words[1]
+    elif len(words) == 1 and first.startswith("#") and first[1:].isdigit():
+        options["seq"] = int(first[1:])
+    elif words and FILE_AND_LINE.match(" ".join(words)):
+        options["line"] = " ".join(words)
+    elif len(words) == 1 and _TYPE.match(first) and first not in _WORDS:
+        # A node type has no dot in its name; a module's path has.
+        options["module" if "." in first and "::" not in first else "node"] = first
+    elif words or not condition:
+        raise BackprobeError(f"{text!r} is no breakpoint; give {FORMS}")
+    return options
+
+
+def _split(text: str) -> tuple[str, bool, str]:
+    """Place and condition around ``if`` or a comma."""
+    if text.startswith("if "):
+        return "", True, text[3:].strip()
+    for mark in (" if ", ","):
+        head, found, tail = text.partition(mark)
+        if found:
+            return head.strip(), True, tail.strip().removeprefix("if ")
+    return text, False, ""

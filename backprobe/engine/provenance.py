@@ -1,0 +1,155 @@
+"""Provenance of nodes: the module and the source line that made one, from the op log of a session whose eye was on
+during the forward.
+
+Nodes carry a number from a counter of the thread that made them, and the eye noted the counter after each op. What no
+eye saw is not known, and said to be so: ``None`` for the module and the line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from ..errors import BackprobeError
+from ..observe.forward.eye import Eye
+from ..observe.forward.leaves import Leaves
+from ..observe.forward.modules import ModuleWatch
+from ..observe.forward.oplog import Entry
+from ..observe.forward.origins import line_and_op, makers
+from ..records import ACCUMULATE_SEQ, Site
+from ..source.frames import Frames
+from ..torchside import private
+
+#: What to say where nothing is known.
+UNKNOWN = (
+    "modules and lines are not known, because backprobe did not watch the forward: run it in "
+    "'with backprobe.trace(model):', or set backprobe.breakpoint_backward(...) before it"
+)
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a node comes from. ``module`` is ``None`` where it is not known, ``""`` outside every inner module."""
+
+    module: str | None = None
+    class_name: str = ""
+    call: int = 1
+    site: Site | None = None
+    op: str = ""
+    parameter: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The module with ``:2`` for a second call; words where it is not known."""
+        if self.module is None:
+            return "(module not known)"
+        path = self.module or (f"({self.class_name})" if self.class_name else "(no module)")
+        return path if self.call == 1 else f"{path}:{self.call}"
+
+
+class Forward:
+    """What is known of the forward: places of nodes and names of leaves.
+
+    :param eye: of a session that watched the forward; without one only parameters have names.
+    """
+
+    def __init__(
+        self,
+        eye: Eye | None,
+        modules: ModuleWatch,
+        leaves: Leaves,
+        frames: Frames,
+    ) -> None:
+        self.eye, self.modules, self.leaves, self.frames = eye, modules, leaves, frames
+
+    @property
+    def watched(self) -> bool:
+        return self.eye is not None and bool(self.eye.log.ends)
+
+    def places(self, nodes: Sequence[Any], seqs: Sequence[int]) -> list[Provenance]:
+        """Where each of `nodes` comes from."""
+        eye = self.eye
+        made: dict[int, Entry] = {}
+        with private.unseen():
+            if eye is not None and eye.log.ends:
+                log = eye.log
+                made = dict(makers(seqs, log.ends, log.entries, max(eye.first, log.ends[0] if log.dropped else 0)))
+            return [
+                self._leaf(node) if seq == ACCUMULATE_SEQ else self._made(made.get(i))
+                for i, (node, seq) in enumerate(zip(nodes, seqs, strict=True))
+            ]
+
+    def _leaf(self, node: Any) -> Provenance:
+        variable = getattr(node, "variable", None)
+        if variable is None:
+            return Provenance()
+        leaf = self.leaves.get(variable)
+        name = self.leaves.name(leaf)
+        if leaf.root is None:
+            return Provenance("" if self.watched else None, parameter=name)
+        owner = leaf.owner() if leaf.owner is not None else None
+        module = self.modules.full_name(leaf.root, leaf.path.rpartition(".")[0])
+        return Provenance(module, type(owner).__name__ if owner is not None else "", parameter=name)
+
+    def _made(self, entry: Entry | None) -> Provenance:
+        if entry is None:
+            return Provenance()
+        where = entry[3]
+        names = (where.class_name, where.call) if where else ("", 1)
+        return Provenance(self.modules.name_of(where), *names, *line_and_op(entry, self.frames))
+
+    def module_at(self, path: str) -> nn.Module | None:
+        """The module that findings call `path`, while it lives."""
+        for root in self.modules.roots:
+            module = root.ref()
+            if module is None:
+                continue
+            for inner, (ref, name) in root.paths.items():
+                found = ref()
+                if found is not None and id(found) == inner and self.modules.full_name(root, name) == path:
+                    return found
+        return None
+
+
+def around(module: str) -> list[str]:
+    """The path `module` and those of the modules around it, the outermost last."""
+    paths = [module]
+    while paths[-1]:
+        paths.append(paths[-1].rpartition(".")[0])
+    return paths
+
+
+def inside(module: str | None, outer: str) -> bool:
+    """Whether the path `module` is `outer` or below it."""
+    return module is not None and (not outer or module == outer or module.startswith(outer + "."))
+
+
+def forward_of(model: nn.Module | None, trace: Any, thread: int) -> Forward:
+    """What can be known of graphs that this thread has built.
+
+    :param trace: a ``backprobe.trace`` that was on during the forward; without it one that is on now.
+    :raises BackprobeError: `model` is no module, or `trace` no trace that was entered.
+    """
+    if model is not None and not isinstance(model, nn.Module):
+        raise BackprobeError(f"model is a {type(model).__name__}; give a torch.nn.Module, or nothing")
+    session = getattr(trace, "_session", None)
+    if trace is not None and session is None:
+        raise BackprobeError(
+            f"trace is a {type(trace).__name__} that did not watch anything; give the trace of "
+            "'with backprobe.trace(model) as trace:' around the forward"
+        )
+    eyes = [session.eye] if session is not None else [m for m in private.function_modes() if isinstance(m, Eye)]
+    eye = next((e for e in reversed(eyes) if e.thread == thread), None)
+    if eye is not None:
+        modules, frames = eye.modules, eye.frames
+    else:
+        frames = Frames()
+        modules = ModuleWatch(frames)
+    leaves = Leaves(modules, frames)
+    if model is not None:
+        modules.add_root(model, "model")
+    leaves.scan()
+    return Forward(eye, modules, leaves, frames)

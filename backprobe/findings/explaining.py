@@ -1,0 +1,103 @@
+"""Ask a run every question, drop what is a consequence of something else, and put the most important first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..plugins import CONTAINED, failure
+from ..records import Finding, Unseen
+from .questions import SEVERITIES, SPOILED, Question
+from .ranks import of_children
+from .registry import GROUP, Registry, all_questions
+
+if TYPE_CHECKING:
+    from ..traced import Trace
+
+
+def explain(trace: Trace, known: Registry | None = None) -> tuple[list[Finding], list[Unseen]]:
+    """Every finding of a run, the most important first, one for each cause; and which questions failed.
+
+    :param known: the questions to ask; all that there are if not given.
+    """
+    known = known or all_questions()
+    asked = _Asked(known.failed)
+    questions = [q for q in known.questions if q.topic is None or q.topic.name in trace.facts.asked]
+    found = _of_calls(trace, known, asked, [q for q in questions if q.each_call])
+    for question in questions:
+        if question.spoils and not question.each_call:
+            found += asked.ask(question, trace)
+    found += of_children(trace)
+    spoiled = any(f.severity == "error" for f in found)
+    for question in questions:
+        if not question.spoils and not question.each_call and not (spoiled and SPOILED in question.silenced_by):
+            found += asked.ask(question, trace)
+    found = _unsilenced(found, known.in_run)
+    unique: dict[tuple[object, ...], Finding] = {}
+    for finding in found:
+        unique.setdefault(_key(finding), finding)
+    last = len(known.order)  # of another process, with a plugin that is not here
+    ranked = sorted(unique.values(), key=lambda f: (SEVERITIES.index(f.severity), known.order.get(f.kind, last)))
+    return ranked, list(asked.failed.values())
+
+
+def _of_calls(trace: Trace, known: Registry, asked: _Asked, questions: list[Question[Any]]) -> list[Finding]:
+    found: list[Finding] = []
+    for call in trace.backwards:
+        mine = [finding for question in questions for finding in asked.ask(question, call, trace.facts)]
+        found += _unsilenced(mine, known.in_call)
+    return found
+
+
+def _unsilenced(found: list[Finding], silencers: Mapping[str, frozenset[str]]) -> list[Finding]:
+    there = {finding.kind for finding in found}
+    return [finding for finding in found if not there & silencers.get(finding.kind, frozenset())]
+
+
+def _key(finding: Finding) -> tuple[object, ...]:
+    """Findings with the same are one."""
+    return finding.kind, finding.module, finding.sites[0].site if finding.sites else None, finding.parameters
+
+
+class _Asked:
+    """Asks; a question that fails has no answer, and is said once."""
+
+    def __init__(self, failed: Iterable[Unseen]) -> None:
+        self.failed: dict[object, Unseen] = dict(enumerate(failed))
+
+    def ask(self, question: Question[Any], *given: object) -> list[Finding]:
+        try:
+            found = list(question(*given))
+            if question.plugin:
+                for finding in found:
+                    _check(finding, question)
+            return found
+        except CONTAINED as error:
+            self.failed.setdefault((question.plugin, question.name), _failure(question, error))
+            return []
+
+
+def _failure(question: Question[Any], error: BaseException) -> Unseen:
+    if question.plugin:
+        return failure(question.plugin, GROUP, error)
+    return Unseen("internal error", 1, f"the question {question.name} failed: {type(error).__name__}: {error}")
+
+
+def _check(finding: Finding, question: Question[Any]) -> None:
+    """Whether a plugin's finding can be ranked, shown and stored as ours are.
+
+    :raises TypeError, ValueError: it cannot.
+    """
+    if not isinstance(finding, Finding):
+        raise TypeError(f"it gave a {type(finding).__name__}, not a Finding")
+    if finding.kind not in [kind.name for kind in question.kinds]:
+        raise ValueError(f"it gave a finding of kind {finding.kind!r}, which it does not state")
+    if finding.severity not in SEVERITIES:
+        raise ValueError(f"the severity {finding.severity!r} is not one of {', '.join(SEVERITIES)}")
+    texts = [finding.title, finding.confidence, finding.advice, *finding.parameters]
+    texts += [text for text in (finding.module, finding.node, finding.tensor) if text is not None]
+    if not all(isinstance(text, str) for text in texts) or not isinstance(finding.step or 0, int):
+        raise TypeError("its texts have to be of type str, its step an int or None")
+    hash(_key(finding))
+    json.dumps(finding.as_dict(), default=str)

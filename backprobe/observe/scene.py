@@ -1,0 +1,46 @@
+"""What a tracker is given to look with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..source.frames import Frames
+from .backward.calls import BackwardCalls
+from .events import Events
+from .forward.eye import Eye
+from .forward.modules import ModuleWatch
+from .forward.naming import Naming
+from .forward.origins import Origins
+from .forward.writes import WriteLog
+from .schedule.detail import Settings
+from .schedule.steps import StepWatch
+
+
+@dataclass
+class Scene:
+    """The parts of a session.
+
+    :ivar origins: where the nodes of graphs were made, as far as it was recorded until now.
+    :ivar whole: the session watches a script from its start to its end, and not a block of code.
+    :ivar raised: what ended the script, if anything did.
+    """
+
+    settings: Settings
+    events: Events
+    names: Naming
+    eye: Eye
+    writes: WriteLog
+    steps: StepWatch
+    calls: BackwardCalls
+    origins: Callable[[], Origins]
+    whole: bool = False
+    raised: BaseException | None = None
+
+    @property
+    def modules(self) -> ModuleWatch:
+        return self.names.modules
+
+    @property
+    def frames(self) -> Frames:
+        return self.names.frames

@@ -1,0 +1,31 @@
+"""What other packages plug in by entry points. One that fails is left out and said; it never breaks a run."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from .records import Unseen
+
+#: What a plugin may raise without harm: all but what ends the script on purpose, such as Ctrl-C.
+CONTAINED = (Exception, SystemExit)
+
+
+@cache
+def load(group: str) -> tuple[tuple[tuple[str, Any], ...], tuple[Unseen, ...]]:
+    """The objects that the entry points of `group` name, by name, and those that could not be loaded."""
+    loaded: list[tuple[str, Any]] = []
+    failed: list[Unseen] = []
+    for point in sorted(entry_points(group=group), key=lambda point: (point.name, point.value)):
+        try:
+            loaded.append((point.name, point.load()))
+        except CONTAINED as error:
+            failed.append(failure(point.name, group, error))
+    return tuple(loaded), tuple(failed)
+
+
+def failure(name: str, group: str, error: BaseException) -> Unseen:
+    """How a plugin that failed is said."""
+    text = " ".join(str(error).split())[:300]
+    return Unseen(f"plugin {name}", 1, f"a plugin of {group} failed, and was left out: {type(error).__name__}: {text}")

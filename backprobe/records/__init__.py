@@ -1,0 +1,39 @@
+"""What a trace is made of: plain frozen records, by subject. Imports nothing of ours and no torch.
+
+Producers (``observe``) make them, consumers (``findings``, ``view``, ``report``, ``store``) read them.
+"""
+
+from .calls import BackwardCall, ModuleCall, Mutation, Raised, Reuse, Root
+from .checks import Divergence, FunctionChecked
+from .facts import Aside, Facts, Unseen
+from .findings import Finding, FindingSite
+from .hooks import HookSeen, StaleRead
+from .memory import (
+    GradientCycle,
+    Retained,
+    SavedBytes,
+    SavedEntry,
+    SavedMemory,
+    SavedModule,
+    SavedMoment,
+    SavedPlaced,
+    SavedUnknown,
+    SilentWrite,
+)
+from .nodes import ACCUMULATE_SEQ, BadNode, BadOp, GradStat, Node, NodeRun
+from .parameters import Cut, NoGradient, Parameter, Stray
+from .places import Site
+from .ranks import RankSeen, RankWait
+from .regions import Recomputed, RegionDiffers, RegionGradient
+from .registry import KINDS, record
+from .steps import OptimizerSeen, ParameterStat, Step
+from .values import BadValues, TensorSeen, TensorStat
+
+__all__ = [
+    "ACCUMULATE_SEQ", "KINDS", "Aside", "BackwardCall", "BadNode", "BadOp", "BadValues", "Cut", "Divergence", "Facts",
+    "Finding", "FindingSite", "FunctionChecked", "GradStat", "GradientCycle", "HookSeen", "ModuleCall", "Mutation",
+    "NoGradient", "Node", "NodeRun", "OptimizerSeen", "Parameter", "ParameterStat", "Raised", "RankSeen", "RankWait",
+    "Recomputed", "RegionDiffers", "RegionGradient", "Retained", "Reuse", "Root", "SavedBytes", "SavedEntry",
+    "SavedMemory", "SavedModule", "SavedMoment", "SavedPlaced", "SavedUnknown", "SilentWrite", "Site", "StaleRead",
+    "Step", "Stray", "TensorSeen", "TensorStat", "Unseen", "record",
+]  # fmt: skip

@@ -1,0 +1,54 @@
+"""What went wrong, for people and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from .places import Site
+from .registry import record
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class FindingSite:
+    """A site and the part that it plays in a finding."""
+
+    role: str
+    site: Site
+
+
+@record
+@dataclass(frozen=True)
+class Finding:
+    """What went wrong, in plain words, with its evidence. See ``docs/findings`` for every kind."""
+
+    kind: str
+    severity: str
+    title: str
+    confidence: str
+    module: str | None = None
+    node: str | None = None
+    tensor: str | None = None
+    parameters: tuple[str, ...] = ()
+    step: int | None = None
+    rank: int | None = None
+    sites: tuple[FindingSite, ...] = ()
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+    advice: str = ""
+
+    def __str__(self) -> str:
+        """The finding in one line: kind, module, main site, title."""
+        where = f" at {self.sites[0].site}" if self.sites else ""
+        module = f" in {self.module}" if self.module else ""
+        return f"{self.kind}{module}{where}: {self.title}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The JSON object of the findings contract."""
+        out = {k: getattr(self, k) for k in ("kind", "severity", "title", "module", "node", "tensor")}
+        out["parameters"] = list(self.parameters)
+        out["step"], out["rank"] = self.step, self.rank
+        out["sites"] = [{"role": s.role, **asdict(s.site)} for s in self.sites]
+        out["evidence"], out["confidence"], out["advice"] = dict(self.evidence), self.confidence, self.advice
+        return out

@@ -1,0 +1,106 @@
+"""Nodes of the autograd graph, as they were made and as they ran."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .places import Site
+from .registry import record
+from .values import BadValues, TensorStat
+
+#: Sequence number that torch gives every ``AccumulateGrad`` node: 2**64 - 1.
+ACCUMULATE_SEQ = 2**64 - 1
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node of the autograd graph and where it came from.
+
+    ``edges`` lists, for each of the node's outputs (its forward's inputs), the node that gets the gradient and that
+    node's input number, or ``None`` where no gradient goes.
+    """
+
+    index: int
+    name: str
+    seq: int
+    module: str | None
+    call: int
+    site: Site | None
+    op: str
+    parameter: str | None
+    edges: tuple[tuple[int, int] | None, ...]
+    #: Shape of the leaf that an ``AccumulateGrad`` belongs to.
+    leaf_shape: tuple[int, ...] | None = None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class GradStat:
+    """One gradient: ``norm`` is the 2-norm; ``None`` where it was not measured (see ``NodeRun``)."""
+
+    shape: tuple[int, ...] | None
+    dtype: str | None
+    norm: float | None
+    bad: BadValues | None = None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class NodeRun:
+    """A node as it ran in one backward. ``order`` counts from 0 in the engine's order; ``None``: it did not run.
+
+    ``grad_outputs`` came in, ``grad_inputs`` went out: the meaning that ``Node.register_hook`` gives the words.
+    """
+
+    node: Node
+    order: int | None
+    seconds: float | None
+    grad_outputs: tuple[GradStat | None, ...]
+    grad_inputs: tuple[GradStat | None, ...]
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def module(self) -> str | None:
+        return self.node.module
+
+    @property
+    def site(self) -> Site | None:
+        return self.node.site
+
+    @property
+    def parameter(self) -> str | None:
+        return self.node.parameter
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class BadOp:
+    """A forward operation whose result was not finite. It made the nodes ``first`` to ``seq``; ``inputs`` are the
+    tensors that it got."""
+
+    first: int
+    seq: int
+    op: str
+    site: Site | None
+    module: str | None
+    call: int
+    output: BadValues
+    inputs: tuple[TensorStat, ...]
+    #: An operation outside the graph that made the NaN which this one was given.
+    origin: BadOp | None = None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class BadNode:
+    """A node that got finite gradients only and gave one that is not. ``saved`` is what it had kept."""
+
+    node: int
+    output: int
+    values: BadValues
+    zero_incoming: bool
+    saved: tuple[TensorStat, ...]

@@ -1,0 +1,83 @@
+"""Parameters over a whole run, and why a gradient does not reach one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .places import Site
+from .registry import record
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """What became of one parameter over a whole run.
+
+    ``reached``: backward calls that gave it a gradient; ``alive``: any of them was not exactly zero.
+    ``trained``: an optimizer holds it; ``None`` where no optimizer stepped.
+    ``calls``: how often its module was called with gradient mode on, ``quiet_calls``: with it off.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    requires_grad: bool
+    reached: int
+    alive: bool
+    trained: bool | None
+    calls: int
+    quiet_calls: int
+    root: str
+    defined: Site | None = None
+    #: Whether it took the place of another parameter of that name.
+    replaced: bool = False
+    #: Where gradient mode was turned off for its module's calls without it.
+    turned_off: Site | None = None
+    #: It became part of its model after the optimizer had been made.
+    added: bool = False
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A forward operation that took tensors with a graph and gave one without: the gradient stops there."""
+
+    op: str
+    site: Site | None
+    module: str | None
+    parameters: tuple[str, ...]
+    count: int = 1
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """Trainable tensors that ``parameters()`` of the outermost module does not list, and no optimizer holds.
+
+    ``owner`` is the module whose ``attribute`` holds them, ``how`` says in what; ``site`` is where it was assigned.
+    ``optimized`` tells whether any optimizer stepped.
+    """
+
+    parameters: tuple[str, ...]
+    owner: str
+    attribute: str
+    how: str
+    site: Site | None
+    optimized: bool
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class NoGradient:
+    """A place where a gradient could not be had: ``kind`` is ``grad-mode`` (a backward call met a root without a graph
+    that was built while gradient mode was off, turned off at ``site``), ``inference`` (an op met a tensor that was
+    made in inference mode) or ``nonleaf`` (``.grad`` was read from a tensor
+    that is not a leaf)."""
+
+    kind: str
+    site: Site | None
+    failed: Site | None
+    module: str | None
+    tensor: str
+    count: int = 1
+    #: Where the tensor that is not a leaf was made.
+    made: Site | None = None

@@ -1,0 +1,43 @@
+"""Processes that belong together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .findings import Finding
+from .places import Site
+from .registry import record
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class RankWait:
+    """A long stay in a collective operation: since when (seconds since 1970), how long, and how it ended: ``returned``,
+    ``raised``, or ``never`` while anybody looked."""
+
+    op: str
+    site: Site | None
+    began: float
+    seconds: float
+    ended: str
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class RankSeen:
+    """One process of several.
+
+    :ivar trail: when it was seen at which line, oldest first.
+    :ivar over: it came to its end; a process that was killed did not.
+    :ivar findings: what was found in it.
+    """
+
+    rank: int | None
+    pid: int
+    waits: tuple[RankWait, ...] = ()
+    trail: tuple[tuple[float, Site], ...] = ()
+    over: bool = True
+    error: str = ""
+    findings: tuple[Finding, ...] = ()
+    steps: int = 0
+    backwards: int = 0

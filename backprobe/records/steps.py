@@ -1,0 +1,49 @@
+"""Steps, and the optimizers that end them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .places import Site
+from .registry import record
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class ParameterStat:
+    """2-norms of a parameter, its gradient and its last update (new minus old), where they were measured."""
+
+    name: str
+    weight: float | None
+    grad: float | None
+    update: float | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A backward call, or several that accumulate, and the optimizer step after them.
+
+    ``loss`` is the value of the last scalar root. ``seconds`` runs from the end of the step before, ``watching`` is
+    what of it went into measuring as far as that can be told.
+    """
+
+    index: int
+    seconds: float
+    loss: float | None
+    backwards: tuple[int, ...]
+    parameters: tuple[ParameterStat, ...] = ()
+    watching: float = 0.0
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class OptimizerSeen:
+    """An optimizer: its class, where it was made, how many tensors it holds, and how many of them belong to no module
+    any longer and never got a gradient."""
+
+    name: str
+    site: Site | None
+    tensors: int
+    orphans: int
+    groups: int = 1

@@ -1,0 +1,71 @@
+"""What was seen of a tensor's values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .registry import record
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class BadValues:
+    """How many non-finite elements a tensor held, and the first few of them."""
+
+    nan: int
+    inf: int
+    numel: int
+    shape: tuple[int, ...]
+    first: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def count(self) -> int:
+        return self.nan + self.inf
+
+    def __str__(self) -> str:
+        if not self.numel:  # seen from its norm only
+            return "NaN" if self.nan else "Inf"
+        parts = [f"{n} {what}" for n, what in ((self.nan, "NaN"), (self.inf, "Inf")) if n]
+        return f"{' and '.join(parts)} of {self.numel} elements"
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class TensorStat:
+    """A tensor seen from outside: its name where it has one, shape, dtype and what is unusual about its values.
+
+    ``made`` tells whether an operation of the graph made it, as far as that was known."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    bad: BadValues | None = None
+    zeros: int | None = None
+    made: bool = False
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class TensorSeen:
+    """What a tensor looked like at one step. ``counts`` are its finite values between ``edges``, ``mean`` to
+    ``high`` are of the finite ones; ``picture`` has means over cells of the tensor as a matrix, row by row.
+
+    :ivar kind: ``output`` (of a module), ``weight`` or ``gradient``.
+    """
+
+    name: str
+    kind: str
+    module: str
+    step: int
+    shape: tuple[int, ...]
+    dtype: str
+    edges: tuple[float, ...]
+    counts: tuple[int, ...]
+    mean: float
+    std: float
+    low: float
+    high: float
+    zeros: int
+    nan: int
+    inf: int
+    picture: tuple[tuple[float, ...], ...] = ()

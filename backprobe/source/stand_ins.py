@@ -1,0 +1,56 @@
+"""Calling a function as if from another place in the code.
+
+Note [Warnings have the script's place]: torch takes as the place of a warning the Python frame that called into it, or
+one a few frames up. While the eye is on, that frame would be ours: the line is lost, and "once for each place" means
+once for all. So the eye calls each function through a stand-in for the frame that called it: a function of one line
+whose code has the file and the line, and whose globals are the caller's own, where warnings note what was shown. A
+stand-in is made once for each place. It is told apart from the caller's own frames by its name.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import CodeType, FunctionType
+from typing import Any
+
+from ..torchside import places
+
+#: What the code of a stand-in is called.
+STAND_IN = "<called under backprobe>"
+
+
+def _call(func: Any, args: Any, kwargs: Any) -> Any:
+    return func(*args, **kwargs) if kwargs else func(*args)
+
+
+class StandIns:
+    """Makes them, by place."""
+
+    def __init__(self, limit: int = 100_000) -> None:
+        self._limit = limit
+        self._made: dict[tuple[CodeType, int], Callable[[Any, Any, Any], Any]] = {}
+
+    def of(self, frame: Any) -> Callable[[Any, Any, Any], Any]:
+        """What calls ``func(*args, **kwargs)``, given the three, from where `frame` is now."""
+        code = frame.f_code
+        if code is places.HANDLE_TORCH_FUNCTION:  # of a function written in Python: its caller is two frames up
+            frame = frame.f_back.f_back
+            code = frame.f_code
+        key = (code, frame.f_lasti)
+        made = self._made.get(key)
+        return made if made is not None else self._make(frame, key)
+
+    def _make(self, frame: Any, key: tuple[CodeType, int]) -> Callable[[Any, Any, Any], Any]:
+        if len(self._made) > self._limit:
+            self._made.clear()
+        names = frame.f_globals
+        module = sys.modules.get(names.get("__name__", ""))
+        made: Callable[[Any, Any, Any], Any] = _call
+        if module is not None and vars(module) is names:  # others may be short-lived, and are not kept alive
+            code = _call.__code__.replace(
+                co_filename=frame.f_code.co_filename, co_firstlineno=frame.f_lineno - 1, co_name=STAND_IN
+            )
+            made = FunctionType(code, names)
+        self._made[key] = made
+        return made

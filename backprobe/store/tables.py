@@ -1,0 +1,136 @@
+"""The tables of a run's file: what is in them as plain values, each row held against its checksum.
+
+Whatever is wrong with a file shows here as ``BackprobeError``, at the opening or when a step is looked at: ``reading``.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import BackprobeError
+from .codec import checksum, unsqueeze
+
+#: What each table is made of. The last column is the checksum of the others.
+TABLES = {
+    "info": "(key text primary key, value text, crc integer) without rowid",
+    "records": "(kind text primary key, data blob, crc integer) without rowid",
+    **dict.fromkeys(("layouts", "signatures", "trails", "names"), "(id integer primary key, data blob, crc integer)"),
+    "steps": "(id integer primary key, head text, names integer, parameters blob, trail integer, crc integer)",
+    "backwards": "(id integer primary key, step integer, trouble integer, layout integer, signature integer, "
+    "head text, apart text, norms blob, seconds blob, crc integer)",
+}
+_DAMAGE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, zlib.error)
+#: What SQLite says of a file that may be sound: another process has it, it may not be opened, it was closed here.
+_NOT_DAMAGE = ("database is locked", "unable to open database", "readonly database", "closed database")
+
+
+@contextmanager
+def reading(file: Path, damage: str = "is damaged") -> Iterator[None]:
+    """Says of what goes wrong within that the file is damaged, or why it cannot be read now.
+
+    :raises BackprobeError: something went wrong.
+    """
+    try:
+        yield
+    except (sqlite3.Error, *_DAMAGE) as error:
+        why = " ".join(str(error).split())[:200] or type(error).__name__
+        said = "cannot be read" if any(words in why for words in _NOT_DAMAGE) else damage
+        raise BackprobeError(f"{file} {said}: {why}") from error
+
+
+@dataclass(frozen=True)
+class StoredStep:
+    """A row of the table of steps. ``head`` is a plain ``Step`` without its parameters."""
+
+    head: list[Any]
+    names: int
+    parameters: bytes
+    trail: int
+
+
+@dataclass(frozen=True)
+class StoredCall:
+    """A row of the table of backward calls. ``head`` is a plain ``BackwardCall`` without its nodes; ``apart`` has what
+    few calls have of a ``Packed``, by name."""
+
+    layout: int
+    signature: int
+    head: list[Any]
+    apart: Mapping[str, Any]
+    norms: bytes
+    seconds: bytes
+
+
+class Tables:
+    """A file of this format.
+
+    :ivar fields: what the places in plain records stand for, by kind.
+    :ivar short: whether plain records may end early.
+    """
+
+    short = False
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+        self._info = {key: json.loads(value) for key, value in self._rows("info", "key, value")}
+        self.fields: Mapping[str, Sequence[str]] = self._info.pop("fields")
+
+    def _rows(self, table: str, columns: str, more: str = "", values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        found = self.db.execute(f"select {columns}, crc from {table} {more}", values).fetchall()
+        for row in found:
+            if checksum(table, *row[:-1]) != row[-1]:
+                raise ValueError(f"a row of {table} is not what was written")
+        return [row[:-1] for row in found]
+
+    def _row(self, table: str, columns: str, number: int) -> tuple[Any, ...] | None:
+        found = self._rows(table, columns, "where id = ?", (number,))
+        return found[0] if found else None
+
+    @contextmanager
+    def moment(self) -> Iterator[None]:
+        """What is read within is of one moment, whoever writes."""
+        self.db.execute("begin")
+        with self.db:
+            yield
+
+    def info(self) -> dict[str, Any]:
+        """What is known of the run besides records."""
+        return self._info
+
+    def records(self) -> dict[str, list[Any]]:
+        """Plain records of the run as a whole, by kind."""
+        return {kind: unsqueeze(data) for kind, data in self._rows("records", "kind, data")}
+
+    def numbers(self) -> list[int]:
+        """The numbers of the steps that have something."""
+        found = [row[0] for row in self.db.execute("select id from steps order by id")]
+        # A killed run: the backward calls of the step that was not over.
+        last = found[-1] if found else -1
+        query = "select distinct step from backwards where step > ? order by step"
+        return [*found, *(row[0] for row in self.db.execute(query, (last,)))]
+
+    def step(self, number: int) -> StoredStep | None:
+        row = self._row("steps", "id, head, names, parameters, trail", number)
+        return None if row is None else StoredStep(json.loads(row[1]), *row[2:])
+
+    def calls(self, step: int) -> list[StoredCall]:
+        columns = "id, step, trouble, layout, signature, head, apart, norms, seconds"
+        rows = self._rows("backwards", columns, "where step = ? order by id", (step,))
+        return [
+            StoredCall(layout, signature, json.loads(head), json.loads(apart), norms, seconds)
+            for _, _, _, layout, signature, head, apart, norms, seconds in rows
+        ]
+
+    def part(self, table: str, number: int) -> Any:
+        """A layout, signature, trail or tuple of names, as plain values."""
+        row = self._row(table, "id, data", number)
+        if row is None:
+            raise LookupError(f"{table} has no row {number}")
+        return unsqueeze(row[1])

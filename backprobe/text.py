@@ -1,0 +1,75 @@
+"""Numbers, sizes and tables as people read them. No torch: everybody may say things so."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence, Set
+
+
+def number(value: float | None) -> str:
+    """Three digits; a dash where there is none."""
+    return "-" if value is None else f"{value:.3g}"
+
+
+def counted(n: int, what: str) -> str:
+    """``1 node``, ``1,234 nodes``."""
+    return f"{n:,} {what if n == 1 else what + 's'}"
+
+
+def plural(many: Sequence[object], one: str, several: str) -> str:
+    return one if len(many) == 1 else several
+
+
+def few(names: Sequence[str], most: int = 3) -> str:
+    """The first few of `names`, and how many more there are."""
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def size(count: float) -> str:
+    """Bytes: ``512 B``, ``1.5 MiB``, three digits."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB")
+    k = 0
+    while count >= 1024 and k < len(units) - 1:
+        count, k = count / 1024, k + 1
+    return f"{count:.0f} {units[k]}" if count >= 100 else f"{number(count)} {units[k]}"
+
+
+def mib(count: float) -> str:
+    """Bytes in MiB, the unit left out: for what stands in a column. Small ones get enough digits to show."""
+    value = count / 2**20
+    return f"{value:.2f}" if value >= 0.1 or not count else f"{value:.4f}" if value >= 0.0001 else "<0.0001"
+
+
+def shape(sizes: Sequence[int], by: str = "x") -> str:
+    """``2x16x64``, or ``scalar``; a size below 0 is not known."""
+    return by.join("?" if n < 0 else str(n) for n in sizes) or "scalar"
+
+
+def text_table(head: Sequence[str], body: Sequence[Sequence[str]], right: Set[int] = frozenset()) -> str:
+    """Columns as wide as they need to be: names are never cut, they are what one types. Empty where there is no row.
+
+    :param right: the columns that are set to the right, as numbers are.
+    """
+    if not body:
+        return ""
+    widths = [max(len(row[i]) for row in (head, *body)) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in (head, *body)
+    )
+
+
+def html_table(head: Sequence[str], body: Sequence[Sequence[str]], right: Set[int] = frozenset()) -> str:
+    """The same for notebooks. Everything is escaped."""
+
+    def line(tag: str, row: Sequence[str]) -> str:
+        return "".join(
+            f'<{tag} style="text-align:{"right" if i in right else "left"}">{html.escape(cell)}</{tag}>'
+            for i, cell in enumerate(row)
+        )
+
+    rows = "".join(f"<tr>{line('td', row)}</tr>" for row in body)
+    return f"<table><thead><tr>{line('th', head)}</tr></thead><tbody>{rows}</tbody></table>"

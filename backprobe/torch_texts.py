@@ -1,0 +1,50 @@
+"""What torch says in the errors that we know, and what it calls things: plain text, so that a recorded run is explained
+without torch. ``torchside/facts`` provokes each of these errors on the torch that is installed and compares.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: A saved tensor was written in place.
+IN_PLACE = "modified by an inplace operation"
+#: Which one it was: shape, versions, and the node that made it, if one did.
+IN_PLACE_DETAIL = re.compile(
+    r"\[\S+ \[(?P<shape>[\d, ]*)\]\](?:, which is output (?P<output>\d+) of (?P<op>\S+?),)?"
+    r" is at version (?P<found>\d+); expected version (?P<saved>\d+)"
+)
+#: What a node had saved was freed by an earlier backward: two words for it, which torch says together or apart.
+FREED, FREED_TENSORS = "backward through the graph a second time", "already been freed"
+#: A root of a backward has no graph.
+NO_GRAPH = "does not require grad"
+#: A tensor of inference mode met autograd.
+INFERENCE = "Inference tensors cannot be saved for backward"
+#: An op wrote in place into the view that a full backward hook makes of a module's output.
+HOOKED_VIEW, WRITTEN_VIEW = "BackwardHookFunction", "modified inplace"
+#: A node gave gradients that do not fit; what stands before its name.
+WRONG_SHAPE, WRONG_NUMBER = "returned an invalid gradient at index", "returned an incorrect number of gradients"
+WRONG_NAME = "unction "
+#: Data-parallel training got a gradient twice; and of which parameter.
+READY_TWICE = "mark a variable ready only once"
+READY_TWICE_NAME = re.compile(r"Parameter at index \d+ with name (\S+) has been marked")
+#: A reentrant checkpoint was asked for a gradient in another way than by ``backward()``.
+REENTRANT = "use_reentrant=True"
+#: A compiled region was asked for a second derivative, or twice.
+DONATED = "donated buffer"
+#: The backward of an op has no derivative; and is one of fused attention.
+NO_DERIVATIVE = re.compile(r"derivative for (?:aten::)?(\S+) is not implemented")
+ATTENTION = "attention"
+#: The backward of a custom function has no derivative.
+ONCE = "once_differentiable"
+#: A collective operation failed because other ranks did not come, in lower case.
+COLLECTIVE = (
+    *("gloo", "nccl", "timed out waiting", "connection closed by peer", "connection reset by peer", "broken pipe"),
+)
+#: A warning: Dynamo does not look into hooks that are there for all modules. A pattern.
+GLOBAL_HOOKS = r"Using `torch.compile\(module\)` when there are global hooks"
+
+#: Names of nodes: of a write into a view, of what torch makes anew for such a view, of a compiled region.
+COPY_SLICES, AS_STRIDED, COMPILED = "torch::autograd::CopySlices", "AsStridedBackward0", "CompiledFunction"
+#: What ``torch.compile`` makes of a module; modules around a module, each with its attribute for it.
+OPTIMIZED = "OptimizedModule"
+WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", OPTIMIZED: "_orig_mod"}

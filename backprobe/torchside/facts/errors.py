@@ -1,0 +1,101 @@
+"""What torch says where a forward or a backward cannot go on. Each error is provoked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.hooks import BackwardHook
+
+from ... import torch_texts
+from .registry import ENGINE, expect, fact, leaf, said_by
+
+
+@fact(
+    "errors of losses without a graph",
+    "none-grad and grad-mode-disabled are silent where no backward could run",
+    "NO_GRAPH",
+)
+def no_graph() -> None:
+    text = said_by(leaf().detach().sum().backward)
+    expect(torch_texts.NO_GRAPH in text, f"torch says {text}")
+
+
+@fact(
+    "errors of inference mode",
+    "grad-mode-disabled is silent where a tensor of inference mode meets autograd",
+    "INFERENCE",
+)
+def inference() -> None:
+    x = leaf()
+    with torch.inference_mode():
+        made = x * 1
+    text = said_by(lambda: x * made)
+    expect(torch_texts.INFERENCE in text, f"torch says {text}")
+
+
+@fact(
+    "errors of writes into hooked outputs",
+    "hook-inplace-conflict is silent",
+    "HOOKED_VIEW WRITTEN_VIEW",
+)
+def hooked_view() -> None:
+    made = BackwardHook(torch.nn.Module(), [print], []).setup_output_hook(leaf() * 1)
+    text = said_by(lambda: made.add_(1))
+    expect(torch_texts.HOOKED_VIEW in text and torch_texts.WRITTEN_VIEW in text, f"torch says {text}")
+
+
+class _Wrong(torch.autograd.Function):
+    """Gives a gradient of another shape, or one too few."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, shape: bool) -> torch.Tensor:
+        ctx.shape = shape
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return (grad.new_ones(7), None) if ctx.shape else grad
+
+
+@fact(
+    "errors of wrong gradients",
+    "wrong-backward-shape is silent: such errors are reported as backward-error",
+    "WRONG_SHAPE WRONG_NUMBER WRONG_NAME",
+    [ENGINE],
+)
+def wrong_gradients() -> None:
+    for shape, words in ((True, torch_texts.WRONG_SHAPE), (False, torch_texts.WRONG_NUMBER)):
+        made = _Wrong.apply(leaf(), shape)
+        text = said_by(lambda made=made: made.sum().backward())  # type: ignore[misc]
+        name = text.split(torch_texts.WRONG_NAME, 1)[-1].split(" ", 1)[0]
+        expect(words in text and name == made.grad_fn.name(), f"torch says {text}")
+
+
+class _Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * 2
+
+
+@fact(
+    "errors of second derivatives",
+    "where a JVP cannot be had, the op and what to do about it are not named",
+    "NO_DERIVATIVE ATTENTION ONCE",
+    [ENGINE],
+)
+def second_derivatives() -> None:
+    x, size = leaf(), leaf(1)
+    (first,) = torch.autograd.grad((_Once.apply(x) * size).sum(), x, create_graph=True)
+    text = said_by(first.sum().backward)
+    expect(torch_texts.ONCE in text, f"torch says {text}")
+    q = leaf(4).view(1, 1, 2, 2)
+    made, _ = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, q, q)
+    (first,) = torch.autograd.grad(made.sum(), q, create_graph=True)
+    text = said_by(lambda: torch.autograd.grad(first.sum(), q))
+    expect(torch_texts.NO_DERIVATIVE.search(text) is not None and torch_texts.ATTENTION in text, f"torch says {text}")

@@ -1,0 +1,57 @@
+"""Modules: what they hold, and their hooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from ..compiled_regions import is_compiled_module
+from .registry import expect, fact, leaf
+
+
+@fact(
+    "what modules hold",
+    "parameters, buffers and modules are not found under their names; state that a recomputation changes is not seen",
+    "_parameters _buffers _modules",
+)
+def holdings() -> None:
+    module, child, x = nn.Module(), nn.Module(), nn.Parameter(leaf())
+    state = x.detach()
+    held: Any = (module._parameters, module._buffers, module._modules)
+    for dictionary, name, value in zip(held, ("weight", "state", "child"), (x, state, child), strict=True):
+        dictionary[name] = value  # registering would call hooks of the user's that are there for all modules
+    expect([module.weight is x, module.state is state, module.child is child] == [True] * 3, "a module holds others")
+    expect(dict(module.named_parameters()) == {"weight": x}, "a module does not list what it holds")
+    inits = [getattr(cls.__init__, "__code__", None) for cls in nn.BatchNorm1d.__mro__]
+    counts = any(code is not None and "num_batches_tracked" in code.co_consts for code in inits)
+    expect(counts, "a batch norm does not count in num_batches_tracked")
+
+
+@fact(
+    "hooks of modules",
+    "hook-never-fires, legacy-hook-partial and hook-inplace-conflict are silent",
+    "_backward_hooks _backward_pre_hooks _is_full_backward_hook",
+)
+def hooks() -> None:
+    full, legacy, none = nn.Module(), nn.Module(), nn.Module()
+    full.register_full_backward_hook(lambda *_: None)
+    full.register_full_backward_pre_hook(lambda *_: None)
+    legacy.register_backward_hook(lambda *_: None)
+    counts = [(len(m._backward_hooks), len(m._backward_pre_hooks)) for m in (full, legacy, none)]
+    expect(counts == [(1, 1), (1, 0), (0, 0)], f"modules with hooks count {counts}")
+    kinds = [m._is_full_backward_hook for m in (full, legacy, none)]
+    expect(kinds == [True, False, None], f"whether backward hooks are full ones: {kinds}")
+
+
+@fact(
+    "compiled modules",
+    "capture does not say why a compiled module gave nothing",
+    "_compiled_call_impl",
+)
+def compiled() -> None:
+    module = nn.Module()
+    plain = hasattr(module, "_compiled_call_impl") and not is_compiled_module(module)
+    expect(plain, "a plain module counts as compiled, or does not know")
+    module._compiled_call_impl = print
+    expect(is_compiled_module(module), "a module that was compiled does not count as compiled")

@@ -1,0 +1,146 @@
+"""Data-parallel training, collectives, and compiled regions."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import threading
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed
+
+from ... import torch_texts
+from .. import places
+from .registry import DYNAMO, ENGINE, OWN_PROCESS, NotHere, expect, fact, leaf, said_by
+
+
+def _distributed() -> Any:
+    """
+    :raises NotHere: this torch was built without it.
+    """
+    if not torch.distributed.is_available():
+        raise NotHere("this torch was built without torch.distributed")
+    return torch.distributed
+
+
+@fact(
+    "errors of data-parallel training",
+    "ddp-ready-twice is silent: such errors are reported as backward-error",
+    "READY_TWICE READY_TWICE_NAME",
+    [ENGINE],
+)
+def ready_twice() -> None:
+    dist = _distributed()
+    fake: Any = torch._C._distributed_c10d.FakeProcessGroup
+    fake = getattr(fake, "_create_internal", fake)
+    group = dist.ProcessGroup(dist.HashStore(), 0, 1)
+    kind = dist.ProcessGroup.BackendType.CUSTOM
+    group._register_backend(torch.device("cpu"), kind, fake(rank=0, world_size=1))
+    group._set_default_backend(kind)
+    used, unused = torch.nn.Parameter(leaf()), torch.nn.Parameter(leaf())
+    names = {0: "used", 1: "unused"}
+    reducer = dist.Reducer([used, unused], [[0, 1]], [1 << 20], group, param_to_name_mapping=names)
+    first, second = (used * 2).sum(), (used * 3).sum()
+    reducer.prepare_for_backward([])
+    first.backward()
+    text = said_by(second.backward)
+    found = torch_texts.READY_TWICE_NAME.search(text)
+    expect(torch_texts.READY_TWICE in text, f"torch says {text}")
+    expect(found is not None and found[1] == "used", f"torch says {text}")
+
+
+@fact(
+    "collectives on the stack",
+    "rank-desync does not name the operation that a rank waits in",
+    "COLLECTIVES COLLECTIVE_WRAPPER COLLECTIVE_WAITS DDP_FILE",
+)
+def collectives() -> None:
+    dist = _distributed()
+    for name in ("all_reduce", "broadcast", "barrier", "all_gather"):
+        outer = getattr(dist, name)
+        inner = getattr(outer, "__wrapped__", outer)
+        code = inner.__code__
+        expect(code.co_filename.startswith(places.COLLECTIVES), f"{name} is in {code.co_filename}")
+        wrapped = outer is inner or outer.__code__.co_name == places.COLLECTIVE_WRAPPER
+        expect(wrapped and code.co_name == name, f"{name} is called through {outer.__code__.co_name}")
+    waits = [name for name in places.COLLECTIVE_WAITS if hasattr(dist.Work, name)]
+    expect(bool(waits), f"work that goes on has no method called {' or '.join(places.COLLECTIVE_WAITS)}")
+    forward: Any = torch.nn.parallel.DistributedDataParallel.forward
+    expect(forward.__code__.co_filename == places.DDP_FILE, f"data parallel is in {forward.__code__.co_filename}")
+
+
+@fact(
+    "errors of collectives",
+    "a rank that fails because others did not come is reported as the culprit",
+    "COLLECTIVE",
+    [OWN_PROCESS],
+)
+def failed_collective() -> None:
+    dist = _distributed()
+    if not dist.is_gloo_available():
+        raise NotHere("this torch was built without gloo")
+    store, groups = dist.HashStore(), {}
+
+    def join(rank: int) -> None:
+        options = dist.ProcessGroupGloo._Options()
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+        options._timeout = datetime.timedelta(seconds=10)
+        groups[rank] = dist.ProcessGroupGloo(store, rank, 2, options)
+
+    other = threading.Thread(target=join, args=(1,))
+    other.start()
+    join(0)
+    other.join()
+    groups[0]._set_default_timeout(datetime.timedelta(milliseconds=20))
+    text = said_by(lambda: groups[0].allreduce([leaf().detach()]).wait())
+    expect(any(words in text.lower() for words in torch_texts.COLLECTIVE), f"torch says {text}")
+
+
+def _sources(folder: str) -> str:
+    """Torch's own source files in a folder.
+
+    :raises NotHere: they are not there.
+    """
+    files = sorted((Path(torch.__file__).parent / folder).glob("*.py"))
+    if not files:
+        raise NotHere(f"torch's source files in {folder} are not there")
+    return "\n".join(path.read_text(encoding="utf-8") for path in files)
+
+
+def _named(words: tuple[str, ...], text: str) -> list[str]:
+    """Those of `words` that are no name in `text`."""
+    return [word for word in words if re.search(rf"{re.escape(word)}\b", text) is None]
+
+
+@fact(
+    "compiled regions",
+    "compiled regions show as custom functions, without their inside, and what they cannot do is not explained",
+    "_lazy_backward_info COMPILED DONATED",
+    [DYNAMO],
+)
+def compiled_regions() -> None:
+    text = _sources("_functorch/_aot_autograd")
+    names = ("_lazy_backward_info", "bw_module", "compiled_bw", "fwd_nn_module_stack", torch_texts.COMPILED)
+    lost = _named(names, text)
+    expect(not lost, f"torch's source does not name {', '.join(lost)}")
+    expect(torch_texts.DONATED in text, f"torch does not speak of a {torch_texts.DONATED}")
+
+
+@fact(
+    "modules around modules",
+    "paths of modules have a level more than the user's own",
+    "OPTIMIZED WRAPPERS GLOBAL_HOOKS",
+    [DYNAMO],
+)
+def wrappers() -> None:
+    text = _sources("_dynamo")
+    lost = _named((torch_texts.OPTIMIZED, torch_texts.WRAPPERS.get(torch_texts.OPTIMIZED, "?")), text)
+    expect(not lost, f"torch's source does not name {', '.join(lost)}")
+    expect(re.search(torch_texts.GLOBAL_HOOKS, text) is not None, "torch does not warn about hooks of all modules")
+    source = _sources("nn/parallel")
+    for name, attribute in torch_texts.WRAPPERS.items():
+        if name != torch_texts.OPTIMIZED:
+            here = re.search(rf"^class {name}\b.*?\bself\.{attribute} = module\b", source, re.MULTILINE | re.DOTALL)
+            expect(here is not None, f"{name} does not hold its module as {attribute}")

@@ -1,0 +1,128 @@
+"""What nodes save, the hooks that pack it, and the errors about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from ... import torch_texts
+from .. import saved_by_nodes
+from .registry import ENGINE, OWN_PROCESS, expect, fact, leaf, said_by
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        a, b = ctx.saved_tensors
+        return grad * b, grad * a
+
+
+def _read(node: Any) -> list[tuple[str, Any, bool, bool]]:
+    found, _ = saved_by_nodes.read_saved(node, saved_by_nodes.saved_attributes(type(node), node))
+    return [(name, tensor, own, changed) for name, tensor, own, changed, _ in found]
+
+
+@fact(
+    "saved tensors",
+    "what nodes keep is not seen: no values behind a NaN, no bytes by module, no writes behind autograd's back",
+    "_saved_result _raw_saved_tensors",
+)
+def saved() -> None:
+    x = leaf()
+    power, product, custom = x.exp(), x * x, _Product.apply(x, x)
+    ((name, tensor, own, changed),) = _read(power.grad_fn)
+    expect((name, own, changed) == ("result", True, False), f"exp keeps {name}, its own: {own}, changed: {changed}")
+    expect(torch.equal(tensor, power), "exp keeps another tensor than its result")
+    names = [name for name, *_ in _read(product.grad_fn)]
+    expect(names == ["self", "other"] or names == ["other", "self"], f"a product keeps {names}")
+    expect([t is x for _, t, *_ in _read(product.grad_fn)] == [True, True], "a product does not keep its factors")
+    names = [name for name, _ in saved_by_nodes.saved_tensors(custom.grad_fn)]
+    expect(names == ["tensors[0]", "tensors[1]"], f"a custom function that keeps two tensors keeps {names}")
+    with torch.no_grad():
+        power.add_(1)
+    expect([changed for *_, changed in _read(power.grad_fn)] == [True], "a write to what exp keeps does not show")
+
+
+@fact(
+    "tensors behind hooks",
+    "offloaded and packed tensors are unpacked by looking at them: hooks of the user's run, checkpoints recompute",
+    "_autograd _top_saved_tensors_default_hooks _push_saved_tensors_default_hooks _pop_saved_tensors_default_hooks "
+    "_saved_tensors_hooks_get_disabled_error_message",
+)
+def hooked() -> None:
+    called: list[Any] = []
+
+    def pack(tensor: torch.Tensor) -> Any:
+        return ("packed", tensor.detach())
+
+    def unpack(packed: Any) -> Any:
+        called.append(packed)
+        return packed[1]
+
+    with saved_tensors_hooks(pack, unpack):
+        expect(saved_by_nodes.top_hooks() == (pack, unpack), "the innermost pair of hooks cannot be read")
+        expect(saved_by_nodes.stacked_hooks() == [(pack, unpack)], "the pairs of hooks cannot be listed")
+        node: Any = leaf().sin().grad_fn
+    expect(saved_by_nodes.top_hooks() is None, "a pair of hooks is there that is over")
+    ((name, slot),) = saved_by_nodes.saved_slots(node)
+    content: Any
+    content, packed = saved_by_nodes.slot_content(slot) or ((None,), False)
+    expect(name == "self" and packed and content[0] == "packed", "what a hook has packed cannot be seen")
+    expect(slot.unpack_hook.__code__ is unpack.__code__, "the hook that unpacks cannot be seen")
+    expect(_read(node) == [("self", None, False, False)] and not called, "looking at a packed tensor unpacks it")
+    saved_by_nodes.push_hooks(pack, unpack)
+    expect(saved_by_nodes.top_hooks() == (pack, unpack), "a pair of hooks cannot be put on")
+    saved_by_nodes.pop_hooks()
+    expect(saved_by_nodes.top_hooks() is None, "a pair of hooks cannot be taken off")
+
+
+@fact(
+    "freed tensors",
+    "a second backward through one graph is not explained, and freed graphs are taken for live ones",
+    "FREED FREED_TENSORS",
+    [ENGINE],
+)
+def freed() -> None:
+    made = _Product.apply(leaf().exp(), leaf())
+    nodes: tuple[Any, ...] = (made.grad_fn, made.grad_fn.next_functions[0][0])
+    expect([saved_by_nodes.is_freed(n) for n in nodes] == [False, False], "nodes count as freed before any backward")
+    made.sum().backward()
+    expect([saved_by_nodes.is_freed(n) for n in nodes] == [True, True], "nodes do not count as freed after a backward")
+    text = said_by(lambda: made.sum().backward())
+    expect(torch_texts.FREED in text and torch_texts.FREED_TENSORS in text, f"torch says {text}")
+
+
+@fact(
+    "in-place errors",
+    "in-place errors: the tensor, the line that saved it and the line that wrote it are not named",
+    "IN_PLACE IN_PLACE_DETAIL",
+)
+def in_place() -> None:
+    text = saved_by_nodes.in_place_error()
+    found = torch_texts.IN_PLACE_DETAIL.search(text)
+    expect(torch_texts.IN_PLACE in text and found is not None, f"torch says {text}")
+    said = found.groupdict() if found is not None else {}
+    op = said.pop("op", None) or ""
+    expect(said == {"shape": "1", "output": "0", "found": "1", "saved": "0"}, f"torch says {text}")
+    expect(op in ("Exp", "ExpBackward0"), f"torch calls the node of an exp {op}")
+
+
+@fact(
+    "nodes of C++ extensions",
+    "nodes of C++ extensions count as keeping nothing, where what they keep is unknown",
+    needs=[OWN_PROCESS],
+)
+def extensions() -> None:
+    compiled = torch.jit.CompilationUnit("def twice(x):\n    return x * 2 + 1\n")
+    made: Any = None
+    for _ in range(3):  # the node of a whole function, which Python knows by name only, comes with the optimised one
+        made = compiled.twice(leaf())
+    node = made.grad_fn
+    expect(node is not None and not saved_by_nodes.lists_its_tensors(node), f"such a node is a {type(node).__name__}")

@@ -1,0 +1,20 @@
+"""The torch that is installed, and what it runs on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def machine() -> dict[str, Any]:
+    """Version, threads, accelerators."""
+    cuda = torch.cuda.is_available()
+    return {
+        "version": str(torch.__version__),
+        "threads": torch.get_num_threads(),
+        "cuda": torch.version.cuda if cuda else None,
+        "devices": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if cuda else [],
+        "mps": bool(torch.backends.mps.is_available()),
+        "distributed": bool(torch.distributed.is_available()),
+    }

@@ -1,0 +1,141 @@
+"""What stands between a script and torch's ops: function and dispatch modes, profilers, transforms, tracing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+#: True where Dynamo is tracing, which reads it as a constant: what follows ``if compiling(): return`` is not compiled
+#: into the user's function.
+compiling = torch.compiler.is_dynamo_compiling
+
+#: What ``no_grad`` and ``set_grad_enabled`` call; a torch function mode sees it.
+set_grad_enabled = torch._C._set_grad_enabled
+
+#: ``with unseen():`` calls inside do not go through torch function modes.
+unseen = torch._C.DisableTorchFunction
+
+#: How many dispatch modes are on, and what ``torch.jit.trace`` records into while it does.
+dispatch_modes, jit_tracing = torch._C._len_torch_dispatch_stack, torch._C._get_tracing_state
+
+#: Whether a tensor belongs to a ``torch.func`` transform, also one that is over.
+is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+
+#: Whether a profiler records the ops of this thread.
+profiled = torch._C._autograd._profiler_enabled
+
+#: Whether a profiler, where one is on, is to record the ops of this thread.
+record_ops = torch._C._autograd._enable_record_function
+
+
+def mode_depth() -> int:
+    """Number of torch function modes on this thread's stack."""
+    return int(torch._C._len_torch_function_stack())
+
+
+def function_modes() -> list[Any]:
+    """The torch function modes of this thread, outermost first."""
+    return [torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())]
+
+
+def top_mode() -> Any:
+    """The innermost torch function mode of this thread."""
+    depth = mode_depth()
+    return torch._C._get_function_stack_at(depth - 1) if depth else None
+
+
+def push_function_mode(mode: Any) -> None:
+    torch._C._push_on_torch_function_stack(mode)
+
+
+def pop_function_mode() -> Any:
+    return torch._C._pop_torch_function_stack()
+
+
+def drop_mode(mode: Any) -> None:
+    """Take `mode` off this thread's stack of torch function modes, whatever was put on it since."""
+    if not any(torch._C._get_function_stack_at(i) is mode for i in range(mode_depth())):
+        return
+    above = []
+    while (top := torch._C._pop_torch_function_stack()) is not mode:
+        above.append(top)
+    for other in reversed(above):
+        torch._C._push_on_torch_function_stack(other)
+
+
+def in_mode() -> bool:
+    """Whether a dispatch mode of the user's is on."""
+    return bool(torch._C._len_torch_dispatch_stack() > 0)
+
+
+@contextmanager
+def unprofiled() -> Iterator[None]:
+    """A profiler of the user's does not record the ops inside. One that asks an accelerator for its kernels does. One
+    such block inside another would end it."""
+    if not profiled():
+        yield
+        return
+    record_ops(False)
+    try:
+        yield
+    finally:
+        record_ops(True)
+
+
+@contextmanager
+def no_dispatch_modes() -> Iterator[None]:
+    """Without dispatch modes of the user's: ops inside, of subclasses too, go through none."""
+    if not in_mode():
+        yield
+        return
+    with _disable_current_modes():
+        yield
+
+
+@contextmanager
+def undispatched() -> Iterator[None]:
+    """Dispatch modes of the user's do not see the ops inside. Where there is one it is for plain tensors only:
+    subclasses do their work where the modes do."""
+    if not in_mode():
+        yield
+        return
+    with torch._C._DisableTorchDispatch():
+        yield
+
+
+@contextmanager
+def unnoticed() -> Iterator[None]:
+    """Both."""
+    with unprofiled(), undispatched():
+        yield
+
+
+def in_transform() -> bool:
+    """Whether a ``torch.func`` transform is going on in this thread."""
+    return torch._C._functorch.maybe_current_level() is not None
+
+
+def is_batched(tensor: torch.Tensor) -> bool:
+    """Whether `tensor` stands for many at once inside ``vmap`` (``is_grads_batched``)."""
+    functorch = torch._C._functorch
+    return bool(functorch.is_batchedtensor(tensor) or functorch.is_legacy_batchedtensor(tensor))
+
+
+def is_plain(tensor: Any) -> bool:
+    """Whether `tensor` is of no subclass that does its work under dispatch modes."""
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter)
+
+
+def hands_off(tensor: torch.Tensor) -> bool:
+    """Whether reading `tensor`'s values here would disturb or mislead: inside a ``torch.func`` transform, under a
+    dispatch mode of the user's or ``torch.jit.trace``, in a CUDA graph capture, or on the meta device."""
+    return bool(
+        torch._C._functorch.maybe_current_level() is not None
+        or torch._C._len_torch_dispatch_stack() > 0
+        or torch._C._get_tracing_state() is not None
+        or (not tensor.is_cpu and (tensor.is_meta or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())))
+    )

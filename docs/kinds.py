@@ -1,0 +1,26 @@
+"""Write the table of kinds in docs/findings/README.md, from what the findings state of themselves: make docs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from backprobe.findings import SEVERITIES, own_questions
+
+INDEX = Path(__file__).parent / "findings" / "README.md"
+
+
+def made(text: str) -> str:
+    """`text` with its table of kinds as it has to be: the most important first, as findings are told."""
+    known = own_questions()
+    topics = {kind.name: question.topic for question in known.questions for kind in question.kinds}
+    rows = ["| kind | what it says | severity |", "| --- | --- | --- |"]
+    for kind in sorted(known.kinds, key=lambda kind: SEVERITIES.index(kind.severity)):
+        topic = topics[kind.name]
+        says = kind.says if topic is None else f"with `--ask {topic.name}`: {kind.says}"
+        rows.append(f"| [{kind.name}]({kind.name}.md) | {says} | {kind.severity} |")
+    return re.sub(r"^\| kind \|.*\n(\|.*\n)*", lambda _: "\n".join(rows) + "\n", text, count=1, flags=re.MULTILINE)
+
+
+if __name__ == "__main__":
+    INDEX.write_text(made(INDEX.read_text()))

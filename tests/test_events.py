@@ -1,0 +1,256 @@
+"""What happens in a session, and who hears of it: order, undo, and faults that stay where they are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from watching import same, watched
+
+from backprobe.observe.events import EVENTS, MOST, Events, Tracker
+from backprobe.observe.session import Session, Settings
+from backprobe.observe.sinks.collect import Collector
+from backprobe.observe.trackers import trackers
+
+
+class Steps(Tracker):
+    """Hears two events."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def attached(self) -> None:
+        self.heard.append("attached")
+
+    def step_over(self, step: object) -> None:
+        self.heard.append(step)
+
+
+def test_a_listener_hears_what_it_has_methods_for_and_nothing_when_that_is_undone() -> None:
+    events, steps = Events(), Steps()
+    undo = events.attach(steps)
+    assert [name for name in EVENTS if getattr(events, name)] == ["attached", "step_over"]
+    events.tell("attached")
+    events.tell("step_over", 1)
+    events.tell("forward_begins")
+    undo()
+    events.tell("step_over", 2)
+    assert steps.heard == ["attached", 1]
+    assert not any(getattr(events, name) for name in EVENTS)
+    undo()  # twice is as good as once
+
+
+def test_who_raises_is_counted_and_the_others_hear_all_the_same() -> None:
+    class Raises(Tracker):
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def step_over(self, step: object) -> None:
+            self.calls += 1
+            raise KeyError("fault")
+
+    events, raises, steps = Events(), Raises(), Steps()
+    events.attach(raises)
+    events.attach(steps)
+    for i in range(2 * MOST):
+        events.tell("step_over", i)
+    assert steps.heard == list(range(2 * MOST))
+    assert raises.calls == MOST  # after that it is left alone
+    (unseen,) = events.faults.unseen()
+    assert (unseen.what, unseen.count) == ("internal error", MOST)
+    assert "Raises" in unseen.note and "KeyError: 'fault'" in unseen.note
+
+
+def test_a_listener_may_go_away_while_it_is_being_told() -> None:
+    class Once(Steps):
+        def step_over(self, step: object) -> None:
+            super().step_over(step)
+            undo()
+
+    events, once, after = Events(), Once(), Steps()
+    undo = events.attach(once)
+    events.attach(after)
+    events.tell("step_over", 1)
+    events.tell("step_over", 2)
+    assert once.heard == [1] and after.heard == [1, 2]
+
+
+def test_every_event_says_what_it_is() -> None:
+    assert len(EVENTS) > 30
+    for name in EVENTS:
+        assert (getattr(Tracker, name).__doc__ or "").strip().endswith((".", "?")), name
+
+
+def test_trackers_are_the_files_of_the_folder() -> None:
+    found = trackers()
+    assert len({make.__module__ for make in found}) == len(found) >= 14
+    assert all(set(vars(make)) & set(EVENTS) for make in found)
+    assert {make.__name__ for make in found if not make.wanted(Settings())} == {
+        *("Checkpointed", "Diverging", "Functions", "Memory", "NodeLog", "Tensors")
+    }
+
+
+@dataclass(frozen=True)
+class Widest:
+    """A record of a tracker's own: the widest gradient that a node gave."""
+
+    shape: tuple[int, ...]
+
+
+class NodesSeen(Tracker):
+    """Hears every node, as somebody's own tracker would."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.nodes: list[int] = []
+        self.widest: tuple[int, ...] = ()
+
+    def backward_starts(self, running) -> None:
+        self.calls.append(running.kind)
+
+    def node_ran(self, running, node, grad_inputs, grad_outputs) -> None:
+        self.nodes.append(node)
+        for g in grad_inputs:
+            if g is not None and g.numel() > torch.Size(self.widest).numel():
+                self.widest = tuple(g.shape)
+
+    def records(self) -> tuple[Widest, ...]:
+        return (Widest(self.widest),)
+
+
+def test_a_tracker_of_ones_own_plugs_in_and_its_records_are_asked_for() -> None:
+    session, collector = watched()
+    mine = NodesSeen()
+    detach = session.attach(mine)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    session.start()
+    for _ in range(5):
+        model(torch.ones(3, 4)).sum().backward()
+    seen = len(mine.nodes)
+    detach()
+    model(torch.ones(3, 4)).sum().backward()
+    session.stop()
+    assert session.error is None
+    assert mine.calls == ["Tensor.backward"] * 5 and len(mine.nodes) == seen
+    order = [r.node.index for r in collector.trace(session).steps[0].backwards[0].nodes if r.order is not None]
+    assert set(mine.nodes[: seen // 5]) <= set(order) and seen % 5 == 0
+    assert session.facts().of(Widest) == ()  # it is gone
+    session, _ = watched()
+    session.attach(mine)
+    assert session.facts().of(Widest) == (Widest(mine.widest),) and torch.Size(mine.widest).numel() == 32
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(6, 6), nn.BatchNorm1d(6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.norm(self.linear(x)).relu_()
+
+
+class Net(nn.Module):
+    """Something for every tracker to hear: buffers, hooks, checkpoints of both kinds, writes, a stray, a cut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.blocks, self.last = nn.Linear(4, 6), nn.ModuleList([Block(), Block()]), nn.Linear(6, 1)
+        self.hidden = [nn.Linear(6, 6)]
+        self.blocks[0].linear.register_full_backward_hook(lambda *_: None)
+        self.last.weight.register_hook(self.reads_grad)
+
+    def reads_grad(self, g: torch.Tensor) -> None:
+        assert self.last.bias.grad is None or self.last.bias.grad.shape == (1,)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.blocks[0](self.first(x))
+        h = checkpoint(self.blocks[1], h, use_reentrant=False)
+        h = checkpoint(torch.tanh, h, use_reentrant=True) + self.hidden[0](h)
+        scale = float(h.detach().abs().max().item()) + h.numpy(force=True).mean()
+        return self.last(h / scale).squeeze(1)
+
+
+def script(rounds: int = 5) -> list[object]:
+    torch.manual_seed(0)
+    net = Net()
+    opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    out: list[object] = []
+    for _ in range(rounds):
+        x = torch.randn(8, 4)
+        x.data.mul_(1.0)
+        loss = (net(x) - x.sum(1)).square().mean()
+        inner = net.last(torch.ones(2, 6)).square().sum()
+        penalty = torch.autograd.grad(inner, net.last.weight, create_graph=True)[0].square().sum()
+        (loss + 0.01 * penalty).backward()
+        opt.step()
+        out += [loss.item(), *(p.grad.clone() for p in net.parameters() if p.grad is not None)]
+        opt.zero_grad()
+    out += [torch.get_rng_state(), *(t.clone() for t in net.state_dict().values())]
+    return out
+
+
+def listeners(session: Session) -> Iterator[tuple[object, str]]:
+    for name in EVENTS:
+        for hear in getattr(session.events, name):
+            yield hear, name
+
+
+def settings() -> Settings:
+    return Settings(ask=frozenset({"functions", "divergence", "memory"}), tensors=("*",))
+
+
+def names() -> list[str]:
+    """Every listener and event of a session in which all is asked for."""
+    session = Session(Collector(), settings())
+    return sorted({f"{type(getattr(hear, '__self__', hear)).__name__}.{name}" for hear, name in listeners(session)})
+
+
+ALONE: list[object] = []
+
+
+@pytest.mark.parametrize("which", names())
+@pytest.mark.parametrize("at", [1, 4])
+def test_a_fault_anywhere_stays_there(which: str, at: int) -> None:
+    """The k-th call of one listener raises: the script is as alone, the rest is found, and it is said."""
+    if not ALONE:
+        ALONE.extend(script())
+    owner, name = which.split(".")
+    session, collector = watched(settings())
+    calls = 0
+
+    def failing(hear):
+        def call(*given):
+            nonlocal calls
+            calls += 1
+            if calls == at:
+                raise ZeroDivisionError("planted")
+            return hear(*given)
+
+        return call
+
+    before = getattr(session.events, name)
+    setattr(
+        session.events,
+        name,
+        tuple(failing(h) if type(getattr(h, "__self__", h)).__name__ == owner else h for h in before),
+    )
+    session.start()
+    try:
+        seen = script()
+    finally:
+        session.stop()
+        sys.setprofile(None)  # what takes it off may be what failed
+    assert all(same(a, b) for a, b in zip(ALONE, seen, strict=True))
+    said = [u for u in session.unseen() if u.what == "internal error"]
+    assert bool(said) == (calls >= at)
+    assert not said or any("planted" in u.note for u in said)
+    trace = collector.trace(session)
+    found = {f.kind for f in trace.findings}
+    if owner not in ("Strays", "Leaves", "Reached", "_Handing", "Session"):
+        assert "unregistered-parameter" in found
+    assert not torch.nn.modules.module._global_forward_hooks and not torch.nn.modules.module._global_forward_pre_hooks

@@ -1,0 +1,329 @@
+"""What does not learn, and gradients that fade or blow up, on records written by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from handmade import at, bad_root, call, kinds, leaf, only, parameter, raised, roles, run, traced
+
+from backprobe.records import BackwardCall, Cut, NoGradient, OptimizerSeen, RankSeen, RankWait, Stray
+from backprobe.traced import Trace
+
+STEP = call(run("SumBackward0", 1, op="sum"), leaf("a.weight"))
+
+
+def reached(*names: str, **more) -> list:
+    return [parameter(name, **more) for name in names]
+
+
+def lost(*names: str, **more) -> list:
+    return [parameter(name, **({"reached": 0, "alive": False} | more)) for name in names]
+
+
+def flat(name: str = "ReluBackward0", **more) -> BackwardCall:
+    """A node at line 11 turns the gradient of ``a.weight`` into zero."""
+    return call(
+        run("SumBackward0", 1, op="sum", line=12),
+        run(name, 2, op="relu", line=11, module="act", gave=(0.0,)),
+        leaf("a.weight", came=0.0),
+        **more,
+    )
+
+
+def deep(norms: list[float], names: list[str] | None = None, **more) -> BackwardCall:
+    """Layers one below the other, the last first; `norms` are those of the gradients at their outputs."""
+    runs = []
+    for i, norm in enumerate(norms):
+        name = names[i] if names is not None else f"layers.{len(norms) - 1 - i}.weight"
+        below, below_norm = (2 * i + 2, norms[i + 1]) if i + 1 < len(norms) else (None, None)
+        runs.append(
+            run(
+                "AddmmBackward0",
+                2 * i + 1,
+                below,
+                op="linear",
+                line=20,
+                module=name.rpartition(".")[0],
+                came=(norm,),
+                gave=(1.0, below_norm),
+            )
+        )
+        runs.append(leaf(name))
+    return call(*runs, **more)
+
+
+def stack(count: int, factor: float) -> tuple[BackwardCall, list]:
+    seen = deep([factor**i for i in range(count)])
+    return seen, [parameter(f"layers.{i}.weight") for i in range(count)]
+
+
+def grown(count: int, factor: float, *others: BackwardCall, **more) -> Trace:
+    seen, parameters = stack(count, factor)
+    return traced(dataclasses.replace(seen, **more), *others, parameters=parameters)
+
+
+NO_GRAPH = call(raised=raised("element 0 of tensors does not require grad and does not have a grad_fn", None))
+DEAD = [parameter("a.weight", alive=False)]
+STRAY = Stray(("w",), "block", "layers", "a list", at(5), False)
+OPTIMIZER = OptimizerSeen("SGD", at(6), 4, 0)
+NONLEAF = NoGradient("nonleaf", at(21), None, "", "x", 3, at(20))
+OFF = NoGradient("grad-mode", at(3), at(90), "", "")
+
+#: Kind -> a run that shows it; the sites of the finding.
+FIRES = {
+    "zero-grad": (traced(flat(), parameters=DEAD), [("cut", 11), ("failed", 90)]),
+    "none-grad": (
+        traced(STEP, parameters=[*reached("a.weight"), *lost("b.weight", defined=at(4))]),
+        [("defined", 4)],
+    ),
+    "unregistered-parameter": (traced(STEP, seen=[STRAY]), [("cut", 5)]),
+    "parameter-not-in-optimizer": (
+        traced(
+            STEP,
+            parameters=reached("a.weight", trained=False, replaced=True, defined=at(7)),
+            seen=[dataclasses.replace(OPTIMIZER, orphans=2)],
+        ),
+        [("optimizer", 6), ("replaced", 7)],
+    ),
+    "vanishing-gradient": (grown(8, 0.1), [("cause", 20), ("failed", 90)]),
+    "exploding-gradient": (grown(8, 10.0), [("cause", 20), ("failed", 90)]),
+    "grad-mode-disabled": (traced(NO_GRAPH, seen=[OFF]), [("cut", 3), ("failed", 90)]),
+    "nonleaf-grad": (traced(STEP, seen=[NONLEAF]), [("cut", 20), ("cut", 21)]),
+}
+
+
+@pytest.mark.parametrize("kind", FIRES)
+def test_one_run_one_finding(kind: str) -> None:
+    trace, sites = FIRES[kind]
+    assert kinds(trace) == [kind]
+    assert roles(only(trace)) == sites
+    assert only(trace).advice
+
+
+BAD = call(run("SumBackward0", 1, op="sum", line=12), leaf("a.weight"), index=1, roots=bad_root())
+STUCK = [RankSeen(0, 1, (RankWait("barrier", at(60), 50.0, 4.0, "raised"),))]
+
+
+def test_sizes_of_gradients_say_nothing_where_they_are_spoiled() -> None:
+    for calls, parameters in (((flat(),), DEAD), (stack(8, 0.1)[:1], stack(8, 0.1)[1])):
+        assert kinds(traced(*calls, BAD, parameters=parameters)) == ["nonfinite-forward"]
+        assert kinds(traced(*calls, parameters=parameters, seen=STUCK)) == ["rank-desync"]
+        # An error that tells nothing of the gradients does not silence them.
+        (first, second) = kinds(traced(*calls, parameters=parameters, seen=[OFF]))
+        assert first == "grad-mode-disabled"
+        assert second in ("zero-grad", "vanishing-gradient")
+
+
+# Zeros
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        reached("a.weight"),
+        reached("a.weight", alive=False, requires_grad=False),
+        lost("a.weight", trained=False),
+        [parameter("a.weight", alive=False, shape=(0, 4))],
+    ],
+    ids=["alive", "frozen", "not reached", "empty"],
+)
+def test_zeros_are_no_finding_where_the_parameter_is(parameters: list) -> None:
+    assert kinds(traced(flat(), parameters=parameters)) == []
+
+
+def test_a_step_function_is_named_as_one() -> None:
+    found = only(traced(flat("RoundBackward0"), parameters=DEAD))
+    assert found.evidence["always_flat"]
+    assert "straight-through" in found.advice
+
+
+def test_a_weight_of_zero_counts_after_three_steps() -> None:
+    """As in a low-rank adapter: B is zero, so A gets nothing until B has been trained."""
+
+    def adapter(index: int) -> BackwardCall:
+        return call(
+            run("SumBackward0", 1, op="sum", line=13),
+            run("MulBackward0", 2, 3, op="mul", line=12, gave=(0.0, 1.0)),
+            leaf("A", came=0.0),
+            leaf("B"),
+            index=index,
+        )
+
+    parameters = [parameter("A", alive=False), parameter("B")]
+    assert kinds(traced(*map(adapter, range(2)), parameters=parameters)) == []
+    found = only(traced(*map(adapter, range(3)), parameters=parameters))
+    assert (found.kind, found.parameters, found.sites[0].site) == ("zero-grad", ("A",), at(12))
+
+
+def test_what_starves_a_layer_explains_its_weight_too() -> None:
+    seen = call(
+        run("SumBackward0", 1, op="sum", line=14),
+        run("AddmmBackward0", 2, 3, op="linear", line=13, gave=(1.0, 0.0)),
+        run("ReluBackward0", 4, op="relu", line=12, gave=(0.0,)),
+        leaf("second.weight", came=0.0),
+        leaf("first.weight", came=0.0),
+    )
+    parameters = [parameter("first.weight", alive=False), parameter("second.weight", alive=False)]
+    found = only(traced(*(dataclasses.replace(seen, index=i, step=i) for i in range(3)), parameters=parameters))
+    assert (found.sites[0].site, found.parameters) == (at(12), ("first.weight", "second.weight"))
+
+
+# None
+
+
+def none(*parameters, seen=(), calls=(STEP,)) -> Trace:
+    return traced(*calls, parameters=[*reached("a.weight"), *parameters], seen=seen)
+
+
+def test_why_a_parameter_got_none() -> None:
+    assert only(none(*lost("a.bias"))).evidence["reason"] == "unused"
+    assert only(none(*lost("b.weight"))).evidence["reason"] == "output"
+    assert only(none(*lost("b.weight", calls=0))).evidence["reason"] == "uncalled"
+    both = only(none(*lost("b.0.weight", "b.2.weight", calls=0)))
+    assert (both.module, both.parameters) == ("b", ("b.0.weight", "b.2.weight"))
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        lost("b.weight", requires_grad=False),
+        lost("b.weight", trained=False),
+        lost("b.weight", trained=None, root="other"),
+        lost("b.weight", calls=0, quiet_calls=4),
+        reached("b.weight"),
+    ],
+    ids=["frozen", "left out of the optimizer", "of a model that nobody trains", "evaluated only", "reached"],
+)
+def test_none_is_no_finding_where_the_parameter_is(parameters: list) -> None:
+    assert kinds(none(*parameters)) == []
+
+
+def test_the_line_that_cut_the_path() -> None:
+    cut = Cut("argmax", at(15), "quantizer", ("b.weight",))
+    found = only(none(*lost("b.weight"), seen=[cut]))
+    assert (found.sites[0].role, found.sites[0].site, found.module) == ("cut", at(15), "quantizer")
+    assert "an index or a count has no gradient" in found.title
+    # A detach in a model that nobody trains is meant.
+    alone = lost("b.weight", trained=None, root="other")
+    assert kinds(none(*alone, seen=[dataclasses.replace(cut, op="detach")])) == []
+    assert kinds(none(*alone, seen=[cut])) == ["none-grad"]
+
+
+def test_a_reentrant_checkpoint_without_an_input_that_requires_a_gradient() -> None:
+    cut = Cut("checkpoint", at(16), None, ("b.weight",))
+    found = only(none(*lost("b.weight"), seen=[cut]))
+    assert "use_reentrant=False" in found.advice
+    assert found.severity == "warning"
+    assert only(traced(NO_GRAPH, parameters=lost("b.weight"), seen=[cut])).severity == "error"
+    assert kinds(traced(NO_GRAPH, seen=[cut])) == []
+
+
+def test_gradient_mode_that_was_off_for_a_part() -> None:
+    found = only(none(*lost("b.weight", calls=0, quiet_calls=4, turned_off=at(17))))
+    assert (found.sites[0].role, found.sites[0].site) == ("cut", at(17))
+
+
+def test_experts_that_the_data_chooses_are_information() -> None:
+    experts = [parameter(f"experts.{i}.weight", calls=i + 1) for i in range(2)]
+    found = only(none(*experts, *lost("experts.2.weight", calls=0)))
+    assert found.severity == "info"
+
+
+def test_a_loss_without_a_graph() -> None:
+    found = only(traced(NO_GRAPH))
+    assert (found.kind, found.severity, found.confidence) == ("none-grad", "error", "certain")
+    cut = only(traced(NO_GRAPH, seen=[Cut("item", at(15), "head", ("b.weight",))]))
+    assert (cut.confidence, cut.sites[0].site, cut.parameters) == ("likely", at(15), ("b.weight",))
+    assert kinds(traced(NO_GRAPH, seen=[OFF])) == ["grad-mode-disabled"]
+
+
+def test_a_run_that_failed_early_has_not_reached_everything() -> None:
+    failed = call(run("SumBackward0", 1), leaf("a.weight"), index=9, raised=raised("no", 0))
+    assert kinds(none(*lost("b.weight"), calls=[failed])) == ["backward-error"]
+    steps = [dataclasses.replace(STEP, index=i, step=i) for i in range(3)]
+    assert kinds(none(*lost("b.weight"), calls=[*steps, failed])) == ["backward-error", "none-grad"]
+
+
+# Trends
+
+
+def test_a_trend_needs_layers_and_size() -> None:
+    assert kinds(grown(4, 0.01)) == []  # few layers
+    assert kinds(grown(8, 0.5)) == []  # a factor of 128 in all
+    assert kinds(grown(8, 1.0)) == []
+    some = deep([1.0, 1e-4, 1e-1, 1e-5, 1e-2, 1e-6, 1e-3, 1e-7])
+    assert kinds(traced(some, parameters=stack(8, 1.0)[1])) == []  # up and down
+    vectors = [dataclasses.replace(p, shape=(4,)) for p in stack(8, 0.1)[1]]
+    assert kinds(traced(stack(8, 0.1)[0], parameters=vectors)) == []
+
+
+def test_a_trend_is_what_the_first_calls_agree_on() -> None:
+    calm = deep([1.0] * 8, index=1)
+    assert kinds(grown(8, 0.1, calm)) == []
+    again = [dataclasses.replace(stack(8, 0.1)[0], index=i, step=i) for i in range(1, 4)]
+    assert kinds(grown(8, 0.1, *again)) == ["vanishing-gradient"]
+    assert kinds(grown(8, 0.1, *again[:2], calm)) == ["vanishing-gradient"]  # nobody looks at the fourth
+    assert kinds(grown(8, 0.1, inside=3)) == []
+
+
+def test_steps_of_time_forget() -> None:
+    names = ["cell.weight"] * 12
+    over = deep([0.1**i for i in range(12)], names)
+    found = only(traced(over, parameters=reached("cell.weight")))
+    assert (found.kind, found.severity, found.parameters) == ("vanishing-gradient", "info", ("cell.weight",))
+    some = deep([0.3**i for i in range(12)], names)
+    assert kinds(traced(some, parameters=reached("cell.weight"))) == []
+    assert kinds(traced(deep([3.0**i for i in range(12)], names), parameters=reached("cell.weight"))) == [
+        "exploding-gradient"
+    ]
+
+
+def test_the_op_that_multiplies_most_is_named() -> None:
+    runs = []
+    for i in range(8):
+        runs += [
+            run("SigmoidBackward0", 3 * i + 1, op="sigmoid", line=31, came=(0.1**i,), gave=(0.1 ** (i + 1),)),
+            run(
+                *("AddmmBackward0", 3 * i + 2, 3 * i + 3 if i < 7 else None),
+                **{"op": "linear", "line": 30, "came": (0.1 ** (i + 1),), "gave": (1.0, 0.1 ** (i + 1))},
+            ),
+            leaf(f"layers.{7 - i}.weight"),
+        ]
+    found = only(traced(call(*runs), parameters=stack(8, 1.0)[1]))
+    assert (found.node, found.sites[0].site) == ("SigmoidBackward0", at(31))
+    assert found.evidence["factor_of_op"] == pytest.approx(0.1)
+
+
+# Trainable things, and gradient mode
+
+
+def test_how_a_stray_is_named() -> None:
+    for stray, where in (
+        (STRAY, "self.layers holds parameters that parameters() does not list, in a list"),
+        (dataclasses.replace(STRAY, attribute="", how="made in the forward"), "a module made in the forward"),
+        (dataclasses.replace(STRAY, attribute="", how="elsewhere"), "a module called here"),
+        (dataclasses.replace(STRAY, optimized=True), "no optimizer trains them"),
+    ):
+        assert where in only(traced(STEP, seen=[stray])).title
+
+
+def test_parameters_that_no_optimizer_holds() -> None:
+    new = reached("b.weight", trained=False, added=True)
+    assert "became part of the model" in only(traced(STEP, parameters=new, seen=[OPTIMIZER])).title
+    assert kinds(traced(STEP, parameters=new)) == []  # no optimizer was seen
+    left_out = reached("b.weight", trained=False)
+    rest = reached("a.weight", "a.bias")
+    assert kinds(traced(STEP, parameters=[*rest, *left_out], seen=[OPTIMIZER])) == []  # one group: a choice
+    groups = dataclasses.replace(OPTIMIZER, groups=2)
+    found = only(traced(STEP, parameters=[*rest, *left_out], seen=[groups]))
+    assert (found.severity, found.confidence, found.parameters) == ("info", "possible", ("b.weight",))
+    assert (
+        kinds(traced(STEP, parameters=[*rest[:1], *reached("b.weight", "b.bias", trained=False)], seen=[groups])) == []
+    )
+
+
+def test_a_tensor_of_inference_mode() -> None:
+    found = only(traced(STEP, seen=[dataclasses.replace(OFF, kind="inference")]))
+    assert (found.kind, found.confidence) == ("grad-mode-disabled", "likely")
+    assert "clone() the tensor" in found.advice
