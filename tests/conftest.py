@@ -1,8 +1,14 @@
-"""What holds for all tests: none fails because the machine is slow."""
+"""What holds for all tests: none fails because the machine is slow, or runs them in the background."""
 
 from __future__ import annotations
+
+import signal
 
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any speed")
+
+# A runner in the background ignores interrupts, and so would the scripts that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

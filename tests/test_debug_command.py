@@ -269,13 +269,17 @@ def test_on_a_terminal_with_completion(tmp_path: Path) -> None:
         os.execv(sys.executable, [sys.executable, "-m", "backprobe", "debug", "train.py"])
     seen = b""
 
-    def read(until: bytes) -> bytes:
-        """What came up to and with `until`."""
+    def read(until: bytes, key: bytes = b"") -> bytes:
+        """What came up to and with `until`. `key` is pressed now and then while nothing comes."""
         nonlocal seen
-        while until not in seen:
-            ready, _, _ = select.select([master], [], [], 600)
-            assert ready, seen
-            seen += os.read(master, 4096)
+        for _ in range(120):
+            if until in seen:
+                break
+            if select.select([master], [], [], 5)[0]:
+                seen += os.read(master, 4096)
+            elif key:
+                os.write(master, key)
+        assert until in seen, seen
         found, until, seen = seen.partition(until)
         return found + until
 
@@ -286,9 +290,8 @@ def test_on_a_terminal_with_completion(tmp_path: Path) -> None:
     assert b"NativeLayerNormBackward0" in read(b"breakpoint 1")
     read(prompt)
     os.write(master, b"\x03")
-    while not select.select([master], [], [], 5)[0]:
-        os.write(master, b"\x01")  # a signal that comes before readline waits is seen at the next key only, as in pdb
-    read(b"--KeyboardInterrupt--")
+    # One that comes before readline waits is seen at the next key, as in pdb.
+    read(b"--KeyboardInterrupt--", key=b"\x01")
     read(prompt)
     os.write(master, b"c\n")
     assert b"NativeLayerNorm" in read(b"enc.1")

@@ -53,6 +53,7 @@ def test_products_are_those_of_the_dense_jacobian() -> None:
         torch.testing.assert_close(bp.vjp(y, inner), dense.sum(0).reshape(3, 4))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch.func.jvp asks for it
 def test_the_jacobian_is_that_of_torch_func() -> None:
     torch.manual_seed(1)
     w = torch.randn(6, 4, dtype=torch.float64)

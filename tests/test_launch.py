@@ -108,18 +108,12 @@ SCRIPTS = {
 def ended(arguments: list[str], folder: Path) -> tuple[str, str, int]:
     """Standard output, standard error and how it ended."""
 
-    def default_signals() -> None:  # a runner in the background ignores interrupts, and so would its children
-        import signal
-
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
         timeout=600,
-        preexec_fn=default_signals,
     )
     return done.stdout, done.stderr, done.returncode
 

@@ -168,7 +168,7 @@ def test_a_package_that_defines_a_kind_is_found_by_its_entry_point(tmp_path: Pat
     def run(code: str, *paths: str) -> str:
         paths_code = f"import sys; sys.path[:0] = {[root, *paths]!r}\n"
         done = subprocess.run(
-            [sys.executable, "-c", paths_code + code], cwd=tmp_path, capture_output=True, text=True, timeout=120
+            [sys.executable, "-c", paths_code + code], cwd=tmp_path, capture_output=True, text=True, timeout=600
         )
         assert done.returncode == 0, done.stderr
         return " ".join(done.stdout.split())

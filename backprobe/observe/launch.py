@@ -120,7 +120,7 @@ def _of_module(name: str, of: str = "") -> Program:
     try:
         _, spec, code = runpy._get_module_details(name, BackprobeError)  # type: ignore[attr-defined]
     except BackprobeError as error:
-        raise BackprobeError(f"{of or 'no such module'}: {error}") from None
+        raise BackprobeError(f"{of}: {error}" if of else f"no such module: {name} ({error})") from None
     known = {"__cached__": spec.cached, "__loader__": spec.loader, "__spec__": spec, "__package__": spec.parent}
     return Program(spec.origin or name, lambda: code, known)
 
