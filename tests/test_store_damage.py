@@ -187,7 +187,7 @@ def test_a_file_that_another_process_holds_is_not_called_damaged(tmp_path: Path,
     holder = connect(copy(tmp_path) / FILE)
     holder.execute("pragma journal_mode=delete")
     holder.execute("begin exclusive")
-    monkeypatch.setattr(sqlite3, "connect", lambda file: connect(file, timeout=600))
+    monkeypatch.setattr(sqlite3, "connect", lambda file: connect(file, 0))
     with pytest.raises(BackprobeError, match=r"run.sqlite cannot be read: database is locked"):
         open_run(tmp_path)
     holder.rollback()

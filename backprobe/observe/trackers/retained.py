@@ -166,7 +166,7 @@ def _rounds(node: Any) -> set[int]:
     nodes, seen, rounds = [node], {node}, set()
     for one in nodes:  # grows as we go
         mark = one.metadata.get(_KEY)
-        if mark is not None:
+        if isinstance(mark, Mark):
             rounds.add(mark.round)
         for child, _ in one.next_functions:
             if child is not None and child not in seen and len(nodes) < _WALK:

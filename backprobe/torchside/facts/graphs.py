@@ -194,7 +194,7 @@ def deep() -> None:
     order: list[int] = []
     refs = []
     for i, node in enumerate(graph.nodes):
-        token = node.metadata["backprobe"] = _Token()
+        token = node.metadata["backprobe: a check"] = _Token()
         refs.append(weakref.ref(token, functools.partial(_note, order, i)))
     del node, token
     protect(graph.nodes, graph.plan.borders(4))
