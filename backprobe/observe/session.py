@@ -99,10 +99,6 @@ class Session:
 
         return detach
 
-    def send_to(self, sink: Sink) -> Callable[[], None]:
-        """Hand what is seen to one more sink. What is returned undoes it."""
-        return self.events.attach(_Handing(sink, self))
-
     # On and off
 
     def start(self) -> None:

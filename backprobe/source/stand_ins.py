@@ -35,7 +35,9 @@ class StandIns:
         """What calls ``func(*args, **kwargs)``, given the three, from where `frame` is now."""
         code = frame.f_code
         if code is places.HANDLE_TORCH_FUNCTION:  # of a function written in Python: its caller is two frames up
-            frame = frame.f_back.f_back
+            frame = frame.f_back and frame.f_back.f_back
+            if frame is None:  # called from C++, with nothing of Python's around it
+                return _call
             code = frame.f_code
         key = (code, frame.f_lasti)
         made = self._made.get(key)
@@ -44,10 +46,10 @@ class StandIns:
     def _make(self, frame: Any, key: tuple[CodeType, int]) -> Callable[[Any, Any, Any], Any]:
         if len(self._made) > self._limit:
             self._made.clear()
-        names = frame.f_globals
-        module = sys.modules.get(names.get("__name__", ""))
+        names: dict[str, Any] = frame.f_globals
+        module = sys.modules.get(str(names.get("__name__", "")))
         made: Callable[[Any, Any, Any], Any] = _call
-        if module is not None and vars(module) is names:  # others may be short-lived, and are not kept alive
+        if names is getattr(module, "__dict__", None):  # others may be short-lived, and are not kept alive
             code = _call.__code__.replace(
                 co_filename=frame.f_code.co_filename, co_firstlineno=frame.f_lineno - 1, co_name=STAND_IN
             )
