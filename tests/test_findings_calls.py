@@ -76,6 +76,14 @@ def test_one_call_one_finding(kind: str) -> None:
     assert only(trace).advice
 
 
+def test_a_graph_that_two_losses_share_is_named_where_it_was_made() -> None:
+    found = only(traced(wrong(reuse=dataclasses.replace(REUSED, node=None, shared=True))))
+    assert roles(found) == [("reused", 11), ("freed", 91), ("failed", 90)]
+    assert found.title.startswith("two losses share mul")
+    again = only(traced(wrong(reuse=dataclasses.replace(REUSED, node=None))))
+    assert roles(again)[0] == ("reused", 90)
+
+
 QUIET = {
     "a call of finite values": call(*NODES),
     "no calls": None,

@@ -18,14 +18,24 @@ def second_backward(call: BackwardCall, facts: Facts) -> list[Finding]:
     run = call.nodes[raised.node]
     old = call.nodes[reuse.old]
     new = call.nodes[reuse.node] if reuse.node is not None else None
-    entry = new.site if new is not None else call.site
+    shared = new is None and reuse.shared
+    entry = new.site if new is not None else old.site if shared and old.site else call.site
     sites = [
         FindingSite(role, site)
         for role, site in (("reused", entry), ("freed", reuse.freed_site), ("failed", call.site))
         if site is not None
     ]
     earlier = "the same step" if reuse.freed_step == call.step else f"step {reuse.freed_step}"
-    if new is None:
+    if shared:
+        title = (
+            f"two losses share {old.node.op or old.name}, and the backward call of one, in {earlier}, freed what it had "
+            "kept before that of the other ran"
+        )
+        advice = (
+            "Add the losses up and call backward once; or give the first call retain_graph=True, where both are meant "
+            "to train what they share. Where the second is not meant to, detach what it takes from there."
+        )
+    elif new is None:
         title = f"this graph was run and freed already, by the backward of {earlier}"
         advice = (
             "Add the losses up and call backward once; or, where both calls are meant, give the first one "

@@ -88,7 +88,8 @@ class Reuse:
     """A backward call that met nodes which an earlier one had freed.
 
     ``freed_by`` is that call, at ``freed_site`` in step ``freed_step``. ``node`` is the first node of the new graph
-    that leads into the old one, at ``old``; ``None`` where nothing was built since.
+    that leads into the old one, at ``old``; ``None`` where nothing was built since. ``shared`` tells whether the
+    earlier call went through a part of this graph only, from another root.
     """
 
     freed_by: int
@@ -96,6 +97,7 @@ class Reuse:
     freed_step: int
     node: int | None
     old: int
+    shared: bool = False
 
 
 @record

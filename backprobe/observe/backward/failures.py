@@ -98,7 +98,9 @@ class Failures:
             first = _entry(node, running, past.counter)
             site = self._frames.site(past.spot)
             if first is None:
-                return Reuse(past.index, site, past.step, None, node)
+                roots = seqs[: len({id(start) for start in running.starts if start is not None})]
+                shared = not any(root + shift in past.live.seq_set for root in roots)
+                return Reuse(past.index, site, past.step, None, node, shared)
             return Reuse(past.index, site, past.step, *first)
         return None
 
