@@ -32,6 +32,40 @@ def checkpointed(when="True", op="h", reentrant=False, more="", after="", end="o
 RAISES = "raises(out.sum().backward)"
 #: name -> (script, kind, part of the main line or None, module)
 BROKEN = {
+    "a loss of indices, made a leaf by force": (
+        """
+        net = nn.Linear(6, 4)
+        predicted = net(torch.randn(8, 6)).max(1)[1]  # HERE
+        loss = (predicted.float() - 1).square().mean()
+        loss.requires_grad = True
+        loss.backward()
+        """,
+        "none-grad",
+        "HERE",
+        "",
+    ),
+    "a loss that was made without gradient mode, and a leaf by force": (
+        """
+        net = nn.Linear(6, 4)
+        with torch.no_grad():  # HERE
+            loss = net(torch.randn(8, 6)).square().mean()
+        loss.requires_grad_()
+        loss.backward()
+        """,
+        "grad-mode-disabled",
+        "HERE",
+        None,
+    ),
+    "the indices of a sort go on": (
+        """
+        net, head = nn.Linear(6, 4), nn.Linear(4, 1)
+        _, order = net(torch.randn(8, 6)).sort(1)  # HERE
+        head(order.float()).sum().backward()
+        """,
+        "none-grad",
+        "HERE",
+        "",
+    ),
     "an op more in the recomputation": (
         checkpointed("self.calls % 2 == 0", "torch.tanh(h)", end=RAISES),
         "checkpoint-mismatch",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..records import Cut, Finding, FindingSite, NoGradient, Parameter, Site
+from ..records import ACCUMULATE_SEQ, BackwardCall, Cut, Finding, FindingSite, NoGradient, Parameter, Site
 from ..text import few, plural
 from ..torch_texts import NO_GRAPH
 from .growth import common_module
@@ -28,7 +28,10 @@ def none_grads(trace: Trace) -> list[Finding]:
     failed = any(call.raised is not None and call.raised.node is not None for call in trace.backwards)
     if failed and sum(call.raised is None for call in trace.backwards) < 3:
         return []
-    if not any(c.raised is None and c.inside is None and len(c.nodes) for c in trace.backwards):
+    known = {p.name for p in trace.parameters}
+    if not any(
+        c.raised is None and c.inside is None and len(c.nodes) and not _forced(c, known) for c in trace.backwards
+    ):
         return _no_graph(trace)
     used_roots = {p.root for p in trace.parameters if p.reached}
     lost = [p for p in trace.parameters if p.requires_grad and not p.reached and p.trained is not False]
@@ -68,8 +71,15 @@ def none_grads(trace: Trace) -> list[Finding]:
 
 
 def _no_graph(trace: Trace) -> list[Finding]:
-    """No backward call ran, because the loss had no graph: the likeliest cut is what lost it."""
-    call = next((c for c in trace.backwards if c.raised and NO_GRAPH in c.raised.text), None)
+    """No backward call ran, because the loss had no graph: the likeliest cut is what lost it.
+
+    A loss that was made a leaf has none either, and torch does not say so: the call reaches the loss alone.
+    """
+    known = {p.name for p in trace.parameters}
+    call = next((c for c in trace.backwards if (c.raised and NO_GRAPH in c.raised.text) or _forced(c, known)), None)
+    forced = call is not None and call.raised is None
+    if forced and not any(p.calls or p.quiet_calls for p in trace.parameters):
+        return []  # no model at all: a gradient of a leaf by itself
     if call is None or any(seen.kind == "grad-mode" for seen in trace.facts.of(NoGradient)):
         return []
     cut = next((c for c in trace.facts.of(Cut) if c.parameters and c.op != "checkpoint"), None)
@@ -78,24 +88,40 @@ def _no_graph(trace: Trace) -> list[Finding]:
         mine = [p for p in trace.parameters if p.name in checkpoint.parameters]
         return [replace(_checkpoint(checkpoint, mine), severity="error", step=call.step)] if mine else []
     names = cut.parameters if cut is not None else ()
+    ended = (
+        f"and the loss was made a leaf with requires_grad, so backward runs and reaches none of {few(names)}"
+        if forced
+        else f"so the loss has none and backward cannot reach {few(names)}"
+    )
     pairs = (("cut", cut.site if cut is not None else None), ("failed", call.site))
     return [
         Finding(
             kind="none-grad",
             severity="error",
-            title=f"{cut.op} cut the graph, so the loss has none and backward cannot reach {few(names)}"
+            title=f"{cut.op} cut the graph, {ended}"
             if cut is not None
+            else "the loss is a leaf that requires a gradient: no operation that made it is in its graph, and backward "
+            "reaches no parameter"
+            if forced
             else "the loss has no graph: nothing that it was made from required a gradient at the time",
             confidence="likely" if cut is not None else "certain",
             module=cut.module if cut is not None else None,
             parameters=tuple(names),
             step=call.step,
             sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
-            evidence={"op": cut.op if cut is not None else None},
-            advice="Compute the loss from tensors that keep their graph (no argmax, comparison, detach, item or numpy "
+            evidence={"op": cut.op if cut is not None else None, "loss_is_leaf": forced},
+            advice=("Remove what sets requires_grad on the loss: it only silences the error. " if forced else "")
+            + "Compute the loss from tensors that keep their graph (no argmax, comparison, detach, item or numpy "
             "on the way), and set requires_grad before the forward, not after it.",
         )
     ]
+
+
+def _forced(call: BackwardCall, known: Set[str]) -> bool:
+    """Whether all that `call` started from are leaves, no parameters of a model: it reached nothing else."""
+    if call.raised is not None or not 0 < len(call.nodes) == len(call.roots):
+        return False
+    return all(run.node.seq == ACCUMULATE_SEQ and run.parameter not in known for run in call.nodes)
 
 
 def _turned_off(quiet: list[Parameter], used_roots: set[str]) -> list[Finding]:
@@ -152,8 +178,13 @@ def _defined(ps: Sequence[Parameter]) -> list[FindingSite]:
     return [FindingSite("defined", s) for s in sites[:3]]
 
 
+#: Operations that return values and their indices.
+_INDICES = frozenset({"max", "min", "sort", "topk", "mode", "median", "nanmedian", "kthvalue", "cummax", "cummin"})
+
+
 def _cut(cut: Cut, ps: Sequence[Parameter]) -> Finding:
-    integers = "an index or a count has no gradient" if cut.op.startswith("arg") else "its result has no gradient"
+    indices = cut.op.startswith("arg") or cut.op in _INDICES
+    integers = "an index or a count has no gradient" if indices else "its result has no gradient"
     sites = [FindingSite("cut", cut.site)] if cut.site else []
     return Finding(
         kind="none-grad",

@@ -70,8 +70,12 @@ class Cuts:
     def op(self, op: Op) -> None:
         if self._reentries.active:
             self._reentries.flow(op, self._modules.stack)
-        if op.after == op.before and not op.optimizing:
+        if op.optimizing:
+            return
+        if op.after == op.before:
             self._note(op.func, op.out, op.args, op.frame)
+        elif isinstance(op.out, tuple) and len(op.out) == 2 and not getattr(op.out[1], "requires_grad", True):
+            self._note(op.func, op.out[1], op.args, op.frame)  # the indices of max, sort, topk
 
     def step_begins(self, step: int, careful: bool) -> None:
         self._careful = careful

@@ -49,13 +49,17 @@ class NoGradients(Tracker):
             self._found[("inference", site)] = NoGradient("inference", site, failed, self._names.here(), "")
 
     def backward_over(self, running: Running, recorded: Recorded) -> None:
-        """A call that met a root without a graph: was it built while gradient mode was off?"""
+        """A call that met a root without a graph, or one that is a leaf: was it built while gradient mode was off?"""
         raised, roots, spot = recorded.raised, running.roots, running.spot
-        if raised is None or raised.node is not None:
+        if raised is None:
+            # Only leaves were reached: a loss that was given requires_grad afterwards looks so.
+            if len(running.graph.nodes) != len(roots) or any(r.grad_fn is not None for r in roots):
+                return
+        elif raised.node is not None or NO_GRAPH not in raised.text:
             return
-        text, modules, frames = raised.text, self._names.modules, self._names.frames
+        modules, frames = self._names.modules, self._names.frames
         site, failed = modules.grad_off, frames.site(spot)
-        if NO_GRAPH not in text or len(self._found) > LIMIT:
+        if len(self._found) > LIMIT:
             return
         if any(isinstance(r, torch.Tensor) and r.is_inference() for r in roots):
             site = use_of(frames, "inference_mode", failed.file if failed else "") or site
