@@ -32,6 +32,34 @@ def checkpointed(when="True", op="h", reentrant=False, more="", after="", end="o
 RAISES = "raises(out.sum().backward)"
 #: name -> (script, kind, part of the main line or None, module)
 BROKEN = {
+    "a state that is carried on, where nothing says where a step ends": (
+        """
+        cell, state = nn.GRUCell(4, 8), torch.zeros(3, 8)
+        for _ in range(8):
+            state = cell(torch.randn(3, 4), state)  # HERE
+            state.square().mean().backward(retain_graph=True)
+        """,
+        "graph-retained",
+        "HERE",
+        "",
+    ),
+    "an average of weights with gradient mode on": (
+        """
+        net = nn.Linear(6, 1)
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        average = [p.detach().clone() for p in net.parameters()]
+        for step in range(24):
+            opt.zero_grad()
+            net(torch.randn(8, 6)).square().mean().backward()
+            opt.step()
+            if step > 4:
+                for a, p in zip(average, net.parameters()):
+                    a.mul_(0.9).add_(0.1 * p)  # HERE
+        """,
+        "graph-retained",
+        "HERE",
+        None,
+    ),
     "a loss of indices, made a leaf by force": (
         """
         net = nn.Linear(6, 4)

@@ -216,7 +216,7 @@ def test_what_checkpointing_would_save() -> None:
 
 def test_what_keeps_graphs_without_a_name_or_line() -> None:
     found = only(traced(STEP, seen=[dataclasses.replace(RETAINED, holder="", site=None)]))
-    assert found.title.startswith("a list (a list) keeps the graphs of earlier steps alive: 7")
+    assert found.title.startswith("a list keeps the graphs of earlier steps alive: 7")
     assert (found.confidence, found.tensor, found.sites) == ("likely", None, ())
 
 

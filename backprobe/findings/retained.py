@@ -18,12 +18,12 @@ def retained(trace: Trace) -> list[Finding]:
     seen = trace.facts.one(Retained)
     if seen is None:
         return []
-    name = seen.holder or seen.how
+    name = f"{seen.holder} ({seen.how})" if seen.holder else seen.how
     return [
         Finding(
             kind="graph-retained",
             severity="warning",
-            title=f"{name} ({seen.how}) keeps the graphs of earlier steps alive: {seen.graphs} when we looked, "
+            title=f"{name} keeps the graphs of earlier steps alive: {seen.graphs} when we looked, "
             "and one more with each step",
             confidence="certain" if seen.site else "likely",
             module=seen.module,

@@ -1,7 +1,9 @@
 """Graphs of earlier steps that stay alive, and who holds them.
 
 Note [Marks on graphs]: a node cannot be referred to weakly. So one node of each step's graph, the first that a
-module made, carries an object of ours in its metadata, which dies with it. Nothing else is kept of the graph.
+module made, carries an object of ours in its metadata, which dies with it. Nothing else is kept of the graph. What is
+computed outside of modules (an average of weights, a state) has graphs of its own: the first nodes made there carry
+one too, in the first steps and in every fourth.
 """
 
 from __future__ import annotations
@@ -12,12 +14,15 @@ import weakref
 from collections import deque
 from typing import Any
 
+import torch
+
 from ...records import Retained, Site, Step
 from ...source.defined import changes_of
 from ...source.frames import variables
 from ...torchside import private
 from ...torchside.structure import tensors_in
 from ..events import Tracker
+from ..forward.eye import Op
 from ..forward.oplog import op_name, spot_of
 from ..scene import Scene
 
@@ -25,6 +30,8 @@ _KEY = "backprobe"
 #: Earlier graphs alive that are looked into, beside the last step's; once more at four times as many.
 ENOUGH = 3
 _WALK = 5_000
+#: Nodes made outside of modules that are marked in one step.
+OUTSIDE = 64
 
 
 class Mark:
@@ -49,18 +56,48 @@ class RetainedGraphs(Tracker):
         self._only_forward = False
         self._had_backward = False
         self._pause, self._next = 8, 0
+        #: A forward has run since the last backward call.
+        self._forward = False
+        self._outside = 0
 
     def first_output(self, output: Any) -> None:
         """The first module of an outermost call returned `output`."""
         node = next((t.grad_fn for t in tensors_in(output, most=100) if t.grad_fn is not None), None)
         if node is not None:
-            mark = Mark(self._round)
-            node.metadata[_KEY] = mark
-            self._marks.append(weakref.ref(mark))
+            self._mark(node)
+
+    def _mark(self, node: Any) -> None:
+        mark = Mark(self._round)
+        node.metadata[_KEY] = mark
+        self._marks.append(weakref.ref(mark))
+
+    def step_begins(self, step: int, careful: bool) -> None:
+        events = self._scene.events
+        events.drop("op_made", self._outside_made)
+        self._outside = 0
+        if self._round < 8 or self._round % 4 == 0:
+            events.listen("op_made", self._outside_made)
+
+    def detached(self) -> None:
+        self._scene.events.drop("op_made", self._outside_made)
+
+    def _outside_made(self, out: Any, before: int, after: int, entry: Any) -> None:
+        if entry[3] is not None or not isinstance(out, torch.Tensor) or out.grad_fn is None:
+            return
+        self._outside += 1
+        if self._outside > OUTSIDE:
+            self._scene.events.drop("op_made", self._outside_made)
+        elif _KEY not in out.grad_fn.metadata:
+            self._mark(out.grad_fn)
+
+    def op(self, op: Op) -> None:
+        if op.entry is not None and not op.optimizing:
+            self._outside_made(op.out, op.before, op.after, op.entry)
 
     def forward_begins(self) -> None:
         """Where nothing steps and no backward is called, each call of an outermost module is a round."""
         scene = self._scene
+        self._forward = True
         if not scene.steps.stepped and not scene.calls.count and not scene.calls.inside:
             self._next_round(forward_only=True)
 
@@ -99,6 +136,9 @@ class RetainedGraphs(Tracker):
                 mark = ref()
                 if mark is not None:
                     mark.round = self._round
+        elif self._forward and not self._scene.steps.optimizers:
+            self._next_round(False)  # nobody says where a step ends
+        self._forward = False
 
     def records(self) -> tuple[Retained, ...]:
         return (self._found,) if self._found is not None else ()
@@ -120,7 +160,7 @@ class RetainedGraphs(Tracker):
         if len(rounds) >= ENOUGH - self._only_forward:
             name = self._name_of(sum_)
             site, module, op = self._made(sum_)
-            return Retained(name, f"a tensor that {op or 'an operation'} adds to", site, module, alive)
+            return Retained(name, f"a tensor whose graph {op or 'an operation'} extends", site, module, alive)
         tensors = [t for t, _ in reach]
         del reach, thing, node, rounds, sum_
         container, kept = _common_holder(tensors, ENOUGH - self._only_forward)
