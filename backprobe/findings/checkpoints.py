@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 
 _SAME = "What a checkpointed function does must depend on its arguments, its parameters and torch's random state only"
+#: What ``changed`` means where something else differs than a number, a flag or a parameter.
+_FILLED = ": the region itself puts something where it looks for it, so the second run finds more"
 _ADVICE = {
+    "filled": "Keep caches and lists that the region fills out of it: no key-value cache while training with "
+    "checkpoints (use_cache=False), or write to it outside the region, from what the region returns.",
     "extra": f"{_SAME}: here it took another way. Decide outside the region, and pass the decision in as an argument.",
     "shape": f"{_SAME}: here something else chose the size. Choose it outside the region, and pass it in as an "
     "argument.",
@@ -59,14 +63,13 @@ def _mismatches(trace: Trace) -> list[Finding]:
         sites = [("cause", seen.cause), ("region", seen.region), ("failed", seen.failed)]
         if seen.changed is not None:
             # The optimizer's step (or what else wrote) is the cause; where train or eval was called is a guess.
-            sites.insert(
-                0 if seen.how == "written" else 1, ("cause" if seen.how == "written" else "changed", seen.changed)
-            )
+            guess = seen.how == "arguments"
+            sites.insert(1 if guess else 0, ("changed" if guess else "cause", seen.changed))
         found.append(
             Finding(
                 kind="checkpoint-mismatch",
                 severity="error" if seen.raised else "warning",
-                title=_title(seen),
+                title=_title(seen) + (_FILLED if _fills(seen) else ""),
                 confidence="certain" if seen.raised and seen.cause else "likely",
                 module=seen.module,
                 tensor=f"output of {seen.op}" if seen.op else None,
@@ -78,7 +81,7 @@ def _mismatches(trace: Trace) -> list[Finding]:
                     "recomputation": seen.again,
                     **({"error": seen.raised.partition("Tip:")[0].strip()[:2000]} if seen.raised else {}),
                 },
-                advice=_ADVICE.get(seen.how, _ADVICE["extra"]),
+                advice=_ADVICE["filled"] if _fills(seen) else _ADVICE.get(seen.how, _ADVICE["extra"]),
             )
         )
     return found
@@ -125,6 +128,10 @@ def gradient_differs(trace: Trace) -> list[Finding]:
             )
         )
     return found
+
+
+def _fills(seen: RegionDiffers) -> bool:
+    return seen.changed is not None and seen.how not in ("written", "arguments")
 
 
 def _changes_itself(seen: RegionDiffers, trace: Trace) -> bool:

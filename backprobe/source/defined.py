@@ -163,6 +163,49 @@ def changed_after(site: Site) -> Site | None:
     return None
 
 
+def filled_beside(site: Site) -> Site | None:
+    """The first line of the function of `site` that puts something into what its statement, or a condition around it,
+    looks into: ``cache[i] = k`` beside ``if i in cache: k = torch.cat([cache[i], k])``."""
+    looked: set[str] = set()
+    filled: list[tuple[int, str]] = []
+    for node, function in _nodes(site.file):
+        if function != site.function:
+            continue
+        first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0) or 0
+        if isinstance(node, (ast.If, ast.IfExp, ast.While)) and first <= site.line <= last:
+            looked |= _containers(node.test)
+        elif isinstance(node, ast.stmt) and not hasattr(node, "body") and first <= site.line <= last:
+            looked |= _containers(getattr(node, "value", None) or node)
+        if isinstance(node, ast.Assign):
+            flat = [t for target in node.targets for t in (target.elts if isinstance(target, ast.Tuple) else [target])]
+            filled += [(first, _last_name(t.value)) for t in flat if isinstance(t, ast.Subscript)]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGERS:
+            filled.append((first, _last_name(node.func.value)))
+    puts = sorted(line for line, name in filled if name and name in looked)
+    if not puts:
+        return None
+    return Site(site.file, puts[0], site.function, linecache.getline(site.file, puts[0]).strip())
+
+
+def _containers(node: ast.AST) -> set[str]:
+    """Names of what is looked into in `node`: ``name[...]``, ``... in name``, ``len(name)``, ``name.get(...)``."""
+    found = set()
+    for one in ast.walk(node):
+        if isinstance(one, ast.Subscript):
+            found.add(_last_name(one.value))
+        elif isinstance(one, ast.Compare) and any(isinstance(o, (ast.In, ast.NotIn)) for o in one.ops):
+            found |= {_last_name(c) for c in one.comparators}
+        elif isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr in ("get", "pop"):
+            found.add(_last_name(one.func.value))
+        elif isinstance(one, ast.Call) and getattr(one.func, "id", "") == "len" and one.args:
+            found.add(_last_name(one.args[0]))
+    return found
+
+
+def _last_name(node: ast.AST | None) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
 def changes_of(frames: Frames, name: str) -> Site | None:
     """The first line of the user's code that writes into what is called `name`, a variable or an attribute."""
     for file in _files(frames):

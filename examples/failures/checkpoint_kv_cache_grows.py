@@ -13,8 +13,8 @@ class Cache:
 
     def update(self, i, k, v):
         if i in self.k:
-            k, v = torch.cat([self.k[i], k], 1), torch.cat([self.v[i], v], 1)  # CULPRIT
-        self.k[i], self.v[i] = k, v
+            k, v = torch.cat([self.k[i], k], 1), torch.cat([self.v[i], v], 1)
+        self.k[i], self.v[i] = k, v  # CULPRIT
         return k, v
 
 
@@ -26,7 +26,7 @@ class Attention(nn.Module):
     def forward(self, x, cache):
         q, k, v = self.qkv(x).chunk(3, -1)
         k, v = cache.update(self.i, k, v)
-        w = (q @ k.transpose(1, 2) / q.shape[-1] ** 0.5).softmax(-1)  # CULPRIT
+        w = (q @ k.transpose(1, 2) / q.shape[-1] ** 0.5).softmax(-1)
         return x + self.out(w @ v)
 
 

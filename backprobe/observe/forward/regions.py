@@ -17,7 +17,7 @@ import torch
 import torch.utils.checkpoint
 
 from ...records import Cut, RegionDiffers, Site
-from ...source.defined import calls_of_method
+from ...source.defined import calls_of_method, filled_beside
 from ...source.frames import Spot, variables
 from ...source.roots import Where
 from ...torchside import places, private
@@ -255,11 +255,14 @@ class Regions:
         elif how == "arguments" and {forward.rpartition("=")[2], again.rpartition("=")[2]} == {"True", "False"}:
             method = "eval" if again.endswith("False") else "train"
             changed = next((c[0] for c in calls_of_method(self._frames, method)), None)
+        cause = self._frames.site(op.spot or region.spot) if op is not None else None
+        if changed is None and cause is not None and how in ("extra", "missing", "other", "shape"):
+            changed = filled_beside(cause)
         where = (op.where or region.where) if op is not None else None
         self._found[region.spot] = RegionDiffers(
             how,
             self._frames.site(region.spot),
-            self._frames.site(op.spot or region.spot) if op is not None else None,
+            cause,
             self._frames.site(failed),
             self._modules.name_of(where) if op is not None else None,
             name,
