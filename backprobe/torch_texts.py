@@ -17,6 +17,12 @@ IN_PLACE_DETAIL = re.compile(
 FREED, FREED_TENSORS = "backward through the graph a second time", "already been freed"
 #: A root of a backward has no graph.
 NO_GRAPH = "does not require grad"
+#: A root of a backward is no scalar, and no gradient of it was given.
+NOT_SCALAR = "grad can be implicitly created only for scalar outputs"
+#: ``autograd.grad`` was asked for the gradient of what the output does not depend on.
+UNUSED = "appears to not have been used in the graph"
+#: A hook gave a gradient of another size, type or dtype; and which.
+CHANGED_BY_HOOK = re.compile(r"hook '([^']+)' has changed")
 #: A tensor of inference mode met autograd.
 INFERENCE = "Inference tensors cannot be saved for backward"
 #: An op wrote in place into the view that a full backward hook makes of a module's output.

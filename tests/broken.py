@@ -32,6 +32,45 @@ def checkpointed(when="True", op="h", reentrant=False, more="", after="", end="o
 RAISES = "raises(out.sum().backward)"
 #: name -> (script, kind, part of the main line or None, module)
 BROKEN = {
+    "a penalty on a gradient without a graph": (
+        """
+        net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+        x = torch.randn(8, 4, requires_grad=True)
+        grad, = torch.autograd.grad(net(x).sum(), x)  # HERE
+        raises(grad.norm().backward)
+        """,
+        "none-grad",
+        "HERE",
+        None,
+    ),
+    "a compiled model that gives Inf": (
+        """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear, self.scale = nn.Linear(4, 4), nn.Parameter(torch.zeros(()))
+            def forward(self, x):
+                return (self.linear(x).abs() * self.scale).log()
+        net = torch.compile(Net(), backend="aot_eager")
+        out = net(torch.randn(6, 4))  # HERE
+        out.mean().backward()
+        """,
+        "nonfinite-forward",
+        "HERE",
+        None,
+    ),
+    "a hook that changes the size": (
+        """
+        net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+        def cut_short(module, grad_inputs, grad_outputs):
+            return (grad_inputs[0][:2],)
+        net[1].register_full_backward_hook(cut_short)
+        raises(net(torch.randn(6, 4)).sum().backward)  # HERE
+        """,
+        "backward-error",
+        "HERE",
+        "1",
+    ),
     "a state that is carried on, where nothing says where a step ends": (
         """
         cell, state = nn.GRUCell(4, 8), torch.zeros(3, 8)

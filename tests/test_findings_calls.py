@@ -76,6 +76,19 @@ def test_one_call_one_finding(kind: str) -> None:
     assert only(trace).advice
 
 
+def test_a_loss_that_is_no_scalar() -> None:
+    found = only(traced(wrong("grad can be implicitly created only for scalar outputs", node=0)))
+    assert (found.kind, roles(found)[0]) == ("backward-error", ("cause", 13))
+    assert found.title.startswith("the backward was started from sum, which gives more than one number")
+
+
+def test_an_error_of_a_node_that_no_line_made() -> None:
+    seen = call(run("torch::autograd::Error", 1), leaf("weight"), raised=raised("twice", 0))
+    found = only(traced(seen))
+    assert roles(found) == [("failed", 90)]
+    assert "No line of the forward made this node" in found.advice
+
+
 def test_a_graph_that_two_losses_share_is_named_where_it_was_made() -> None:
     found = only(traced(wrong(reuse=dataclasses.replace(REUSED, node=None, shared=True))))
     assert roles(found) == [("reused", 11), ("freed", 91), ("failed", 90)]

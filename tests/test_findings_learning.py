@@ -230,6 +230,30 @@ def test_experts_that_the_data_chooses_are_information() -> None:
     assert found.severity == "info"
 
 
+def test_a_loss_that_has_no_graph_any_more() -> None:
+    """What cut it is new: an older cut did not stop the calls before."""
+    failed = dataclasses.replace(NO_GRAPH, index=1, step=7)
+    cuts = [Cut("item", at(15), "head", ("b.weight",), 1, 0), Cut("detach", at(16), "head", ("b.weight",), 1, 7)]
+    found = only(traced(STEP, failed, seen=cuts))
+    assert roles(found) == [("cut", 16), ("failed", 90)]
+    found = only(traced(STEP, failed, seen=cuts[:1]))
+    assert roles(found) == [("failed", 90)]
+    assert "1 backward calls before it had one" in found.title
+
+
+def test_a_penalty_on_a_gradient_without_a_graph() -> None:
+    grad = dataclasses.replace(STEP, kind="autograd.grad", site=at(14))
+    found = only(traced(grad, dataclasses.replace(NO_GRAPH, index=1)))
+    assert roles(found) == [("cut", 14), ("failed", 90)]
+    assert "create_graph=True" in found.advice
+
+
+def test_a_gradient_of_what_was_not_used() -> None:
+    unused = "The differentiated Tensor at index 0 appears to not have been used in the graph."
+    found = only(traced(call(raised=raised(unused, None))))
+    assert (found.kind, "allow_unused=True" in found.advice) == ("none-grad", True)
+
+
 def test_a_loss_without_a_graph() -> None:
     found = only(traced(NO_GRAPH))
     assert (found.kind, found.severity, found.confidence) == ("none-grad", "error", "certain")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..records import BackwardCall, Facts, Finding, FindingSite, RegionDiffers, StaleRead
-from ..torch_texts import READY_TWICE
+from ..torch_texts import NOT_SCALAR, READY_TWICE
 from .questions import GENERAL, Kind, question
 
 
@@ -25,6 +25,7 @@ def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
     run = call.nodes[raised.node]
     text = f": {raised.text.splitlines()[0][:200]}" if raised.text.strip() else ""
     place = f" of {run.parameter}" if run.parameter else f" made by {run.node.op}" if run.node.op else ""
+    scalar, shape = NOT_SCALAR in raised.text, list(call.roots[0].shape) if call.roots else []
     sites = [FindingSite("cause", run.site)] if run.site else []
     if raised.backward:
         sites.append(FindingSite("backward", raised.backward))
@@ -34,14 +35,23 @@ def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
         Finding(
             kind="backward-error",
             severity="error",
-            title=f"{run.name}{place} raised {raised.type} in the backward{text}",
+            title=f"the backward was started from {run.node.op or run.name}, which gives more than one number: {shape}"
+            if scalar
+            else f"{run.name}{place} raised {raised.type} in the backward{text}",
             confidence="certain" if raised.certain else "likely",
             module=run.module,
             node=run.name,
             step=call.step,
             sites=tuple(sites),
             evidence={"error": raised.text[:2000], "ran_before": sum(r.order is not None for r in call.nodes)},
-            advice="Look at the forward line named here: the shapes, dtypes and devices that went into it decide what "
-            "its backward gets.",
+            advice="Reduce the loss to a scalar (mean or sum; reduction='none' leaves one value an element), or pass "
+            "backward(gradient=...)."
+            if scalar
+            else "Look at the forward line named here: the shapes, dtypes and devices that went into it decide what "
+            "its backward gets."
+            if run.site
+            else "No line of the forward made this node. What the error says is about the operations of the first "
+            "backward, where gradients of gradients are asked for: look at custom functions and fused operations in "
+            "the forward.",
         )
     ]

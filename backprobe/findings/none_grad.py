@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..records import ACCUMULATE_SEQ, BackwardCall, Cut, Finding, FindingSite, NoGradient, Parameter, Site
+from ..records import Cut, Finding, FindingSite, Parameter, Site
 from ..text import few, plural
-from ..torch_texts import NO_GRAPH
 from .growth import common_module
+from .no_graph import checkpoint_lost, defined_sites, without_graph
 from .questions import LEARNING, Kind, question
 
 if TYPE_CHECKING:
@@ -24,15 +23,15 @@ def none_grads(trace: Trace) -> list[Finding]:
     that were only called with gradient mode off (evaluation, teachers, moving averages), unless they are part of a
     model that trains otherwise.
     """
+    lost_graph = without_graph(trace)
+    if lost_graph:
+        return lost_graph
     # A run that failed early has not had the time to reach every parameter.
     failed = any(call.raised is not None and call.raised.node is not None for call in trace.backwards)
     if failed and sum(call.raised is None for call in trace.backwards) < 3:
         return []
-    known = {p.name for p in trace.parameters}
-    if not any(
-        c.raised is None and c.inside is None and len(c.nodes) and not _forced(c, known) for c in trace.backwards
-    ):
-        return _no_graph(trace)
+    if not any(c.raised is None and c.inside is None and len(c.nodes) for c in trace.backwards):
+        return []
     used_roots = {p.root for p in trace.parameters if p.reached}
     lost = [p for p in trace.parameters if p.requires_grad and not p.reached and p.trained is not False]
     found = []
@@ -42,7 +41,7 @@ def none_grads(trace: Trace) -> list[Finding]:
         ]
         if held:
             lost = [p for p in lost if p not in held]
-            found.append(_checkpoint(cut, held))
+            found.append(checkpoint_lost(cut, held))
     quiet = [p for p in lost if p.quiet_calls and not p.calls]
     lost = [p for p in lost if p not in quiet]
     found += _turned_off(quiet, used_roots)
@@ -68,60 +67,6 @@ def none_grads(trace: Trace) -> list[Finding]:
         merged = _merge(mine)
         found += [_unused(reason, owner, ps, _routed(owner, trace.parameters)) for owner, ps in merged.items()]
     return found
-
-
-def _no_graph(trace: Trace) -> list[Finding]:
-    """No backward call ran, because the loss had no graph: the likeliest cut is what lost it.
-
-    A loss that was made a leaf has none either, and torch does not say so: the call reaches the loss alone.
-    """
-    known = {p.name for p in trace.parameters}
-    call = next((c for c in trace.backwards if (c.raised and NO_GRAPH in c.raised.text) or _forced(c, known)), None)
-    forced = call is not None and call.raised is None
-    if forced and not any(p.calls or p.quiet_calls for p in trace.parameters):
-        return []  # no model at all: a gradient of a leaf by itself
-    if call is None or any(seen.kind == "grad-mode" for seen in trace.facts.of(NoGradient)):
-        return []
-    cut = next((c for c in trace.facts.of(Cut) if c.parameters and c.op != "checkpoint"), None)
-    checkpoint = next((c for c in trace.facts.of(Cut) if c.op == "checkpoint"), None)
-    if checkpoint is not None:
-        mine = [p for p in trace.parameters if p.name in checkpoint.parameters]
-        return [replace(_checkpoint(checkpoint, mine), severity="error", step=call.step)] if mine else []
-    names = cut.parameters if cut is not None else ()
-    ended = (
-        f"and the loss was made a leaf with requires_grad, so backward runs and reaches none of {few(names)}"
-        if forced
-        else f"so the loss has none and backward cannot reach {few(names)}"
-    )
-    pairs = (("cut", cut.site if cut is not None else None), ("failed", call.site))
-    return [
-        Finding(
-            kind="none-grad",
-            severity="error",
-            title=f"{cut.op} cut the graph, {ended}"
-            if cut is not None
-            else "the loss is a leaf that requires a gradient: no operation that made it is in its graph, and backward "
-            "reaches no parameter"
-            if forced
-            else "the loss has no graph: nothing that it was made from required a gradient at the time",
-            confidence="likely" if cut is not None else "certain",
-            module=cut.module if cut is not None else None,
-            parameters=tuple(names),
-            step=call.step,
-            sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
-            evidence={"op": cut.op if cut is not None else None, "loss_is_leaf": forced},
-            advice=("Remove what sets requires_grad on the loss: it only silences the error. " if forced else "")
-            + "Compute the loss from tensors that keep their graph (no argmax, comparison, detach, item or numpy "
-            "on the way), and set requires_grad before the forward, not after it.",
-        )
-    ]
-
-
-def _forced(call: BackwardCall, known: Set[str]) -> bool:
-    """Whether all that `call` started from are leaves, no parameters of a model: it reached nothing else."""
-    if call.raised is not None or not 0 < len(call.nodes) == len(call.roots):
-        return False
-    return all(run.node.seq == ACCUMULATE_SEQ and run.parameter not in known for run in call.nodes)
 
 
 def _turned_off(quiet: list[Parameter], used_roots: set[str]) -> list[Finding]:
@@ -173,11 +118,6 @@ def _names(ps: Sequence[Parameter]) -> tuple[str, ...]:
     return tuple(p.name for p in ps)
 
 
-def _defined(ps: Sequence[Parameter]) -> list[FindingSite]:
-    sites = list(dict.fromkeys(p.defined for p in ps if p.defined is not None))
-    return [FindingSite("defined", s) for s in sites[:3]]
-
-
 #: Operations that return values and their indices.
 _INDICES = frozenset({"max", "min", "sort", "topk", "mode", "median", "nanmedian", "kthvalue", "cummax", "cummin"})
 
@@ -193,27 +133,11 @@ def _cut(cut: Cut, ps: Sequence[Parameter]) -> Finding:
         confidence="likely",
         module=cut.module,
         parameters=_names(ps),
-        sites=(*sites, *_defined(ps)),
+        sites=(*sites, *defined_sites(ps)),
         evidence={"op": cut.op, "times": cut.count, "optimizer_holds_them": any(p.trained for p in ps)},
         advice="Compute the loss from tensors that keep their graph: a softmax or a straight-through estimator in "
         "place of argmax, no detach, item, numpy or torch.tensor on the way. If the cut is meant, call "
         "requires_grad_(False) on these parameters, so that everybody can see it.",
-    )
-
-
-def _checkpoint(cut: Cut, ps: Sequence[Parameter]) -> Finding:
-    return Finding(
-        kind="none-grad",
-        severity="warning",
-        title="nothing that goes into a reentrant checkpoint requires a gradient, so it gives none to "
-        f"{few(_names(ps))} inside it",
-        confidence="certain",
-        module=cut.module,
-        parameters=_names(ps),
-        sites=(*((FindingSite("cut", cut.site),) if cut.site else ()), *_defined(ps)),
-        evidence={"op": cut.op, "optimizer_holds_them": any(p.trained for p in ps)},
-        advice="Use checkpoint(..., use_reentrant=False). Where it has to be the reentrant one, let an input require a "
-        "gradient: x.requires_grad_() before the call.",
     )
 
 
@@ -251,7 +175,7 @@ def _unused(reason: str, owner: str, ps: Sequence[Parameter], routed: bool) -> F
         confidence="certain",
         module=owner,
         parameters=names,
-        sites=tuple(_defined(ps)),
+        sites=tuple(defined_sites(ps)),
         evidence={"reason": reason, "module_calls": calls, "optimizer_holds_them": any(p.trained for p in ps)},
         advice="Others beside it were called, some more often than others: it looks chosen by the data, as an expert "
         "is. If it is never chosen, look at how the choice is balanced."

@@ -28,8 +28,8 @@ def second_backward(call: BackwardCall, facts: Facts) -> list[Finding]:
     earlier = "the same step" if reuse.freed_step == call.step else f"step {reuse.freed_step}"
     if shared:
         title = (
-            f"two losses share {old.node.op or old.name}, and the backward call of one, in {earlier}, freed what it had "
-            "kept before that of the other ran"
+            f"two losses share {old.node.op or old.name}, and the backward call of one, in {earlier}, freed what it "
+            "had kept before that of the other ran"
         )
         advice = (
             "Add the losses up and call backward once; or give the first call retain_graph=True, where both are meant "

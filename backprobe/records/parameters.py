@@ -39,13 +39,17 @@ class Parameter:
 @record
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A forward operation that took tensors with a graph and gave one without: the gradient stops there."""
+    """A forward operation that took tensors with a graph and gave one without: the gradient stops there.
+
+    ``since`` is the step in which it was first seen.
+    """
 
     op: str
     site: Site | None
     module: str | None
     parameters: tuple[str, ...]
     count: int = 1
+    since: int | None = None
 
 
 @record

@@ -142,6 +142,17 @@ def returns_at(function: Any) -> Site | None:
     return Site(code.co_filename, first + at, code.co_name, lines[at].strip())
 
 
+def function_called(frames: Frames, name: str) -> Site | None:
+    """The line ``def name(...)`` in the user's code, where there is just one."""
+    found = [
+        Site(file, node.lineno, name, linecache.getline(file, node.lineno).strip())
+        for file in _files(frames)
+        for node, _ in _nodes(file)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name
+    ]
+    return found[0] if len(found) == 1 else None
+
+
 _CHANGERS = frozenset({"append", "extend", "add", "appendleft", "insert", "update", "setdefault", "put", "push"})
 #: Methods that write into an array, and functions that write into their first argument.
 _WRITERS = frozenset({"fill", "sort", "partition", "itemset", "setfield", "byteswap"})

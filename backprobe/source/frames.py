@@ -86,6 +86,25 @@ class Frames:
             frame = frame.f_back
         return None
 
+    def spot_of_call(self, frame: Any) -> Spot | None:
+        """As ``spot``, for what compiled code calls: its calls stand on the line of the ``def`` that was compiled, and
+        what is meant is where that was called."""
+        while frame is not None:
+            spot = self.spot(frame)
+            if spot is None or not self._on_def(spot):
+                return spot
+            while frame is not None and frame.f_code is not spot[0]:
+                frame = frame.f_back
+            frame = frame.f_back if frame is not None else None
+        return None
+
+    def _on_def(self, spot: Spot) -> bool:
+        """Whether `spot` is on the first line of its function, and nothing but ``def`` stands there."""
+        site = self.site(spot)
+        if site is None or site.line != spot[0].co_firstlineno:
+            return False
+        return site.text.startswith("@") or (site.text.startswith(("def ", "async def ")) and site.text.endswith(":"))
+
     def site(self, spot: Spot | None) -> Site | None:
         if spot is None:
             return None

@@ -11,9 +11,9 @@ import torch
 
 from ...graphs.plan import running_node
 from ...records import Raised, Reuse, Site
-from ...source.defined import returns_at
+from ...source.defined import function_called, returns_at
 from ...source.frames import Frames, Spot, variables
-from ...torch_texts import FREED, IN_PLACE
+from ...torch_texts import CHANGED_BY_HOOK, FREED, IN_PLACE
 from ...torchside import private
 from ..forward.naming import Naming
 from ..forward.regions import Regions
@@ -55,13 +55,26 @@ class Failures:
         node, certain = running_node(live.plan, running.graph.seqs, running.watch.order, live.needed)
         inner = self._frames.site_of_traceback(error.__traceback__)
         if inner is None or inner == self._frames.site(running.spot):
-            inner = _backward_of(nodes, node, str(error))
+            inner = self._backward_of(nodes, node, str(error))
         elif node is not None and not hasattr(nodes[node], "_forward_cls"):
             # The user's code raised, and this node runs none: a hook did, perhaps on a leaf.
             certain = False
             hooked = [i for i in live.plan.leaves if nodes[i].variable._backward_hooks]
             node = hooked[0] if len(hooked) == 1 else node
         return Raised(type(error).__name__, str(error), node, certain, inner)
+
+    def _backward_of(self, nodes: list[Any], node: int | None, text: str) -> Site | None:
+        """The user's line that the error is about: the hook that it names, or the return of a custom function's
+        backward."""
+        hook = CHANGED_BY_HOOK.search(text)
+        if hook is not None:
+            return function_called(self._frames, hook[1])
+        named = next((n for n in nodes if hasattr(n, "_forward_cls") and n.name() in text), None)
+        for one in (nodes[node] if node is not None else None, named):
+            found = returns_at(getattr(one, "_forward_cls", None))
+            if found is not None and self._frames.is_users_file(found.file):
+                return found
+        return None
 
     def cause(self, node: int, text: str, running: Running) -> Cause:
         """What the two errors that other lines cause are about. `text` was raised at `node`."""
@@ -126,16 +139,6 @@ def _entry(node: int, running: Running, counter: int) -> tuple[int, int] | None:
                 seen.add(producer)
                 stack.append(producer)
     return min(entries)[1:] if entries else None
-
-
-def _backward_of(nodes: list[Any], node: int | None, text: str) -> Site | None:
-    """Where the backward of the custom function that the error is about returns."""
-    for one in [nodes[node]] if node is not None else []:
-        found = returns_at(getattr(one, "_forward_cls", None))
-        if found is not None:
-            return found
-    named = next((n for n in nodes if hasattr(n, "_forward_cls") and n.name() in text), None)
-    return returns_at(named._forward_cls) if named is not None else None
 
 
 def loss_scale(frames: Frames) -> float | None:

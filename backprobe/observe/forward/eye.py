@@ -233,7 +233,7 @@ class Eye(TorchFunctionMode):
         spot, name = None, None
         while frame is not None:
             if frame.f_code is places.FUNCTION_APPLY:
-                spot, name = self.frames.spot(frame.f_back), "Function.apply"
+                spot, name = self.frames.spot_of_call(frame.f_back), "Function.apply"
                 break
             frame = frame.f_back
         stack = self.modules.stack

@@ -285,7 +285,7 @@ class Regions:
     def records(self) -> tuple[Cut | RegionDiffers, ...]:
         """Reentrant checkpoints that lost a gradient's path, and regions that ran again differently."""
         cuts = (
-            SeenCut("checkpoint", spot, where, frozenset(ids), 0).record(self._names)
+            SeenCut("checkpoint", spot, where, frozenset(ids), 0, 0).record(self._names)
             for spot, (where, ids) in self._lost.items()
         )
         return (*cuts, *self._found.values())

@@ -1,8 +1,8 @@
 """``--ask functions``: the backward of each custom ``Function``, held against finite differences.
 
 On the inputs that the script gave it, in double precision where the function allows. A directional derivative of
-v . f(x) along u by central differences, (v . f(x + h u) - v . f(x - h u)) / 2h, against u . backward(v). The inputs are
-seen by a profile function, which is set while the script runs and only for this question.
+v . f(x) along u by central differences, (v . f(x + h u) - v . f(x - h u)) / 2h, against u . backward(v); and v in other
+layouts against v as it is. The inputs are seen by a profile function, which is set while the script runs and only for this question.
 """
 
 from __future__ import annotations
@@ -195,7 +195,51 @@ def _compare(sample: _Sample, dtype: torch.dtype, second: bool = False) -> tuple
                 misses, seen = misses + 1, (analytic, numeric)
         if misses >= 2:
             return what, i, *seen, "" if second else _why(sample, args, inputs, at, v, pairs)
+    return None if second else _layouts(sample, args, inputs, v, dtype)
+
+
+def _layouts(
+    sample: _Sample, args: list[Any], inputs: list[int], v: list[Any], dtype: torch.dtype
+) -> tuple[str, int, float, float, str] | None:
+    """Whether the backward gives another gradient for the same values in another layout: autograd hands on slices
+    (``cat``), transposed and expanded tensors (``sum``) as they are.
+    """
+
+    def gradients(given: list[Any]) -> Any:
+        leaves, outs = _run(sample, args, inputs)
+        return torch.autograd.grad(outs, leaves, given, allow_unused=True)
+
+    for how, lay in _LAID.items():
+        given = [lay(x) for x in v]
+        if all(x.is_contiguous() for x in given):
+            continue
+        plain = gradients([x.contiguous() for x in given])
+        for i, a, b in zip(inputs, gradients(given), plain, strict=True):
+            if a is None or b is None:
+                continue
+            apart = (a - b).abs()
+            if bool((apart > BOUND[dtype] * b.abs().max().clamp(min=1e-8)).any()):
+                at = int(apart.argmax())
+                why = f"it reads grad_output as if it were contiguous: for {how} it gives another gradient"
+                return "gradient", i, float(a.flatten()[at]), float(b.flatten()[at]), why
     return None
+
+
+def _sliced(x: Any) -> Any:
+    return torch.stack([x, torch.full_like(x, 7.0)], -1).flatten(-2)[..., ::2] if x.dim() else x
+
+
+def _part(x: Any) -> Any:
+    return torch.cat([x, torch.full_like(x, 7.0)], -1)[..., : x.shape[-1]] if x.dim() else x
+
+
+#: Tensors of the same values, as other operations hand them on.
+_LAID = {
+    "a slice of a wider tensor (as cat gives it)": _part,
+    "every second element of a tensor": _sliced,
+    "a transposed tensor": lambda x: x.transpose(0, -1).contiguous().transpose(0, -1) if x.dim() > 1 else x,
+    "an expanded tensor (as sum gives it)": lambda x: torch.ones_like(x[:1]).expand_as(x) if x.dim() else x,
+}
 
 
 def _why(

@@ -14,11 +14,27 @@ from .registry import ENGINE, expect, fact, leaf, said_by
 @fact(
     "errors of losses without a graph",
     "none-grad and grad-mode-disabled are silent where no backward could run",
-    "NO_GRAPH",
+    "NO_GRAPH UNUSED",
 )
 def no_graph() -> None:
     text = said_by(leaf().detach().sum().backward)
     expect(torch_texts.NO_GRAPH in text, f"torch says {text}")
+    text = said_by(lambda: torch.autograd.grad(leaf().sum(), leaf()))
+    expect(torch_texts.UNUSED in text, f"torch says {text}")
+
+
+@fact("errors of losses that are no scalars", "backward-error does not say what is missing", "NOT_SCALAR")
+def not_scalar() -> None:
+    text = said_by((leaf() * 1).backward)
+    expect(torch_texts.NOT_SCALAR in text, f"torch says {text}")
+
+
+@fact("errors of hooks that change a gradient", "backward-error does not name the hook", "CHANGED_BY_HOOK")
+def changed_by_hook() -> None:
+    x = leaf() * 1
+    x.register_hook(lambda grad: grad.new_ones(7))
+    text = said_by(x.sum().backward)
+    expect(torch_texts.CHANGED_BY_HOOK.search(text) is not None, f"torch says {text}")
 
 
 @fact(
