@@ -37,6 +37,7 @@ FUNCTION = """
         ("x**3", "2 * g * x**2", "it is the true gradient times 0.667"),
         ("x.clone()", "-0.3 * g", "with its sign reversed, times 0.3"),
         ("x.round()", "g", "a straight-through estimate"),
+        ("x * 2", "torch.as_strided(g, g.shape, (g.shape[1], 1)) * 2", "as if it were contiguous"),
         ("x * torch.rand_like(x)", "g", None),  # random: two calls cannot be compared
     ],
 )

@@ -230,6 +230,11 @@ def test_experts_that_the_data_chooses_are_information() -> None:
     assert found.severity == "info"
 
 
+def test_what_was_not_called_is_told_where_it_would_be() -> None:
+    found = only(none(*lost("b.weight", calls=0, used=at(18), defined=at(4))))
+    assert roles(found) == [("cut", 18), ("defined", 4)]
+
+
 def test_a_loss_that_has_no_graph_any_more() -> None:
     """What cut it is new: an older cut did not stop the calls before."""
     failed = dataclasses.replace(NO_GRAPH, index=1, step=7)

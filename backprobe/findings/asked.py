@@ -24,12 +24,12 @@ def wrong_functions(trace: Trace) -> list[Finding]:
 def _function(seen: FunctionChecked) -> Finding:
     meant = seen.why.startswith(("the forward is flat", "it is the true gradient with"))
     why = f": {seen.why}" if seen.why else ""
+    told = "is wrong" if "contiguous" in why else "disagrees with finite differences"
     pairs = (("applied", seen.applied), ("backward", seen.backward))
     return Finding(
         kind="wrong-double-backward" if seen.what == "second derivative" else "wrong-backward",
         severity="info" if meant else "error",
-        title=f"the {seen.what} of {seen.name} disagrees with finite differences{why} "
-        f"({number(seen.analytic)} against {number(seen.numeric)})",
+        title=f"the {seen.what} of {seen.name} {told}{why} ({number(seen.analytic)} against {number(seen.numeric)})",
         confidence="likely" if meant else "certain",
         module=seen.module,
         node=f"{seen.name}Backward",

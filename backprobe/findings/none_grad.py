@@ -161,6 +161,9 @@ def _unused(reason: str, owner: str, ps: Sequence[Parameter], routed: bool) -> F
     names = _names(ps)
     calls = max(p.calls for p in ps)
     called = owner or "the model"
+    # The code has a use of it that did not happen: a condition, or a method that nobody called.
+    uses = dict.fromkeys(p.used for p in ps if p.used is not None and reason != "output")
+    branches = [FindingSite("cut", site) for site in list(uses)[:3]]
     what = {
         "unused": f"{few(names)} took part in no backward pass: the forward does not use "
         f"{plural(names, 'it', 'them')}, or the loss does not depend on {plural(names, 'it', 'them')}",
@@ -171,11 +174,11 @@ def _unused(reason: str, owner: str, ps: Sequence[Parameter], routed: bool) -> F
     return Finding(
         kind="none-grad",
         severity="info" if routed and reason == "uncalled" else "warning",
-        title=what,
+        title=what + (": the line that would use it was not reached" if branches and reason == "uncalled" else ""),
         confidence="certain",
         module=owner,
         parameters=names,
-        sites=tuple(defined_sites(ps)),
+        sites=(*branches, *defined_sites(ps)),
         evidence={"reason": reason, "module_calls": calls, "optimizer_holds_them": any(p.trained for p in ps)},
         advice="Others beside it were called, some more often than others: it looks chosen by the data, as an expert "
         "is. If it is never chosen, look at how the choice is balanced."

@@ -34,6 +34,8 @@ class Parameter:
     turned_off: Site | None = None
     #: It became part of its model after the optimizer had been made.
     added: bool = False
+    #: Where the code would use it, or the outermost module around it that was never called; and did not.
+    used: Site | None = None
 
 
 @record

@@ -6,6 +6,7 @@ import ast
 import inspect
 import linecache
 import textwrap
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -30,6 +31,16 @@ def defined_at(owners: list[Owner], name: str) -> Site | None:
 @lru_cache(4096)
 def assigned(cls: type, name: str) -> Site | None:
     """The line ``self.name = ...`` in a method of `cls`, read from the method's own code: its module may be gone."""
+    for method, lines, first, tree in _methods(cls):
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and _names(node, name):
+                file, at = method.__code__.co_filename, node.lineno - 1
+                return Site(file, first + at, method.__name__, lines[at].strip())
+    return None
+
+
+def _methods(cls: type) -> Iterator[tuple[Any, list[str], int, ast.Module]]:
+    """(method, its lines, number of the first, its syntax tree) of those of `cls` that can be read."""
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] in ("torch", "builtins"):
             continue
@@ -38,13 +49,25 @@ def assigned(cls: type, name: str) -> Site | None:
                 continue
             try:
                 lines, first = inspect.getsourcelines(method)
-                tree = ast.parse(textwrap.dedent("".join(lines)))
+                yield method, lines, first, ast.parse(textwrap.dedent("".join(lines)))
             except (OSError, TypeError, SyntaxError):
                 continue
-            for node in ast.walk(tree):
-                if isinstance(node, (ast.Assign, ast.AnnAssign)) and _names(node, name):
-                    file, at = method.__code__.co_filename, node.lineno - 1
-                    return Site(file, first + at, method.__name__, lines[at].strip())
+
+
+@lru_cache(4096)
+def used(cls: type, name: str) -> Site | None:
+    """The first line of a method of `cls`, but ``__init__``, that reads ``self.name``."""
+    for method, lines, first, tree in _methods(cls):
+        if method.__name__ == "__init__":
+            continue
+        at = [
+            node.lineno - 1
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
+            if isinstance(node.value, ast.Name) and node.value.id == "self"
+        ]
+        if at:
+            return Site(method.__code__.co_filename, first + min(at), method.__name__, lines[min(at)].strip())
     return None
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ...records import Parameter, Site, Unseen
-from ...source.defined import Owner, defined_at, replaced_at
+from ...source.defined import Owner, defined_at, replaced_at, used
 from ...source.frames import Frames, variables
 from ...source.roots import RootModule, clean_path, modules_in_sight
 from ...torchside import private
@@ -200,9 +200,23 @@ class Leaves:
                     replaced,
                     self._modules.turned_off(leaf.owner),
                     not held_too and id(leaf) in later,
+                    None if leaf.reached else self._not_used(leaf),
                 )
             )
         return tuple(found)
+
+    def _not_used(self, leaf: Leaf) -> Site | None:
+        """Where the code reads the parameter, or calls the outermost module around it that was never called."""
+        module: Any = leaf.root.ref() if leaf.root is not None else None
+        names = [*(name for _, name in leaf.owners[1:]), leaf.path.rpartition(".")[2]]
+        for (cls, _), name in zip(leaf.owners, names, strict=True):
+            module = module._modules.get(name) if module is not None else None
+            if module is None:
+                return used(cls, name)
+            holder = isinstance(module, (nn.ModuleList, nn.ModuleDict))  # nobody calls those
+            if not holder and not any(self._modules.counts(weakref.ref(module))):
+                return used(cls, name)
+        return None
 
     def _came_later(self, present: list[dict[int, Any]]) -> set[int]:
         """Ids of the leaves that came to their model after the optimizer of that model was made."""

@@ -2,7 +2,8 @@
 
 On the inputs that the script gave it, in double precision where the function allows. A directional derivative of
 v . f(x) along u by central differences, (v . f(x + h u) - v . f(x - h u)) / 2h, against u . backward(v); and v in other
-layouts against v as it is. The inputs are seen by a profile function, which is set while the script runs and only for this question.
+layouts against v as it is. The inputs are seen by a profile function, which is set while the script runs and only for
+this question.
 """
 
 from __future__ import annotations
