@@ -27,7 +27,7 @@ class Detector(nn.Module):
 
 torch.manual_seed(0)
 model = Detector()
-opt = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+opt = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.9)
 broke = None
 for step in range(200):
     y = torch.randint(0, 2, (32,)).float()
