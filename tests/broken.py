@@ -32,6 +32,26 @@ def checkpointed(when="True", op="h", reentrant=False, more="", after="", end="o
 RAISES = "raises(out.sum().backward)"
 #: name -> (script, kind, part of the main line or None, module)
 BROKEN = {
+    "a list in a dict keeps graphs": (
+        """
+        class Probe:
+            def __init__(self):
+                self.history = {"pooled": []}
+            def seen(self, out):
+                self.history["pooled"].append(out)  # HERE
+        net, probe = nn.Linear(4, 2), Probe()
+        opt = torch.optim.SGD(net.parameters(), lr=0.01)
+        for _ in range(8):
+            out = net(torch.randn(3, 4))
+            opt.zero_grad()
+            out.square().mean().backward()
+            opt.step()
+            probe.seen(out)
+        """,
+        "graph-retained",
+        "HERE",
+        "",
+    ),
     "a penalty on a gradient without a graph": (
         """
         net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))

@@ -267,11 +267,14 @@ def _changes(file: str) -> tuple[tuple[int, str, str], ...]:
             target = node.target
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
             target = node.targets[0].value
+        line = getattr(node, "lineno", 0)
         while isinstance(target, ast.Subscript):
+            if isinstance(target.slice, ast.Constant) and isinstance(target.slice.value, str):
+                found.append((line, target.slice.value, function))  # history["loss"].append: what holds it is "loss"
             target = target.value
         if target is not None:
             name = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
-            found.append((getattr(node, "lineno", 0), name, function))
+            found.append((line, name, function))
     return tuple(sorted(found))
 
 
