@@ -8,6 +8,13 @@ class BackprobeError(Exception):
     """
 
 
+class UnknownName(BackprobeError, KeyError):
+    """A name that is not there. Also a ``KeyError``, as mappings raise."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 def add_note(error: BaseException, text: str) -> None:
     """``BaseException.add_note``, which Python 3.10 does not have."""
     notes = getattr(error, "__notes__", [])

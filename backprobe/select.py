@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase, translate
+from functools import cache
 from typing import Any
 
 from .errors import BackprobeError
 
-#: A glob on the whole name (``*`` crosses dots), a compiled pattern (searched for), a predicate of name and thing, or
-#: any number of these. None chooses everything.
+#: A glob on the whole name (``*`` crosses dots, ``{*}`` does not), a compiled pattern (searched for), a predicate of
+#: name and thing, or any number of these. None chooses everything.
 Selection = str | re.Pattern[str] | Callable[[str, Any], bool] | Iterable[Any] | None
 
 
@@ -25,6 +26,9 @@ def selector(select: Selection) -> Callable[[str, Any], bool]:
         return lambda name, thing: True
     if isinstance(select, str):
         glob = select
+        if "{*}" in glob:
+            whole = _segments(glob)
+            return lambda name, thing: whole.match(name) is not None
         return lambda name, thing: fnmatchcase(name, glob)
     if isinstance(select, re.Pattern):
         pattern = select
@@ -38,6 +42,50 @@ def selector(select: Selection) -> Callable[[str, Any], bool]:
         f"cannot select by {type(select).__name__}: give a glob ('encoder.layer.*'), a compiled regular expression, "
         "a function of name and thing, or a list of these"
     )
+
+
+@cache
+def _segments(glob: str) -> re.Pattern[str]:
+    """A glob in which ``{*}`` stands for any text without a dot."""
+    before, after = translate("x").split("x")
+    parts = (translate(part).removeprefix(before).removesuffix(after) for part in glob.split("{*}"))
+    return re.compile(before + "[^.]*".join(parts) + after)
+
+
+class Choice:
+    """What a selection means among names that are all known: it remembers which of its parts chose none of them."""
+
+    def __init__(self, select: Selection) -> None:
+        parts = list(_flat(select))
+        self._select = parts if isinstance(select, Iterable) and not isinstance(select, str) else select
+        self._parts = [(part, selector(part)) for part in parts]
+        self._idle = list(range(len(self._parts)))
+
+    def __call__(self, name: str, thing: Any = None) -> bool:
+        if not self._idle:
+            return any(fits(name, thing) for _, fits in self._parts)
+        fitting = [i for i, (_, fits) in enumerate(self._parts) if fits(name, thing)]
+        self._idle = [i for i in self._idle if i not in fitting]
+        return bool(fitting)
+
+    def check(self, names: Iterable[str], what: str) -> None:
+        """Call this when all names have been asked about.
+
+        Raises:
+            BackprobeError: if a part fits none of `names`; names that look alike are given.
+        """
+        if self._idle or not self._parts:
+            idle = [self._parts[i][0] for i in self._idle]
+            whole = f" (of {described(self._select)})" if 0 < len(idle) < len(self._parts) else ""
+            raise nothing_chosen(names, idle[0] if len(idle) == 1 else idle, what, whole)
+
+
+def _flat(select: Selection) -> Iterator[Selection]:
+    if isinstance(select, Iterable) and not isinstance(select, str):
+        for part in select:
+            yield from _flat(part)
+    else:
+        yield select
 
 
 def described(select: Selection) -> str:
@@ -57,20 +105,35 @@ def chosen(names: Iterable[str], select: Selection, what: str) -> list[str]:
     """The names that ``select`` means, in their order, where there is nothing but names to go by.
 
     Raises:
-        BackprobeError: if there is none; names that look alike are given.
+        BackprobeError: if there is none, or none for a part of a list; names that look alike are given.
     """
     names = list(names)
-    wanted = selector(select)
-    found = [name for name in names if wanted(name, None)]
-    if not found:
-        raise nothing_chosen(names, select, what)
+    wanted = Choice(select)
+    found = [name for name in names if wanted(name)]
+    wanted.check(names, what)
     return found
 
 
-def nothing_chosen(names: Iterable[str], select: Selection, what: str) -> BackprobeError:
+def nothing_chosen(names: Iterable[str], select: Selection, what: str, whole: str = "") -> BackprobeError:
     """The error for a selection that fits no name, with names that look like it."""
     names = list(names)
-    like = difflib.get_close_matches(select, names, n=3, cutoff=0.4) if isinstance(select, str) else []
-    shown = like or names[:3]
-    hint = f"; names are like {', '.join(map(repr, shown))}" if shown else "; there is none at all"
-    return BackprobeError(f"no {what} fits {described(select)}{hint}")
+    parts = select if isinstance(select, list) else [select]
+    shown = dict.fromkeys(n for part in parts if isinstance(part, str) for n in near(part, names)) or names[:3]
+    hint = f"; names are like {quoted([*shown][:5])}" if names else "; there is none at all"
+    return BackprobeError(f"no {what} fits {described(select)}{whole}{hint}")
+
+
+def near(name: object, names: Iterable[str], most: int = 3) -> list[str]:
+    """Those of `names` that look like `name`, as a whole or in their last part; the first ones where none does."""
+    name, names = str(name), [str(one) for one in names]
+    tails: dict[str, str] = {}
+    for one in names:
+        tails.setdefault(one.rpartition(".")[2], one)
+    like = difflib.get_close_matches(name, names, most, 0.6)
+    like += [tails[tail] for tail in difflib.get_close_matches(name.rpartition(".")[2], tails, most, 0.75)]
+    found = list(dict.fromkeys(like))[:most]
+    return found or difflib.get_close_matches(name, names, most, 0.4) or names[:most]
+
+
+def quoted(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from .errors import UnknownName
 from .records import (
     BackwardCall,
     Facts,
@@ -20,6 +21,7 @@ from .records import (
     TensorSeen,
     Unseen,
 )
+from .select import near, quoted
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ class Trace:
     def __getitem__(self, name: str) -> Part:
         """The part of the model called `name`: a module path or a parameter's name.
 
-        :raises KeyError: nothing in the trace has that name.
+        :raises UnknownName: nothing in the trace has that name; a ``KeyError`` too. Names that look alike are given.
         """
         runs: list[tuple[int, NodeRun]] = []
         gradients: dict[int, dict[str, float]] = {}
@@ -187,8 +189,10 @@ class Trace:
                         if stat is not None and stat.norm is not None:
                             gradients.setdefault(step.index, {})[run.parameter] = stat.norm
         if not runs and not gradients and not known:
-            near = sorted({p.name for p in self.parameters})[:8]
-            raise KeyError(f"no module or parameter {name!r} in this trace; it has {', '.join(near) or 'none'}, ...")
+            ran = (run.module for step in self.steps for call in step.backwards for run in call.nodes if run.module)
+            names = {above for path in (*(p.name for p in self.parameters), *ran) for above in _up(path)}
+            like = f"names are like {quoted(near(name, sorted(names)))}" if names else "it has none"
+            raise UnknownName(f"no module or parameter {name!r} in this trace; {like}")
         return Part(name, runs, gradients)
 
     def save(self, path: str | Path) -> Path:
@@ -219,6 +223,13 @@ class Trace:
         count = sum(len(s.backwards) for s in self.steps)
         found = "not asked for" if self._findings is None else str(len(self._findings))
         return f"<Trace: {len(self.steps)} steps, {count} backward calls, findings: {found}>"
+
+
+def _up(path: str) -> Iterator[str]:
+    """A path and those around it."""
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
 
 
 def _within(path: str, name: str) -> bool:

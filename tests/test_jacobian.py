@@ -18,6 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 import backprobe as bp
+from backprobe.torchside import retain_grad
 
 
 def rows(y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -151,12 +152,6 @@ def graphs(draw):
 @given(graphs(), st.data())
 def test_generated_graphs(steps, data) -> None:
     """Shared nodes, several y and x, some of them not connected, x on the way to another x."""
-    # Looking for tensors that keep gradients costs more than all of the rest here.
-    with mock.patch("backprobe.derivatives.guard._retaining", list):
-        check_graph(steps, data)
-
-
-def check_graph(steps, data) -> None:
     generator = torch.Generator().manual_seed(len(steps))
     made = [torch.randn(2, 3, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(2)]
     for op, a, b in steps:
@@ -210,6 +205,154 @@ def test_nothing_of_the_users_changes() -> None:
     assert len(h._backward_hooks or {}) == hooks
     y.sum().backward()  # the graph is still there
     assert torch.equal(x.grad, 2 * values[1])
+
+
+class Doubles(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad
+
+
+def first_half(h):
+    return h.unbind(1)[0]
+
+
+@pytest.mark.parametrize("make", [torch.tanh, Doubles.apply, first_half, lambda h: h.view(-1), lambda h: h.add_(1)])
+def test_activations_that_retain_gradients_are_found_on_any_node(make) -> None:
+    """The count in a node's memory, for operators, custom Functions, several outputs, views, writes in place."""
+    x = torch.randn(3, 4, requires_grad=True)
+    h = make(x * 2)
+    y = (h * 3).sum()
+    line = bp.linearize(y, x)
+    line.vjp(), line.jvp()
+    with mock.patch.object(retain_grad, "retaining", side_effect=AssertionError("a search")):
+        line.vjp(), bp.vjp(y, x)  # nothing retains, so nothing is looked for
+    h.retain_grad()
+    y.backward(retain_graph=True)
+    grad, value = h.grad, h.grad.clone()
+    line.vjp(), line.vjps(torch.ones(3)), bp.vjp(y, x), bp.jacobian(y, x)
+    assert h.grad is grad and torch.equal(grad, value)
+
+
+def test_where_nodes_cannot_be_read_all_objects_are_looked_through() -> None:
+    x = torch.randn(3, requires_grad=True)
+    (h := x.exp()).retain_grad()
+    for layout in (lambda: None, lambda: mock.Mock(count=lambda roots: -1)):
+        with mock.patch.object(retain_grad, "_layout", layout):
+            bp.vjp(h.sum(), x)
+        assert h.grad is None
+
+
+# What a capture holds.
+
+
+def captured():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(inplace=True), nn.Linear(5, 3))
+    x = torch.randn(2, 4, requires_grad=True)
+    return x, bp.capture(model, x)
+
+
+def test_derivatives_add_nothing_to_captured_gradients() -> None:
+    x, acts = captured()
+    y = acts.output
+    everything = [
+        lambda: bp.vjp(y, x),
+        lambda: bp.jvp(y, x),
+        lambda: bp.jacobian(y, x),
+        lambda: bp.linearize(y, acts["1"]).vjps(torch.ones(3, 2, 3)),
+        lambda: bp.jacobian_norm(y, x),
+        lambda: bp.jacobian_norm(y, x, method="hutchinson", products=4),
+        lambda: bp.jacobian_norm(y, x, per="sample"),
+        lambda: bp.spectral_norm(y, x),
+        lambda: bp.sensitivity({"x": x, "y": y}, "y"),
+    ]
+    for call in everything:
+        call()
+    assert not acts.grads
+    y.sum().backward(retain_graph=True)
+    before = {name: (acts.grads[name], acts.grads[name].clone(), acts[name].grad) for name in acts.grads}
+    assert len(before) == 4
+    for call in everything:
+        call()
+    for name, (grad, value, shown) in before.items():
+        assert acts.grads[name] is grad and torch.equal(grad, value) and acts[name].grad is shown
+    y.sum().backward()
+    assert all(torch.equal(acts.grads[name], 2 * value) for name, (_, value, _) in before.items())
+
+
+def test_a_capture_leaves_batches_alone() -> None:
+    x, acts = captured()
+    line = bp.linearize(acts.output, x)
+    line.vjps(torch.ones(3, 2, 3)), line.jvps(torch.ones(3, 2, 4))
+    assert line._products.vjp.looped is None and line._products.jvp.looped is None
+
+
+def batched(y, x, vs):
+    return torch.autograd.grad(y, x, vs, retain_graph=True, is_grads_batched=True)[0]
+
+
+def mapped(y, x, vs):
+    return torch.func.vmap(lambda v: torch.autograd.grad(y, x, v, retain_graph=True)[0])(vs)
+
+
+def mapped_twice(y, x, vs):
+    pairs = vs.reshape(2, -1, *y.shape)
+    each = torch.func.vmap(lambda v: torch.autograd.grad(y, x, v, retain_graph=True)[0], in_dims=0)
+    return torch.func.vmap(each, in_dims=1, out_dims=1)(pairs.transpose(0, 1)).transpose(0, 1).reshape(-1, *x.shape)
+
+
+@pytest.mark.parametrize("many", [batched, mapped, mapped_twice])
+@pytest.mark.parametrize("options", [{}, {"index": (0,)}, {"reduce": torch.Tensor.abs}, {"dtype": torch.float64}])
+def test_gradients_of_many_backwards_at_once_are_captured_as_those_of_a_loop(many, options) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(inplace=True), nn.Linear(5, 3))
+    x, vs = torch.randn(2, 4, requires_grad=True), torch.randn(6, 2, 3)
+    once, loop = bp.capture(model, x, **options), bp.capture(model, x, **options)
+    found = many(once.output, x, vs)
+    rows = [torch.autograd.grad(loop.output, x, v, retain_graph=True)[0] for v in vs]
+    torch.testing.assert_close(found, torch.stack(rows))
+    assert list(once.grads) == list(loop.grads) and len(once.grads) == 4
+    for name in loop.grads:
+        assert type(once.grads[name]) is torch.Tensor
+        torch.testing.assert_close(once.grads[name], loop.grads[name])
+
+
+def test_a_view_that_is_written_has_its_gradient_of_many_backwards_too() -> None:
+    class Writes(nn.Module):
+        def forward(self, x):
+            h = x * 2
+            part = self.part(h[:, 1])
+            part.mul_(3)
+            return h.sum(1)
+
+        def __init__(self):
+            super().__init__()
+            self.part = nn.Identity()
+
+    x, vs = torch.randn(2, 4, requires_grad=True), torch.randn(5, 2)
+    once, loop = bp.capture(Writes(), x, select="part"), bp.capture(Writes(), x, select="part")
+    batched(once.output, x, vs)
+    for v in vs:
+        torch.autograd.grad(loop.output, x, v, retain_graph=True)
+    torch.testing.assert_close(once.grads["part"], loop.grads["part"])
+    torch.testing.assert_close(loop.grads["part"], 3 * vs.sum(0))
+
+
+def test_a_captured_graph_inside_transforms() -> None:
+    x, acts = captured()
+    y = acts.output
+    torch.func.jacrev(lambda v: mapped(y, x, v.detach()))(torch.randn(2, 2, 3))
+    torch.func.grad(lambda s: torch.autograd.grad(y, x, s * torch.ones_like(y), retain_graph=True)[0].sum())(
+        torch.ones(())
+    )
+    assert all(not torch._C._functorch.is_functorch_wrapped_tensor(acts.grads[name]) for name in acts.grads)
+    str(acts.grads)
+    y.sum().backward()
 
 
 def test_a_linearization_does_not_keep_the_graph_when_it_is_gone() -> None:
@@ -438,3 +581,18 @@ def test_a_deep_graph_that_is_not_connected_is_walked_and_freed() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "has 120001 nodes" in done.stdout and "freed" in done.stdout
+
+
+def test_the_jacobian_of_one_number_by_one_number() -> None:
+    x = torch.tensor(3.0, requires_grad=True)
+    assert torch.equal(bp.jacobian(x * x, x), torch.tensor(6.0))
+
+
+@pytest.mark.parametrize("shape", [(3, 60), (60, 3)])
+def test_the_jacobian_tells_how_far_it_is(shape, monkeypatch) -> None:
+    told = []
+    monkeypatch.setattr("backprobe.derivatives.progress.Progress.advance", lambda self, count: told.append(count))
+    x = torch.randn(shape[1], requires_grad=True)
+    y = torch.tanh(torch.randn(shape) @ x)
+    torch.testing.assert_close(bp.jacobian(y, x, chunk=2, progress=True), rows(y, x).reshape(shape))
+    assert len(told) > 1 and sum(told) == shape[0]

@@ -10,7 +10,6 @@ from torch.autograd import forward_ad
 from torch.testing._internal.common_methods_invocations import op_db
 
 import backprobe as bp
-from backprobe.derivatives import guard
 
 #: ``zero_`` takes its tensor in place, and a leaf cannot be written.
 NOT_RUN = {"zero_"}
@@ -123,12 +122,6 @@ def compare(op, sample) -> str:
         expected = torch.zeros_like(mine) if tangent is None else tangent
         torch.testing.assert_close(mine, expected, rtol=1e-5, atol=1e-5)
     return "forward mode"
-
-
-@pytest.fixture(autouse=True)
-def no_search(monkeypatch) -> None:
-    """Looking for tensors that keep gradients takes longer than most operators do; test_jacobian.py tests it."""
-    monkeypatch.setattr(guard, "_retaining", list)
 
 
 @pytest.mark.parametrize("op", OPS, ids=name_of)

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from backprobe.errors import BackprobeError
-from backprobe.select import chosen, described, selector
+from backprobe.select import chosen, described, near, selector
 
-NAMES = ["encoder", "encoder.layer.0", "encoder.layer.0.output", "encoder.layer.1", "head"]
+NAMES = ["encoder", "encoder.layer", "encoder.layer.0", "encoder.layer.0.output", "encoder.layer.1", "head"]
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,12 @@ NAMES = ["encoder", "encoder.layer.0", "encoder.layer.0.output", "encoder.layer.
     [
         (None, NAMES),
         ("head", ["head"]),
-        ("encoder.layer.*", NAMES[1:4]),
+        ("encoder.layer.*", NAMES[2:5]),
+        ("encoder.{*}", ["encoder.layer"]),
+        ("encoder.layer.{*}", ["encoder.layer.0", "encoder.layer.1"]),
+        ("{*}.layer.{*}.out*", ["encoder.layer.0.output"]),
+        ("*{*}put", ["encoder.layer.0.output"]),
+        ("enc{*}", ["encoder"]),
         ("encoder.layer.?", ["encoder.layer.0", "encoder.layer.1"]),
         (re.compile(r"\.\d$"), ["encoder.layer.0", "encoder.layer.1"]),
         (lambda name, thing: name.count(".") == 3, ["encoder.layer.0.output"]),
@@ -45,3 +50,24 @@ def test_what_cannot_select():
 def test_described():
     assert described(["a.*", re.compile("b")]) == "['a.*', re.compile('b')]"
     assert described(None) == "everything"
+
+
+def test_each_part_that_chooses_nothing_is_told():
+    with pytest.raises(BackprobeError) as error:
+        chosen(NAMES, ["head", "encodr", [re.compile("zz")]], "module")
+    assert str(error.value) == (
+        "no module fits ['encodr', re.compile('zz')] (of ['head', 'encodr', re.compile('zz')]); "
+        "names are like 'encoder', 'encoder.layer'"
+    )
+    with pytest.raises(BackprobeError, match=r"no module fits 'x' \(of \['head', 'x'\]\)"):
+        chosen(NAMES, ("head", "x"), "module")
+    with pytest.raises(BackprobeError, match=r"no module fits \[\]"):
+        chosen(NAMES, [], "module")
+    assert chosen(NAMES, ["*", "head"], "module") == NAMES  # one that chooses nothing new chose something
+
+
+def test_names_that_look_alike():
+    assert near("outptu", NAMES) == ["encoder.layer.0.output"]
+    assert near("haed", NAMES) == ["head"]
+    assert near("qqq", NAMES) == NAMES[:3]
+    assert near("x", []) == []

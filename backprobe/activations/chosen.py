@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ..errors import BackprobeError
-from ..select import Selection, nothing_chosen, selector
+from ..select import Choice, Selection
 from ..source.roots import clean_path
 from ..torchside.structure import leaves
 
@@ -30,21 +30,22 @@ def chosen_modules(model: nn.Module, select: Selection, depth: int | None) -> di
         raise BackprobeError(f"capture() needs a torch.nn.Module, not {type(model).__name__}")
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 0):
         raise BackprobeError(f"depth must be a number of levels, 0 or more, not {depth!r}")
-    wanted = selector(select)
+    wanted = Choice(select)
     paths = {clean_path(model, path): m for path, m in model.named_modules(remove_duplicate=False)}
     picked: dict[str, nn.Module] = {}
     levels: dict[str, int] = {}
     met: set[int] = set()
     for path, module in paths.items():
-        if id(module) in met or not wanted(path, module):
+        if not wanted(path, module) or id(module) in met:
             continue
         level = 1 + max((levels[above] for above in _above(path) if above in levels), default=0) if path else 0
         levels[path] = level
         if depth is None or level <= depth:
             met.add(id(module))
             picked[path] = module
+    wanted.check(paths, "module")
     if not picked:
-        raise nothing_chosen(paths, select, "module") if not levels else _too_shallow(levels, depth)
+        raise _too_shallow(levels, depth)
     # A container such as ModuleList cannot be called: nothing is to be seen of it.
     return {path: m for path, m in picked.items() if _has_forward(m)} or picked
 

@@ -36,21 +36,27 @@ class GradRecord:
         #: Why the gradient is not the whole one, if it is not.
         self.partial = ""
 
-    def add(self, grad: Any) -> None:
+    def add(self, grad: Any, part: Callable[[Any], Any] | None = None) -> None:
+        """One gradient, of which only `part` is this value's. Many at once (``is_grads_batched``) count as so many
+        backward calls."""
         if self.partial:
             return
-        with modes.unseen(), torch.no_grad():
-            # A copy: an accumulator may make the very memory of this gradient a parameter's ``.grad``.
-            new = self.keep(grad.detach())
-            new = new.clone() if _shares(new, grad) else new
-            tensor = self.tensor() if self.tensor is not None else None
-            if tensor is not None and (autograd_fills(tensor) or not _alike(tensor, new)):
-                tensor = None
-            if self.value is not None and tensor is not None and _grad_of(tensor) is not self.value:
-                self.value = None  # somebody set ``.grad`` to None, or to something else: start again
-            self.value = new if self.value is None else self.value + new
-            if tensor is not None:
-                tensor.grad = self.value
+        with modes.unseen(), modes.untransformed(), torch.no_grad():
+            for one in modes.one_by_one(grad):
+                self._add(part(one) if part is not None else one)
+
+    def _add(self, grad: Any) -> None:
+        # A copy: an accumulator may make the very memory of this gradient a parameter's ``.grad``.
+        new = self.keep(grad.detach())
+        new = new.clone() if _shares(new, grad) else new
+        tensor = self.tensor() if self.tensor is not None else None
+        if tensor is not None and (autograd_fills(tensor) or not _alike(tensor, new)):
+            tensor = None
+        if self.value is not None and tensor is not None and _grad_of(tensor) is not self.value:
+            self.value = None  # somebody set ``.grad`` to None, or to something else: start again
+        self.value = new if self.value is None else self.value + new
+        if tensor is not None:
+            tensor.grad = self.value
 
     def move(self, tensor: Any) -> None:
         """Another tensor stands for the value from now on."""
@@ -93,7 +99,7 @@ def _arrival(record: GradRecord, number: int) -> Callable[[Any], None]:
 
     def hook(grads: Any) -> None:
         kept = ref()
-        if kept is not None and grads[number] is not None:
+        if kept is not None and grads[number] is not None and not modes.is_aside():
             kept.add(grads[number])
 
     return hook
@@ -132,8 +138,9 @@ def follow_view(view: Any, record: GradRecord, handles: list[Any]) -> None:
 
     def hook(grad_inputs: Any, grad_outputs: Any) -> None:
         kept = ref()
-        if kept is not None and grad_inputs[0] is not None:
-            # CopySlices makes this gradient with the strides of the base.
-            kept.add(grad_inputs[0].as_strided(shape, stride, offset))
+        if kept is None or grad_inputs[0] is None or modes.is_aside():
+            return
+        # CopySlices makes this gradient with the strides of the base.
+        kept.add(grad_inputs[0], lambda grad: grad.as_strided(shape, stride, offset + grad.storage_offset()))
 
     handles.append(node.register_hook(hook))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import weakref
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BackprobeError
+from ..errors import BackprobeError, UnknownName
+from ..select import near, quoted
 from ..text import counted, html_table, text_table
 from .captured import Entry
 from .mode import Lines
@@ -20,13 +20,6 @@ if TYPE_CHECKING:
 
 #: Rows that a repr shows.
 _ROWS = 100
-
-
-class UnknownName(BackprobeError, KeyError):
-    """A name that was not captured. Also a ``KeyError``, as mappings raise."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 def _remove(handles: list[Any]) -> None:
@@ -111,8 +104,7 @@ class Activations(Mapping[str, Any]):
             return f"{what}: its output is nested, its tensors are {', '.join(map(repr, parts[:6]))}"
         if not len(self):
             return f"{what}, nor under any name: {'; '.join(grouped(unseen)) or 'no module has run yet'}"
-        like = difflib.get_close_matches(str(name), list(self), n=3, cutoff=0.4) or list(self)[:3]
-        return f"{what}; names are like {', '.join(map(repr, like))}"
+        return f"{what}; names are like {quoted(near(name, self))}"
 
     # -- what is said --
 
@@ -183,8 +175,7 @@ class Activations(Mapping[str, Any]):
         found = [self._value(e) for e in self._recorder.lines.values() if e.site in wanted]
         if not found:
             known = sorted({name.split(" ")[0] for name in self._recorder.lines})
-            near = difflib.get_close_matches(place, known, n=3, cutoff=0.3) or known[:3]
-            hint = f"; there are tensors of {', '.join(near)}" if near else "; no line made any"
+            hint = f"; there are tensors of {', '.join(near(place, known))}" if known else "; no line made any"
             raise BackprobeError(f"no tensor was made at {place}{hint}")
         return found
 

@@ -20,8 +20,8 @@ from .results import BlockNorms
 
 #: ``"sample"``, ``"token"``, or the dimensions of y and of x (a number or a tuple each).
 Per = str | tuple[int | tuple[int, ...], int | tuple[int, ...]]
-#: Probes of one block, at least.
-_LEAST = 4
+#: Products of an estimate, where nothing is said, and probes of one block then, at least.
+DEFAULT, _LEAST = 64, 4
 
 
 class _Side:
@@ -52,7 +52,7 @@ class _Side:
 class _Job:
     """One Jacobian cut into blocks."""
 
-    def __init__(self, y: Tree, x: Tree, per: Per) -> None:
+    def __init__(self, y: Tree, x: Tree, per: Per, chunk: int | None) -> None:
         self.products = Products(Named(y, "y"), Named(x, "x"))
         refuse_complex(self.products, "a Frobenius norm")
         if len(self.products.y.tensors) != 1 or len(self.products.x.tensors) != 1:
@@ -71,7 +71,7 @@ class _Job:
             raise BackprobeError(
                 f"per='sample': y has {self.y.blocks} samples (dimension 0) and x has {self.x.blocks}; they must agree"
             )
-        self.chunk = chunk_of(self.products)
+        self.chunk = chunk_of(self.products, chunk)
         self.flat = Flat(self.products)
 
     def pull(self, c: torch.Tensor) -> torch.Tensor:
@@ -87,7 +87,7 @@ def block_norms(
     x: Tree,
     per: Per,
     estimate: bool | None,
-    products: int,
+    products: int | None,
     max_seconds: float,
     confidence: float,
     generator: torch.Generator,
@@ -96,10 +96,11 @@ def block_norms(
 ) -> BlockNorms:
     """What ``jacobian_norm(per=...)`` does. `estimate`: None is for exact if that is affordable."""
     begin = time.perf_counter()
-    job = _Job(y, x, per)
-    job.chunk = chunk or job.chunk
+    job = _Job(y, x, per, chunk)
     note = ""
-    with Guard(job.products.x.tensors)():
+    if not job.y.tensor.numel() * job.x.tensor.numel():
+        estimate = False  # nothing is there to draw probes for
+    with Guard(job.products.y.tensors, job.products.x.tensors)():
         apart = per == "sample" and _independent(job, generator)
         if per == "sample" and not apart:
             note = "samples depend on each other (batch norm?): only the part within each is given"
@@ -107,13 +108,12 @@ def block_norms(
         # Samples apart share a pass: the same element of all of them at once.
         passes = job.y.each if apart else job.y.each * job.y.blocks
         if not estimate:
-            limit = max_seconds if estimate is None and passes > products else float("inf")
+            limit = max_seconds if estimate is None and passes > (products or DEFAULT) else float("inf")
             with Progress(passes, "Jacobian block norms: rows", shown) as progress:
                 found = _exact(job, apart, limit, progress)
         exact = found is not None
         if found is None:
-            count = products if apart else max(_LEAST, products // job.y.blocks)
-            count = min(count, job.y.each)
+            count = min(_probes(job, 1 if apart else job.y.blocks, products), job.y.each)
             total = count if apart else count * job.y.blocks
             with Progress(total, "Jacobian block norms: estimate", shown) as progress:
                 found = _estimate(job, apart, count, confidence, generator, progress)
@@ -127,6 +127,18 @@ def block_norms(
     value, low, high = (part.reshape(shape) for part in (value, low, high))
     seconds = time.perf_counter() - begin
     return BlockNorms(value, low, high, confidence, exact, axes, job.products.vjp.count, seconds, note)
+
+
+def _probes(job: _Job, blocks: int, products: int | None) -> int:
+    """How many probes each block gets, where `blocks` of them cannot share one."""
+    if products is None:
+        return max(_LEAST, DEFAULT // blocks)
+    if products < blocks:
+        raise BackprobeError(
+            f"products={products}: y has {blocks} blocks, and an estimate needs a product for each of them. Give "
+            f"products={_LEAST * blocks}, leave it out, or ask for method='exact' ({job.y.tensor.numel()} products)"
+        )
+    return products // blocks
 
 
 def _independent(job: _Job, generator: torch.Generator) -> bool:

@@ -12,12 +12,15 @@ from ..text import size
 from .guard import Guard
 from .named import Named, Tree, count
 from .products import Products, Tensors
+from .progress import Progress
 
 #: At most so many cotangents at once, and so many bytes for their gradients at both ends.
 _CHUNK, _CHUNK_BYTES = 32, 256 << 20
 
 
-def jacobian(y: Tree, x: Tree, *, max_bytes: int = 2 << 30, chunk: int | None = None) -> Tree:
+def jacobian(
+    y: Tree, x: Tree, *, max_bytes: int = 2 << 30, chunk: int | None = None, progress: bool | None = None
+) -> Tree:
     """The dense Jacobian of `y` with respect to `x`.
 
     Rows come from batched VJPs, or columns from batched JVPs where x has less than half the elements of y and the graph
@@ -27,13 +30,15 @@ def jacobian(y: Tree, x: Tree, *, max_bytes: int = 2 << 30, chunk: int | None = 
         y, x: as for :func:`vjp`.
         max_bytes: an error, before any work, if the result needs more than this.
         chunk: products at once. Default: up to 32, fewer for large tensors.
+        progress: a bar on standard error; default: on a terminal, if the work is long.
 
     Returns:
         For one y and one x a tensor of shape ``y.shape + x.shape``; for several, the structure of `y` holding the
         structure of `x`. A pair that is not connected has zeros.
 
     Raises:
-        BackprobeError: as :func:`vjp`; if the result is larger than `max_bytes`; if a tensor is complex.
+        BackprobeError: as :func:`vjp`; if the result is larger than `max_bytes`; if a tensor is complex;
+            if `chunk` is no number of products.
     """
     products = Products(Named(y, "y"), Named(x, "x"))
     refuse_complex(products, "a dense Jacobian")
@@ -46,38 +51,39 @@ def jacobian(y: Tree, x: Tree, *, max_bytes: int = 2 << 30, chunk: int | None = 
             f"({size(max_bytes)}). Take bp.jacobian_norm, bp.spectral_norm or bp.linearize, which never build it, "
             "or raise max_bytes"
         )
-    size_at_once = chunk or chunk_of(products)
-    with Guard(xs)():
+    size_at_once = chunk_of(products, chunk)
+    with Guard(ys, xs)(), Progress(m, "dense Jacobian", progress) as bar:
         products.vjp.single([torch.ones_like(t) for t in ys])  # is all of x reached?
-        rows = [_dense(tensor, name, products.x, size_at_once) for name, tensor in products.y.items()]
+        rows = [_dense(tensor, name, products.x, size_at_once, bar) for name, tensor in products.y.items()]
     return products.y.rebuild([products.x.rebuild(row) for row in rows])
 
 
-def _dense(y: torch.Tensor, name: str, x: Named, chunk: int) -> Tensors:
+def _dense(y: torch.Tensor, name: str, x: Named, chunk: int, progress: Progress) -> Tensors:
     products = Products(Named(y, name), x, unconnected=True)
-    if 2 * count(x.tensors) < y.numel():
+    if 0 < 2 * count(x.tensors) < y.numel():
         # Fused attention and the like have VJPs only.
         with contextlib.suppress(BackprobeError):
-            return _columns(products, y, x, chunk)
+            return _columns(products, y, x, chunk, progress)
     found = [torch.empty(y.numel(), *t.shape, dtype=t.dtype, device=t.device) for t in x.tensors]
     for start, cotangents in units([y], chunk):
         for whole, part in zip(found, products.vjp.batch(cotangents), strict=True):
             whole[start : start + len(part)] = part
-    return [whole.reshape(*y.shape, *t.shape) for whole, t in zip(found, x.tensors, strict=True)]
+        progress.advance(len(cotangents[0]))
+    return [whole.reshape(y.shape + t.shape) for whole, t in zip(found, x.tensors, strict=True)]
 
 
-def _columns(products: Products, y: torch.Tensor, x: Named, chunk: int) -> Tensors:
+def _columns(products: Products, y: torch.Tensor, x: Named, chunk: int, progress: Progress) -> Tensors:
     products.transposed()
-    columns = [
-        part.detach().reshape(len(part), -1)
-        for _, directions in units(x.tensors, chunk)
-        for part in products.jvp.batch(directions)
-    ]
+    columns, whole_size, done = [], count(x.tensors), 0
+    for start, directions in units(x.tensors, chunk):
+        columns += [part.detach().reshape(len(part), -1) for part in products.jvp.batch(directions)]
+        before, done = done, y.numel() * (start + len(directions[0])) // whole_size
+        progress.advance(done - before)  # counted in rows
     whole = torch.cat(columns).T
     sizes = [t.numel() for t in x.tensors]
     parts = whole.split(sizes, dim=1)
     return [
-        part.to(device=t.device, dtype=t.dtype).reshape(*y.shape, *t.shape)
+        part.to(device=t.device, dtype=t.dtype).reshape(y.shape + t.shape)
         for part, t in zip(parts, x.tensors, strict=True)
     ]
 
@@ -101,10 +107,23 @@ def units(tensors: Tensors, chunk: int) -> Iterator[tuple[int, Tensors]]:
         yield start, parts
 
 
-def chunk_of(products: Products) -> int:
-    """How many products to do at once."""
+def chunk_of(products: Products, given: int | None = None) -> int:
+    """How many products to do at once: what the user says, else what fits.
+
+    Raises:
+        BackprobeError: if that is no number of products.
+    """
+    if given is not None:
+        return whole_number("chunk", given, 1)
     one = sum(t.numel() * t.element_size() for t in [*products.y.tensors, *products.x.tensors])
     return int(max(1, min(_CHUNK, _CHUNK_BYTES // max(1, 2 * one))))
+
+
+def whole_number(name: str, value: object, least: int) -> int:
+    """`value` as it is. Raises BackprobeError if it is no whole number from `least` on."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise BackprobeError(f"{name}={value!r}: give a whole number, {least} or more")
+    return value
 
 
 def refuse_complex(products: Products, what: str) -> None:

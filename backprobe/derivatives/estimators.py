@@ -7,6 +7,7 @@ Note [Estimates without bias]: Whatever a method learns about J to reduce varian
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ import torch
 from .dense import units
 from .flat import Flat, Frame
 from .intervals import Moments, student_quantile
-from .krylov import GolubKahan
+from .krylov import GolubKahan, NotFinite
 from .progress import Progress
 
 #: Steps of bidiagonalization that tell a flat spectrum from a steep one, and probes that come after them.
@@ -77,8 +78,11 @@ def krylov(
     Four steps and eight probes show how steep the spectrum is. If it is flat the remaining products are probes, else
     half of the budget goes into the basis.
     """
-    basis = GolubKahan(flat, generator)
-    _grow(basis, _LOOK, progress)
+    try:
+        basis = GolubKahan(flat, generator)
+        _grow(basis, _LOOK, progress)
+    except NotFinite:
+        return Square(math.nan, math.nan, math.nan, "krylov")
     frame = Frame(flat.m, budget - 2 * _LOOK, flat, generator)
     first = flat.rows(frame.take(min(2 * _LOOK, budget - 2 * _LOOK)))
     progress.advance(len(first))

@@ -11,22 +11,22 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from ..torchside import modes, references
-from ..torchside.retain_grad import retaining as _retaining
+from ..torchside import modes
+from ..torchside.retain_grad import Retaining
 
 
 class Guard:
     """``with guard():`` differentiate inside: outside of inference mode, unseen by torch function modes, and without a
-    trace left on the user's side. `tensors` say which devices' random state is kept. Looks for tensors that keep their
-    gradient (Note [Activations that retain gradients]) once, when it is made."""
+    trace left on the user's side. Passes start from `roots`; `tensors` say which devices' random state is kept. See
+    Note [Activations that retain gradients]."""
 
-    def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
+    def __init__(self, roots: Iterable[torch.Tensor], tensors: Iterable[torch.Tensor]) -> None:
         self._devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
-        self._retaining = [references.tensor_ref(tensor) for tensor in _retaining()]
+        self._retaining = Retaining(roots)
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
-        kept = [(tensor, tensor.grad) for ref in self._retaining if (tensor := ref()) is not None]
+        kept = [(tensor, tensor.grad) for tensor in self._retaining()]
         state = torch.get_rng_state()
         states = [(device, torch.cuda.get_rng_state(device)) for device in self._devices]
         for tensor, _ in kept:

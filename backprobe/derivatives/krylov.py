@@ -6,9 +6,15 @@ orthogonal to all before it, twice, so no spurious copies of singular values app
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from .flat import Flat
+
+
+class NotFinite(ArithmeticError):
+    """A product with J holds NaN or Inf."""
 
 
 class GolubKahan:
@@ -89,6 +95,8 @@ def _orthogonal(raw: torch.Tensor, basis: list[torch.Tensor], size: float) -> tu
         for _ in range(2):
             raw = raw - (rows @ raw) @ rows
     length = float(torch.linalg.vector_norm(raw.double()))
+    if not math.isfinite(length):
+        raise NotFinite
     noise = 20 * torch.finfo(raw.dtype).eps
     if size != float("inf") and not length > noise * size:
         return 0.0, raw

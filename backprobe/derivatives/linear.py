@@ -34,7 +34,7 @@ def vjp(y: Tree, x: Tree, v: Tree = None, *, unconnected: Literal["error", "zero
     """
     products = _products(y, x, unconnected)
     cotangents = products.y.match(v, "v", "y") if v is not None else [torch.ones_like(t) for t in products.y.tensors]
-    with Guard(products.x.tensors)():
+    with Guard(products.y.tensors, products.x.tensors)():
         return products.x.rebuild(products.vjp.single(cotangents))
 
 
@@ -57,7 +57,7 @@ def jvp(y: Tree, x: Tree, u: Tree = None, *, unconnected: Literal["error", "zero
     """
     products = _products(y, x, unconnected)
     direction = products.x.match(u, "u", "x") if u is not None else [torch.ones_like(t) for t in products.x.tensors]
-    with Guard(products.x.tensors)():
+    with Guard(products.y.tensors, products.x.tensors)():
         return products.y.rebuild(_detached(products.jvp.single(direction)))
 
 
@@ -66,7 +66,7 @@ class Linearization:
 
     def __init__(self, products: Products) -> None:
         self._products = products
-        self._guard = Guard(products.x.tensors)
+        self._guard = Guard(products.y.tensors, products.x.tensors)
         #: Number of elements of y and of x: the shape of J.
         self.shape = (count(products.y.tensors), count(products.x.tensors))
 
@@ -106,8 +106,7 @@ def linearize(y: Tree, x: Tree, *, unconnected: Literal["error", "zero"] = "erro
     """An object with ``vjp``, ``jvp``, ``vjps`` and ``jvps`` (batched) of `y` with respect to `x`.
 
     It keeps the graph, and from the first JVP on the transposed graph too (about the memory of a backward pass with
-    ``create_graph``), until it is let go of. Arguments and errors are those of :func:`vjp` and :func:`jvp`. Call
-    ``retain_grad`` on activations before making it: it looks for them once.
+    ``create_graph``), until it is let go of. Arguments and errors are those of :func:`vjp` and :func:`jvp`.
     """
     return Linearization(_products(y, x, unconnected))
 

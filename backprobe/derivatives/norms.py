@@ -10,8 +10,8 @@ import torch
 
 from ..errors import BackprobeError
 from . import estimators
-from .blocks import Per, block_norms
-from .dense import chunk_of, refuse_complex
+from .blocks import DEFAULT, Per, block_norms
+from .dense import chunk_of, refuse_complex, whole_number
 from .estimators import Square
 from .flat import Flat, generator_of
 from .guard import Guard
@@ -39,7 +39,7 @@ def jacobian_norm(
     *,
     per: None = None,
     method: Method = ...,
-    products: int = ...,
+    products: int | None = ...,
     max_seconds: float = ...,
     confidence: float = ...,
     seed: int | torch.Generator = ...,
@@ -55,7 +55,7 @@ def jacobian_norm(
     *,
     per: Per,
     method: Method = ...,
-    products: int = ...,
+    products: int | None = ...,
     max_seconds: float = ...,
     confidence: float = ...,
     seed: int | torch.Generator = ...,
@@ -70,7 +70,7 @@ def jacobian_norm(
     *,
     per: Per | None = None,
     method: Method = "auto",
-    products: int = 64,
+    products: int | None = None,
     max_seconds: float = 10.0,
     confidence: float = 0.95,
     seed: int | torch.Generator = 0,
@@ -87,14 +87,14 @@ def jacobian_norm(
         per: norms of blocks in place of one. ``"sample"``: of ``d y[i] / d x[i]`` for each i of dimension 0 (where
             samples do not depend on each other, which is checked, they share passes). ``"token"``: of
             ``d y[:, i] / d x[:, j]`` for all i and j of dimension 1. Or (dimensions of y, dimensions of x), a number
-            or a tuple each: the norms have the sizes of these dimensions and the rest is summed over. An estimate
-            takes 4 probes for each block of y at least, also if `products` is less.
+            or a tuple each: the norms have the sizes of these dimensions and the rest is summed over.
         method: ``"exact"``: all rows by batched VJPs, or all columns by JVPs where x is smaller. ``"hutchinson"``:
             orthogonal probes, VJPs only. ``"krylov"``: the largest directions exactly, probes for the rest.
             ``"xnystrace"``: Epperly, Tropp and Webber 2024. ``"estimate"``: krylov where the graph allows JVPs, else
             hutchinson. ``"auto"`` (default): exact if that takes no more than `products` products or, going by its
             first ones, no more than `max_seconds`; else ``"estimate"``.
-        products: VJPs and JVPs in all that an estimate may take.
+        products: VJPs and JVPs in all that an estimate may take, besides a few that check. Default: 64; with `per` 4
+            for each block of y, if that is more. Each block needs a product of its own at least.
         max_seconds: how long ``"auto"`` may take for an exact result.
         confidence: probability that the interval of an estimate holds the true value.
         seed: a number, or a CPU generator, for the probes. The same seed gives the same estimate.
@@ -107,14 +107,15 @@ def jacobian_norm(
 
     Raises:
         BackprobeError: as :func:`backprobe.vjp`; if a method needs JVPs that the graph does not allow; if a tensor is
-            complex; if `products` or `confidence` make no sense.
+            complex; if `products`, `chunk` or `confidence` make no sense.
     """
     begin = time.perf_counter()
     if method not in ("auto", "exact", "estimate", *_ESTIMATORS):
         raise BackprobeError(
             f"method={method!r}: give 'auto', 'exact', 'estimate', {', '.join(map(repr, _ESTIMATORS))}"
         )
-    checked(products, confidence)
+    budget = DEFAULT if products is None else products
+    checked(budget, confidence)
     generator = generator_of(seed)
     if per is not None:
         if method in ("krylov", "xnystrace"):
@@ -122,15 +123,17 @@ def jacobian_norm(
         estimate = None if method == "auto" else method != "exact"
         return block_norms(y, x, per, estimate, products, max_seconds, confidence, generator, chunk, progress)
     flat = matrix(y, x, "a Frobenius norm")
-    at_once = chunk or chunk_of(flat.products)
-    with Guard(flat.products.x.tensors)():
+    at_once = chunk_of(flat.products, chunk)
+    if not flat.m * flat.n:
+        method = "exact"  # nothing is there to draw probes for
+    with Guard(flat.products.y.tensors, flat.products.x.tensors)():
         if method in ("auto", "exact"):
-            limit = float("inf") if method == "exact" or min(flat.m, flat.n) <= products else max_seconds
+            limit = float("inf") if method == "exact" or min(flat.m, flat.n) <= budget else max_seconds
             square = _exact(flat, at_once, limit, progress)
         else:
             square = None
         if square is None:
-            square = _estimate(flat, method, products, at_once, confidence, generator, progress)
+            square = _estimate(flat, method, budget, at_once, confidence, generator, progress)
     return result(flat, square, confidence, begin)
 
 
@@ -145,8 +148,7 @@ def checked(products: int, confidence: float) -> None:
     """Raises BackprobeError for numbers that make no sense."""
     if not 0 < confidence < 1:
         raise BackprobeError(f"confidence={confidence!r}: give a probability between 0 and 1, such as 0.95")
-    if products < 2:
-        raise BackprobeError(f"{products} products: an estimate with an interval needs 2 at least")
+    whole_number("products", products, 2)
 
 
 def first_sentence(error: BackprobeError) -> str:

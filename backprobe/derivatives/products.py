@@ -9,11 +9,13 @@ Note [Batched products are checked]: Many products at once go through ``is_grads
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
 
 from ..errors import BackprobeError
+from ..torchside.modes import aside
 from .named import Named
 from .reasons import check, no_second_derivative, not_connected, translated, unreached
 
@@ -109,9 +111,10 @@ class Products:
         self, outputs: Tensors, inputs: Tensors, v: Tensors, batched: bool, what: str
     ) -> tuple[torch.Tensor | None, ...]:
         try:
-            found: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
-                outputs, inputs, v, retain_graph=True, allow_unused=True, is_grads_batched=batched
-            )
+            with aside():
+                found: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
+                    outputs, inputs, v, retain_graph=True, allow_unused=True, is_grads_batched=batched
+                )
             return found
         except RuntimeError as error:
             ours = translated(error, what, self.y, self.x)
@@ -155,7 +158,7 @@ class Products:
                 for y in self.y.tensors
             ]
             try:
-                with torch.enable_grad():
+                with torch.enable_grad(), aside():
                     gs = torch.autograd.grad(self.y.tensors, self.x.tensors, v, create_graph=True, allow_unused=True)
             except RuntimeError as error:
                 ours = translated(error, "JVP", self.y, self.x)
@@ -180,10 +183,17 @@ class Products:
         eps = max(torch.finfo(t.dtype).eps for t in [*u, *v])
         if not 100 * eps * max(float(c.detach().abs().max()) for c in v if c.numel()) < largest < float("inf"):
             return  # nothing but rounding to hold it against
-        u = [g / largest for g in u]
+        length = math.hypot(*(float(torch.linalg.vector_norm(g / largest)) for g in u)) * largest
+        u = [g / length for g in u]
         there = self.jvp.single(u)
-        left = sum(float((a.detach().conj() * b).real.double().sum()) for a, b in zip(v, there, strict=True)) / largest
+        left = sum(float((a.detach().conj() * b).real.double().sum()) for a, b in zip(v, there, strict=True)) / length
         right = sum(float(torch.linalg.vector_norm(g).double()) ** 2 for g in u)
+        if not math.isfinite(left):
+            raise BackprobeError(
+                f"no JVP of {self.y.names[0]} with respect to {self.x.names[0]}: it is not finite where the VJP is, "
+                f"most likely an overflow of {there[0].dtype}. Run the forward in torch.bfloat16 or torch.float32. "
+                "VJPs still work"
+            )
         if not abs(left - right) <= _precision([*u, *v]) * max(abs(left), right):
             raise BackprobeError(
                 f"no JVP of {self.y.names[0]} with respect to {self.x.names[0]}: the derivative of the backward pass "

@@ -78,10 +78,10 @@ class BlockNorms:
         size = " x ".join(map(str, self.value.shape))
         how = "exact" if self.exact else f"estimated, {100 * self.confidence:g}% intervals"
         note = f"; {self.note}" if self.note else ""
-        return (
-            f"BlockNorms({size} norms of {self.axes}, from {_number(float(self.value.min()))} to "
-            f"{_number(float(self.value.max()))}, {how}: {_work(self.vjps, 0)} in {self.seconds:.2g} s{note})"
-        )
+        ends = [_number(float(end)) for end in self.value.aminmax()] if self.value.numel() else []
+        reach = f", from {ends[0]} to {ends[1]}" if ends else ""
+        work = f"{_work(self.vjps, 0)} in {self.seconds:.2g} s"
+        return f"BlockNorms({size} norms of {self.axes}{reach}, {how}: {work}{note})"
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ import time
 import torch
 
 from ..errors import BackprobeError
-from .dense import chunk_of, units
+from .dense import chunk_of, units, whole_number
 from .estimators import Square, square_of
 from .flat import Flat, Frame, generator_of
 from .guard import Guard
 from .intervals import Moments
-from .krylov import GolubKahan
+from .krylov import GolubKahan, NotFinite
 from .named import Named, Tree
 from .norms import checked, first_sentence, matrix, result
 from .progress import Progress
@@ -56,12 +56,17 @@ def spectral_norm(
     flat = matrix(y, x, "a spectral norm")
     checked(max(probes, 2), confidence)
     small = min(flat.m, flat.n)
-    if not 1 <= k <= small or max_steps < 1:
+    if not small:
+        empty = flat.products.x if flat.m else flat.products.y
         raise BackprobeError(
-            f"k={k}, max_steps={max_steps}: the Jacobian is {flat.m:,} x {flat.n:,}; k from 1 to {small}"
+            f"the Jacobian is {flat.m:,} x {flat.n:,} and has no singular values: {empty.names[0]} has shape "
+            f"{list(empty.tensors[0].shape)}, no element"
         )
+    whole_number("max_steps", max_steps, 1), whole_number("k", k, 1)
+    if k > small:
+        raise BackprobeError(f"k={k}: the Jacobian is {flat.m:,} x {flat.n:,}; k from 1 to {small}")
     generator = generator_of(seed)
-    with Guard(flat.products.x.tensors)():
+    with Guard(flat.products.y.tensors, flat.products.x.tensors)():
         note = ""
         if small > _SMALL:
             try:
@@ -69,6 +74,8 @@ def spectral_norm(
                 return _bidiagonal(
                     flat, k, tolerance, max(max_steps, k), probes, confidence, generator, progress, begin
                 )
+            except NotFinite:
+                raise _not_finite(flat) from None
             except BackprobeError as error:
                 if flat.products.missing or flat.m * flat.n > _DENSE_ELEMENTS:
                     raise
@@ -121,6 +128,24 @@ def _frobenius(
     return result(flat, square, confidence, begin)
 
 
+def _not_finite(flat: Flat) -> BackprobeError:
+    y, x = flat.products.y, flat.products.x
+    bad = [
+        f"{name} holds {wrong:,} of {tensor.numel():,}"
+        for name, tensor in [*y.items(), *x.items()]
+        if (wrong := int((~torch.isfinite(tensor.detach())).sum()))
+    ]
+    kinds = sorted({str(tensor.dtype) for tensor in [*y.tensors, *x.tensors]})
+    why = f"{', '.join(bad[:3])}; find where they come from first"
+    if not bad:
+        why = (
+            f"y and x are finite, so a gradient on the way is not, or overflows {' or '.join(kinds)}; try a wider dtype"
+        )
+    return BackprobeError(
+        f"the Jacobian of {y.names[0]} with respect to {x.names[0]} holds NaN or Inf and has no singular values: {why}"
+    )
+
+
 def _dense(flat: Flat, k: int, confidence: float, shown: bool | None, begin: float, note: str) -> SpectralNorm:
     chunk = chunk_of(flat.products)
     right = flat.n < flat.m and not note
@@ -139,6 +164,8 @@ def _dense(flat: Flat, k: int, confidence: float, shown: bool | None, begin: flo
             parts.append(flat.columns(rows) if right else flat.rows(rows))
             progress.advance(len(rows))
     whole = torch.cat(parts).T if right else torch.cat(parts)
+    if not bool(torch.isfinite(whole).all()):
+        raise _not_finite(flat)
     left, values, right_vectors = torch.linalg.svd(whole, full_matrices=False)
     total = square_of(whole)
     frobenius = result(flat, Square(total, total, total, "exact"), confidence, begin)

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from ..errors import BackprobeError
+from ..errors import BackprobeError, UnknownName
+from ..select import near, quoted
 from .dense import chunk_of, refuse_complex, units
 from .flat import Flat, Frame, generator_of
 from .guard import Guard
@@ -34,7 +35,9 @@ class Sensitivity(Mapping[str, JacobianNorm]):
 
     def __getitem__(self, name: str) -> JacobianNorm:
         if name in self.unreached:
-            raise KeyError(f"{name}: {self.unreached[name]}")
+            raise UnknownName(f"{name}: {self.unreached[name]}")
+        if name not in self._norms:
+            raise UnknownName(f"no norm for {name!r}; names are like {quoted(near(name, self._norms))}")
         return self._norms[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -112,23 +115,27 @@ def sensitivity(
     wrong = {name: type(t).__name__ for name, t in acts.items() if not isinstance(t, torch.Tensor)}
     if wrong:
         raise BackprobeError(f"sensitivity: acts is a mapping of name to tensor; these are not tensors: {wrong}")
-    with Guard(list(acts.values()))():
-        if between:
+    tensors = list(acts.values())
+    name, y = ("", None) if between else _output(acts, output)
+    with Guard(tensors if y is None else [y], tensors)():
+        if y is None:
             names = [name for name in acts if not unfit(acts[name], "y")]
             with Progress(products * len(names), "sensitivity: all pairs", progress) as bar:
                 rows = {name: _sweep(acts, name, acts[name], products, confidence, generator, bar) for name in names}
             return SensitivityMatrix(rows, list(acts))
-        if output is None:
-            raise BackprobeError(
-                f"sensitivity: give output=, a tensor or one of {', '.join(map(repr, list(acts)[-3:]))}"
-            )
-        if isinstance(output, str) and output not in acts:
-            raise BackprobeError(
-                f"sensitivity: no tensor {output!r}; the last are {', '.join(map(repr, list(acts)[-3:]))}"
-            )
-        name, y = (output, acts[output]) if isinstance(output, str) else ("output", output)
         with Progress(products, "sensitivity", progress) as bar:
             return _sweep(acts, name, y, products, confidence, generator, bar)
+
+
+def _output(acts: Mapping[str, torch.Tensor], output: str | torch.Tensor | None) -> tuple[str, torch.Tensor]:
+    if isinstance(output, torch.Tensor):
+        return "output", output
+    if not isinstance(output, str):
+        was = "" if output is None else f", not a {type(output).__name__}"
+        raise BackprobeError(f"sensitivity: give output=, a tensor or one of {quoted(list(acts)[-3:])}{was}")
+    if output not in acts:
+        raise BackprobeError(f"sensitivity: no tensor {output!r}; names are like {quoted(near(output, acts))}")
+    return output, acts[output]
 
 
 def _sweep(
@@ -165,7 +172,7 @@ def _sweep(
         if t is y:
             value = low = high = math.sqrt(y.numel())  # the identity
         elif exact:
-            square = float(torch.cat(moments[key].samples).sum())
+            square = sum(float(part.sum()) for part in moments[key].samples)
             value = low = high = math.sqrt(square)
         else:
             value, low, high = (math.sqrt(float(part)) for part in moments[key].estimate(confidence))

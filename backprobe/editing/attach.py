@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ..errors import BackprobeError
-from ..select import Selection, described, nothing_chosen
+from ..select import Selection, described
 from .backwards import CallCounter
 from .log import Application, EditPlace, Log, Unused
 from .modules import ModuleHooks
@@ -66,10 +66,8 @@ class GradientEdit:
         self._modules = ModuleHooks(model, self._rules, where, self._tensors, self._log, self._calls)
 
     def _on_tensors(self, tensors: Mapping[str, Any]) -> None:
-        used: set[int] = set()
         for name, tensor in tensors.items():
             fitting = [rule for rule in self._rules if rule.fits(name, tensor)]
-            used.update(rule.number for rule in fitting)
             if not fitting:
                 continue
             if not isinstance(tensor, torch.Tensor) or not tensor.requires_grad:
@@ -78,8 +76,7 @@ class GradientEdit:
             self._named.append((name, fitting))
             self._tensors.add(tensor, Chain(EditPlace("tensor", name), fitting, self._log, self._calls))
         for rule in self._rules:
-            if rule.number not in used:
-                raise nothing_chosen(tensors, rule.select, "tensor")
+            rule.fits.check(tensors, "tensor")
 
     def _on_nodes(self, subject: Any, side: str, module: Selection) -> None:
         spans = None
@@ -92,8 +89,7 @@ class GradientEdit:
             self._nodes.hook_for_good([subject] if isinstance(subject, torch.Tensor) else list(subject))
             names = sorted(self._nodes.names)
             for rule in self._rules:
-                if rule.number not in self._nodes.chosen:
-                    raise nothing_chosen(names, rule.select, "node")
+                rule.fits.check(names, "node")
 
     def remove(self) -> None:
         """Take every hook off. Does nothing the second time; but if the first was inside a backward call, by an

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..select import nothing_chosen
 from ..source.roots import clean_path
 from ..torchside import modes
 from ..torchside.structure import leaves
@@ -54,12 +53,10 @@ def members(model: nn.Module, rules: Sequence[Rule]) -> list[Member]:
     """
     found: dict[int, Member] = {}
     names: list[str] = []
-    used: set[int] = set()
     for path, module in model.named_modules(remove_duplicate=False):
         name = clean_path(model, path)
         names.append(name)
         fitting = [rule for rule in rules if rule.fits(name, module)]
-        used.update(rule.number for rule in fitting)
         if not fitting:
             continue
         member = found.get(id(module))
@@ -70,8 +67,7 @@ def members(model: nn.Module, rules: Sequence[Rule]) -> list[Member]:
         numbers = {rule.number: rule for rule in (*member.rules, *fitting)}
         member.rules = [numbers[n] for n in sorted(numbers)]
     for rule in rules:
-        if rule.number not in used:
-            raise nothing_chosen(names, rule.select, "module")
+        rule.fits.check(names, "module")
     return list(found.values())
 
 

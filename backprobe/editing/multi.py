@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from ..errors import BackprobeError, add_note
-from ..select import Selection, nothing_chosen, selector
+from ..select import Choice, Selection, nothing_chosen
 from ..torchside import autograd_engine, references
 from .rules import name_of
 
@@ -174,8 +174,9 @@ def on_gradients(
         chosen: list[Any] = list(tensors)  # type: ignore[arg-type]
         names, what = None, [f"tensor {i}" for i in range(len(chosen))]
     else:
-        fits = selector(select)
+        fits = Choice(select)
         names = [name for name, tensor in named.items() if fits(name, tensor)]
+        fits.check(named, "tensor")
         chosen, what = [named[name] for name in names], [repr(name) for name in names]
     if not chosen:
         raise nothing_chosen(named or (), select, "tensor")

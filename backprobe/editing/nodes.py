@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..select import Selection, described, nothing_chosen, selector
+from ..select import Choice, Selection, described
 from ..torchside import autograd_engine, modes
 from ..torchside.entry_points import node_of
 from ..torchside.walk import Plans, walk
@@ -39,10 +39,9 @@ class Spans:
         self._depth = threading.local()
         #: Thread -> beginnings and ends of calls, in order.
         self._spans: dict[int, tuple[list[int], list[int]]] = {}
-        fits = selector(select)
+        fits = Choice(select)
         chosen = [(name, m) for name, m in model.named_modules() if fits(name, m)]
-        if not chosen:
-            raise nothing_chosen([name for name, _ in model.named_modules()], select, "module")
+        fits.check([name for name, _ in model.named_modules()], "module")
         for _, module in chosen:
             self._handles.append(module.register_forward_pre_hook(self._hook(module, self._enter)))
             self._handles.append(module.register_forward_hook(self._hook(module, self._leave), always_call=True))

@@ -10,7 +10,6 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from ..select import nothing_chosen
 from ..source.roots import clean_path
 from ..torchside import references
 from .backwards import CallCounter
@@ -57,7 +56,6 @@ class ParameterHooks:
         #: id of the parameter -> weak reference, its chain, the hook's handle.
         self._hooks: dict[int, tuple[weakref.ref[Any], Chain, Any]] = {}
         names: list[str] = []
-        used: set[int] = set()
         for path, module in model.named_modules(remove_duplicate=False):
             for attribute, parameter in module._parameters.items():
                 if parameter is None:
@@ -65,12 +63,10 @@ class ParameterHooks:
                 name = clean_path(model, f"{path}.{attribute}" if path else attribute)
                 names.append(name)
                 fitting = [rule for rule in rules if rule.fits(name, parameter)]
-                used.update(rule.number for rule in fitting)
                 if fitting:
                     self._slots.append(_Slot(module, attribute, name, fitting))
         for rule in rules:
-            if rule.number not in used:
-                raise nothing_chosen(names, rule.select, "parameter")
+            rule.fits.check(names, "parameter")
         self.refresh()
 
     def refresh(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError, add_note
-from ..select import Selection, described, selector
+from ..select import Choice, Selection, described
 from . import actions
 from .actions import Action
 from .backwards import CallCounter
@@ -37,11 +37,9 @@ class Rule:
                 )
         self.number, self.select, self.action = number, select, action
         self.text = name_of(action)
-        self._fits = selector(select)
+        #: Whether a thing of that name is meant; knows which parts of the selection have meant none.
+        self.fits = Choice(select)
         self._functions: dict[str, Function] = {}
-
-    def fits(self, name: str, thing: Any) -> bool:
-        return bool(self._fits(name, thing))
 
     def function(self, place: EditPlace) -> Function:
         """The action as it is used at `place`: the same one each time, as it may have a state (a generator)."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import BackprobeError
-from ..select import Selection, nothing_chosen, selector
+from ..select import Choice, Selection
 from .plan import VIEW_NODES
 from .repeat import Repeated, runs
 from .tree import Item, Level, Tree
@@ -112,16 +112,15 @@ def _opened(graph: Graph, select: Selection) -> set[int]:
     """The calls to open: those chosen and those around them."""
     if select is None:
         return set()
-    wanted = selector(select)
+    wanted = Choice(select)
     found: set[int] = set()
     for call in graph.calls:
-        if wanted(call.path, call) or (call.call > 1 and wanted(call.name, call)):
+        if wanted(call.path, call) | (call.call > 1 and wanted(call.name, call)):
             at = call.index
             while at >= 0:
                 found.add(at)
                 at = graph.calls[at].parent
-    if not found:
-        raise nothing_chosen(sorted({call.path for call in graph.calls}), select, "module that made nodes")
+    wanted.check(sorted({call.path for call in graph.calls}), "module that made nodes")
     return found
 
 

@@ -206,7 +206,8 @@ class Graph(Sequence[Node]):
         return [self._node(i) for i in ways.shortest(c.starts, c.targets, self.at(a), self.at(b))]
 
     def paths(self, a: Place, b: Place, limit: int | None = 1000) -> list[list[Node]]:
-        """Ways of the gradient from `a` to `b`, the first `limit`: there may be more than there are atoms."""
+        """Ways of the gradient from `a` to `b`, the first `limit`: there may be more than there are atoms. Two edges
+        between the same nodes (``x * x``) are two ways."""
         c = self.columns
         found = islice(ways.paths(c.starts, c.targets, self.at(a), self.at(b)), limit)
         return [[self._node(i) for i in way] for way in found]

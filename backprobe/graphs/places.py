@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Union
 
 from ..errors import BackprobeError
-from ..select import nothing_chosen, selector
+from ..select import Choice
 from .data import GraphRoot, Node
 
 if TYPE_CHECKING:
@@ -64,15 +64,14 @@ def _by_name(graph: Graph, name: str) -> list[int]:
 
 
 def _by_pattern(graph: Graph, pattern: Any) -> list[int]:
-    wanted = selector(pattern)
-    found = {i for name, i in graph.parameters.items() if wanted(name, None)}
+    wanted = Choice(pattern)
+    found = {i for name, i in graph.parameters.items() if wanted(name)}
     modules = sorted({call.path for call in graph.calls})
     for path in modules:
-        if wanted(path, None):
+        if wanted(path):
             found.update(in_module(graph, path))
-    if not found:
-        names = [*(root.name for root in graph.roots), *graph.tensors, *graph.parameters, *modules]
-        raise nothing_chosen(names, pattern, "root, tensor, parameter, module, line or node type")
+    names = [*(root.name for root in graph.roots), *graph.tensors, *graph.parameters, *modules]
+    wanted.check(names, "root, tensor, parameter, module, line or node type")
     return sorted(found)
 
 

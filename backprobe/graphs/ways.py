@@ -13,6 +13,11 @@ def following(starts: Ints, targets: Ints, i: int) -> list[int]:
     return [to for to in dict.fromkeys(targets[starts[i] : starts[i + 1]]) if to >= 0]
 
 
+def _edges(starts: Ints, targets: Ints, i: int) -> list[int]:
+    """Where the edges of `i` lead: a node twice where two do (``x * x``)."""
+    return [to for to in targets[starts[i] : starts[i + 1]] if to >= 0]
+
+
 def between(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) -> bytearray:
     """1 for each node on any way from a node of `a` to a node of `b`."""
     down = reach(starts, targets, a)
@@ -39,7 +44,8 @@ def shortest(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) ->
 
 
 def paths(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) -> Iterator[list[int]]:
-    """Every way from `a` to `b` that touches each of the two at its end only. Work per way is linear in its length."""
+    """Every way from `a` to `b` that touches each of the two at its end only. Two edges between the same nodes
+    are two ways. Work per way is linear in its length."""
     ends, goals = set(a), set(b)
     both = ends & goals
     for i in sorted(both):
@@ -62,7 +68,7 @@ def paths(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) -> It
         if not leads[begin]:
             continue
         way = [begin]
-        open_ = [iter(following(starts, targets, begin))]
+        open_ = [iter(_edges(starts, targets, begin))]
         while open_:
             to = next(open_[-1], -1)
             if to < 0:
@@ -72,7 +78,7 @@ def paths(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) -> It
                 yield [*way, to]
             elif leads[to] and to not in ends:
                 way.append(to)
-                open_.append(iter(following(starts, targets, to)))
+                open_.append(iter(_edges(starts, targets, to)))
 
 
 def count(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) -> int:
@@ -88,7 +94,7 @@ def count(starts: Ints, targets: Ints, a: Iterable[int], b: Iterable[int]) -> in
         if i in goals:
             ways[i] = 1
             continue
-        ways[i] = sum(ways.get(to, 0) for to in following(starts, targets, i) if to not in ends)
+        ways[i] = sum(ways.get(to, 0) for to in _edges(starts, targets, i) if to not in ends)
     return len(both) + sum(ways.get(i, 0) for i in ends)
 
 

@@ -24,7 +24,7 @@ from torch import nn
 
 from ..errors import BackprobeError
 from ..kept.storages import StandIn
-from ..select import Selection, nothing_chosen, selector
+from ..select import Choice, Selection
 from ..text import mib
 from ..torchside import checkpoints, saved_by_nodes, storage_ids
 from .cells import Cell, Foreign, Held, Kept, Version, plain
@@ -34,10 +34,9 @@ class Gate:
     """Which modules' calls are running: open inside the chosen ones. Per thread."""
 
     def __init__(self, model: nn.Module, select: Selection) -> None:
-        wanted = selector(select)
+        wanted = Choice(select)
         self._modules = [m for name, m in model.named_modules() if wanted(name, m)]
-        if not self._modules:
-            raise nothing_chosen([name for name, _ in model.named_modules()], select, "module")
+        wanted.check([name for name, _ in model.named_modules()], "module")
         self._local = threading.local()
         self._handles: list[Any] = []
 

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from ..errors import BackprobeError
-from ..select import Selection, described, nothing_chosen, selector
+from ..select import Choice, Selection, described
 from ..text import counted, mib
 from ..torchside import storage_ids
 from ..torchside.structure import tensors_in
@@ -174,10 +174,9 @@ def _set_random_state(state: list[Any]) -> None:
 def checkpointed(model: nn.Module, select: Selection) -> Iterator[list[str]]:
     """The chosen modules of a model run under ``torch.utils.checkpoint`` inside this block, and as before after it. Of
     modules inside one another the outermost. Gives their paths."""
-    wanted = selector(select)
+    wanted = Choice(select)
     found = [(path, m) for path, m in model.named_modules() if path and wanted(path, m)]
-    if not found:
-        raise nothing_chosen([path for path, _ in model.named_modules() if path], select, "module")
+    wanted.check([path for path, _ in model.named_modules() if path], "module")
     inside: set[int] = set()
     chosen = []
     for path, module in found:

@@ -32,6 +32,25 @@ profiled = torch._C._autograd._profiler_enabled
 record_ops = torch._C._autograd._enable_record_function
 
 
+_ASIDE = "backprobe: aside"
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """Backward calls inside answer a question of ours: hooks that keep what comes to the user let them pass. The mark
+    goes with a call to the threads of the engine."""
+    before = is_aside()
+    torch._C._stash_obj_in_tls(_ASIDE, True)
+    try:
+        yield
+    finally:
+        torch._C._stash_obj_in_tls(_ASIDE, before)
+
+
+def is_aside() -> bool:
+    return torch._C._is_key_in_tls(_ASIDE) and bool(torch._C._get_obj_in_tls(_ASIDE))
+
+
 def mode_depth() -> int:
     """Number of torch function modes on this thread's stack."""
     return int(torch._C._len_torch_function_stack())
@@ -119,10 +138,44 @@ def in_transform() -> bool:
     return torch._C._functorch.maybe_current_level() is not None
 
 
+@contextmanager
+def untransformed() -> Iterator[None]:
+    """Ops inside take plain tensors for what they are, also where a ``torch.func`` transform is going on."""
+    if not in_transform():
+        yield
+        return
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack  # slow, and loaded by now
+
+    with temporarily_clear_interpreter_stack():
+        yield
+
+
 def is_batched(tensor: torch.Tensor) -> bool:
     """Whether `tensor` stands for many at once inside ``vmap`` (``is_grads_batched``)."""
     functorch = torch._C._functorch
     return bool(functorch.is_batchedtensor(tensor) or functorch.is_legacy_batchedtensor(tensor))
+
+
+def one_by_one(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The plain tensors that `tensor` stands for inside transforms: one, or many inside ``vmap`` and
+    ``is_grads_batched``, which still has a way of its own."""
+    functorch = torch._C._functorch
+    if functorch.is_legacy_batchedtensor(tensor):
+        parts = [tensor]
+        level = torch._C._vmapmode_increment_nesting()
+        torch._C._vmapmode_decrement_nesting()
+        while level > 1 and functorch.is_legacy_batchedtensor(parts[0]):
+            level -= 1  # without a batch of this level it has one of size 1 now
+            parts = [one for part in parts for one in torch._remove_batch_dim(part, level, 1, 0).unbind()]
+        return parts
+    dims = []
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            dims.append(functorch.maybe_get_bdim(tensor))
+        tensor = functorch.get_unwrapped(tensor)
+    for front, dim in enumerate(reversed(dims)):  # each counts without those inside it
+        tensor = tensor.movedim(dim + front, front)
+    return list(tensor.flatten(0, len(dims) - 1).unbind()) if dims else [tensor]
 
 
 def is_plain(tensor: Any) -> bool:

@@ -10,7 +10,7 @@ from torch.autograd.graph import GradientEdge
 from torch.utils.hooks import BackwardHook
 
 from ...graphs.plan import engine_order
-from .. import autograd_engine, places
+from .. import autograd_engine, modes, places
 from ..walk import Plans, walk
 from .registry import ENGINE, expect, fact, leaf
 
@@ -112,3 +112,19 @@ def hooks() -> None:
     expect(places.MODULE_HOOKS_FILE in seen[0], "a module's hook is not called from the file that we know")
     found = [places.MODULE_HOOKS_FILE in seen[1], places.TENSOR_HOOKS_FILE in seen[1]]
     expect(found == [False, True], "a tensor's hook is not called from the file that we know")
+
+
+@fact(
+    "marks on a backward call",
+    "derivatives add to captured gradients",
+    "_stash_obj_in_tls _get_obj_in_tls _is_key_in_tls",
+    [ENGINE],
+)
+def marks() -> None:
+    made = leaf().exp()
+    seen: list[bool] = []
+    made.grad_fn.register_prehook(lambda grads: seen.append(modes.is_aside()))  # type: ignore[union-attr]
+    with modes.aside():
+        made.sum().backward(retain_graph=True)
+    made.sum().backward()
+    expect(seen == [True, False], f"a hook inside a marked call, and inside another, sees the marks {seen}")

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
-from .. import autograd_engine, references, storage_ids
-from .registry import ENGINE, expect, fact, leaf
+from .. import autograd_engine, modes, references, retain_grad, storage_ids
+from .registry import DYNAMO, ENGINE, expect, fact, leaf
 
 
 def _plain(size: int = 3) -> torch.Tensor:
@@ -147,3 +147,36 @@ def trees() -> None:
     leaves, spec = tree_flatten(tree)
     expect(leaves == tree_leaves(tree) == [1, 2, 3], f"the leaves of {tree} are {leaves}")
     expect(tree_unflatten(leaves, spec) == tree_map(lambda x: x, tree) == tree, "a tree does not come back")
+
+
+@fact(
+    "activations that retain gradients",
+    "each derivative looks through all objects of the process for them",
+    "_FunctionBase",
+)
+def retained() -> None:
+    x = leaf()
+    made = retain_grad.Passes.apply(x.exp()).sin()
+    layout = retain_grad.Layout()
+    found = [layout.count([made.grad_fn])]
+    for tensor in (made, made.view(3, 1), *(parts := x.unbind())):
+        tensor.retain_grad()
+        found.append(layout.count([tensor.grad_fn]))
+    expect(found == [0, 1, 2, 1, 2, 3], f"outputs of nodes that retain their gradient are {found}")
+    expect(layout.count([parts[0].grad_fn]) == 3, "outputs of one node that retain their gradient are not counted")
+
+
+@fact(
+    "what stands for many tensors at once",
+    "gradients that are captured inside vmap and is_grads_batched are lost, or are errors",
+    "_vmapmode_increment_nesting _vmapmode_decrement_nesting _remove_batch_dim",
+    [ENGINE, DYNAMO],
+)
+def batches() -> None:
+    x = leaf()
+    made = x.exp()
+    seen: list[Any] = []
+    made.register_hook(lambda grad: seen.append(modes.one_by_one(grad)))
+    given = torch.arange(6.0, dtype=torch.float32, device="cpu").reshape(2, 3)
+    torch.autograd.grad(made, x, given, retain_graph=True, is_grads_batched=True)
+    expect(len(seen[0]) == 2 and torch.equal(torch.stack(seen[0]), given), f"a batch of 2 gradients is {seen[0]}")
