@@ -125,7 +125,7 @@ def test_how_a_region_differs(how: str, words: str) -> None:
     found = only(traced(STEP, seen=[dataclasses.replace(REGION, how=how, changed=at(55))]))
     assert words in found.title
     assert (found.severity, found.confidence) == ("warning", "likely")
-    changed = [("cause", 55), ("cause", 51)] if how == "written" else [("cause", 51), ("changed", 55)]
+    changed = [("cause", 51), ("changed", 55)] if how == "arguments" else [("cause", 55), ("cause", 51)]
     assert roles(found)[:2] == changed
 
 
