@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from .records import (
     Step,
     TensorSeen,
     Unseen,
+    together,
 )
 
 
@@ -78,7 +78,7 @@ class Part:
     @property
     def grad_norms(self) -> Mapping[int, float]:
         """By step: the 2-norm of the gradients that went into the part's parameters, all of them together."""
-        return {step: math.sqrt(sum(v * v for v in by.values())) for step, by in self.gradients.items()}
+        return {step: together([*by.values()]) for step, by in self.gradients.items()}
 
     @property
     def grad_norm(self) -> float | None:

@@ -27,7 +27,7 @@ from .ranks import RankSeen, RankWait
 from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
 from .steps import OptimizerSeen, ParameterStat, Step
-from .values import BadValues, TensorSeen, TensorStat
+from .values import BadValues, TensorSeen, TensorStat, together
 
 __all__ = [
     "ACCUMULATE_SEQ", "KINDS", "Aside", "BackwardCall", "BadNode", "BadOp", "BadValues", "Cut", "Divergence", "Facts",
@@ -35,5 +35,5 @@ __all__ = [
     "NoGradient", "Node", "NodeRun", "OptimizerSeen", "Parameter", "ParameterStat", "Raised", "RankSeen", "RankWait",
     "Recomputed", "RegionDiffers", "RegionGradient", "Retained", "Reuse", "Root", "SavedBytes", "SavedEntry",
     "SavedMemory", "SavedModule", "SavedMoment", "SavedPlaced", "SavedUnknown", "SilentWrite", "Site", "StaleRead",
-    "Step", "Stray", "TensorSeen", "TensorStat", "Unseen", "record",
+    "Step", "Stray", "TensorSeen", "TensorStat", "Unseen", "record", "together",
 ]  # fmt: skip

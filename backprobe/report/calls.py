@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..packed import PackedNodes
-from ..records import ACCUMULATE_SEQ, BackwardCall, BadNode, BadOp, Finding, GradStat, NodeRun, TensorStat
+from ..records import ACCUMULATE_SEQ, BackwardCall, BadNode, BadOp, Finding, GradStat, NodeRun, TensorStat, together
 from ..text import shape
 from ..traced import TracedStep
 from .columns import clean, column, norms
@@ -131,7 +131,7 @@ def _by_edge(run: NodeRun) -> list[GradStat | None]:
 def _together(stats: Sequence[GradStat | None]) -> float | None:
     """Norm of several gradients as one."""
     known = [g.norm for g in stats if g is not None and g.norm is not None]
-    return math.hypot(*known) if known else None
+    return together(known) if known else None
 
 
 def _shape(stat: GradStat) -> str:

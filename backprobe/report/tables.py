@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import linecache
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..records import ModuleCall, Parameter, Site
+from ..records import ModuleCall, Parameter, Site, together
 
 #: No file longer than this is put into a page, and no more than this of all files together.
 SOURCE = 1 << 20
@@ -156,6 +155,4 @@ def owner(parameter: str) -> str:
 def total(values: Iterable[float]) -> float:
     """2-norm of the whole from the 2-norms of its parts; -1 where there are none. Negative ones are missing."""
     known = [v for v in values if not v < 0]
-    if not known:
-        return -1.0
-    return math.sqrt(sum(v * v for v in known)) if max(known, default=0.0) < 1e150 else math.hypot(*known)
+    return together(known) if known else -1.0
