@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from .gradients import LeafGradients
 from .records import (
     BackwardCall,
     Facts,
@@ -177,15 +178,15 @@ class Trace:
         runs: list[tuple[int, NodeRun]] = []
         gradients: dict[int, dict[str, float]] = {}
         known = any(_within(p.name, name) for p in self.parameters)
+        leaves = LeafGradients()
         for step in self.steps:
             for backward in step.backwards:
                 for run in backward.nodes:
                     if run.module is not None and run.module != "" and _within(run.module, name):
                         runs.append((step.index, run))
-                    if run.parameter is not None and _within(run.parameter, name) and run.grad_outputs:
-                        stat = run.grad_outputs[0]
-                        if stat is not None and stat.norm is not None:
-                            gradients.setdefault(step.index, {})[run.parameter] = stat.norm
+            mine = {n: norm for n, norm in leaves.of(step.backwards)[0].items() if _within(n, name)}
+            if mine:
+                gradients[step.index] = mine
         if not runs and not gradients and not known:
             near = sorted({p.name for p in self.parameters})[:8]
             raise KeyError(f"no module or parameter {name!r} in this trace; it has {', '.join(near) or 'none'}, ...")

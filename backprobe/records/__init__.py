@@ -21,7 +21,7 @@ from .memory import (
     SilentWrite,
 )
 from .nodes import ACCUMULATE_SEQ, BadNode, BadOp, GradStat, Node, NodeRun
-from .parameters import Cut, NoGradient, Parameter, Stray
+from .parameters import Cut, FreeParameter, NoGradient, Parameter, Stray
 from .places import Site
 from .ranks import RankSeen, RankWait
 from .regions import Recomputed, RegionDiffers, RegionGradient
@@ -31,9 +31,9 @@ from .values import BadValues, TensorSeen, TensorStat, together
 
 __all__ = [
     "ACCUMULATE_SEQ", "KINDS", "Aside", "BackwardCall", "BadNode", "BadOp", "BadValues", "Cut", "Divergence", "Facts",
-    "Finding", "FindingSite", "FunctionChecked", "GradStat", "GradientCycle", "HookSeen", "ModuleCall", "Mutation",
-    "NoGradient", "Node", "NodeRun", "OptimizerSeen", "Parameter", "ParameterStat", "Raised", "RankSeen", "RankWait",
-    "Recomputed", "RegionDiffers", "RegionGradient", "Retained", "Reuse", "Root", "SavedBytes", "SavedEntry",
-    "SavedMemory", "SavedModule", "SavedMoment", "SavedPlaced", "SavedUnknown", "SilentWrite", "Site", "StaleRead",
-    "Step", "Stray", "TensorSeen", "TensorStat", "Unseen", "record", "together",
+    "Finding", "FindingSite", "FreeParameter", "FunctionChecked", "GradStat", "GradientCycle", "HookSeen",
+    "ModuleCall", "Mutation", "NoGradient", "Node", "NodeRun", "OptimizerSeen", "Parameter", "ParameterStat",
+    "Raised", "RankSeen", "RankWait", "Recomputed", "RegionDiffers", "RegionGradient", "Retained", "Reuse", "Root",
+    "SavedBytes", "SavedEntry", "SavedMemory", "SavedModule", "SavedMoment", "SavedPlaced", "SavedUnknown",
+    "SilentWrite", "Site", "StaleRead", "Step", "Stray", "TensorSeen", "TensorStat", "Unseen", "record", "together",
 ]  # fmt: skip

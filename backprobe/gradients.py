@@ -1,12 +1,12 @@
-"""Norms of parameters' gradients in steps where an optimizer's were not measured: from the nodes that gave them."""
+"""Norms of parameters' gradients as backward calls gave them: before a script clips or scales them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..packed import Packed, PackedNodes, unpack
-from ..records import ACCUMULATE_SEQ, BackwardCall
+from .packed import Packed, PackedNodes, unpack
+from .records import ACCUMULATE_SEQ, BackwardCall
 
 
 class LeafGradients:
@@ -15,8 +15,9 @@ class LeafGradients:
     def __init__(self) -> None:
         self._slots: dict[tuple[int, int], tuple[Packed, list[tuple[str, int]]]] = {}
 
-    def of(self, calls: Iterable[BackwardCall]) -> dict[str, float]:
-        """Norm by parameter. One that several calls add to is left out: nobody measured the sum."""
+    def of(self, calls: Iterable[BackwardCall]) -> tuple[dict[str, float], bool]:
+        """Norm by parameter, and whether that is all of them: one that several calls add to is left out, since nobody
+        measured the sum."""
         found: dict[str, float] = {}
         several: set[str] = set()
         for call in calls:
@@ -24,7 +25,7 @@ class LeafGradients:
                 if name in found:
                     several.add(name)
                 found[name] = value
-        return {name: value for name, value in found.items() if name not in several}
+        return {name: value for name, value in found.items() if name not in several}, not several
 
     def _call(self, call: BackwardCall) -> list[tuple[str, float]]:
         nodes = call.nodes
