@@ -202,10 +202,13 @@ def _notes(call: BackwardCall) -> dict[int, list[str]]:
         notes.setdefault(bad.node, []).extend(_about_node(bad))
     harmful = {id(op) for op in _harmful(call)}
     for op in call.bad_ops[:8]:
-        meant = "" if id(op) in harmful else " What was made of it is finite, as of a mask."
+        lines = [f"The forward result of {op.op} held {op.output}."]
+        if id(op) in harmful:
+            lines += [_about_tensor("given", t) for t in op.inputs]
+        else:
+            lines[0] += " What was made of it is finite, as of a mask."
         for i in _nodes_of(call, op):
-            notes.setdefault(i, []).append(f"The forward result of {op.op} held {op.output}.{meant}")
-            notes[i] += [_about_tensor("given", t) for t in op.inputs]
+            notes.setdefault(i, []).extend(lines)
     if call.raised is not None and call.raised.node is not None:
         notes.setdefault(call.raised.node, []).append(f"Raised {call.raised.type}: {call.raised.text}")
     return notes

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from ..gradients import LeafGradients
-from ..records import Finding, RankSeen, Site
+from ..records import Finding, FreeParameter, RankSeen, Site
 from ..text import counted, few, number
 from ..traced import Trace, TracedStep
 from .figures import figures
@@ -181,7 +181,8 @@ def _details(trace: Trace, whole: bool) -> list[Part]:
     gradients, _ = LeafGradients().of(last.backwards)
     measured = next((s for s in reversed(trace.steps) if s.record.parameters), None)
     sizes = measured.parameters if measured is not None else {}
-    names = [p.name for p in trace.parameters if p.requires_grad or p.name in gradients]
+    listed = [*trace.parameters, *trace.facts.of(FreeParameter)]
+    names = [p.name for p in listed if p.requires_grad or p.name in gradients]
     if names and gradients:
         parts.append(Line(f"Step {last.index}: gradient flow, in forward order", "head"))
         parts.append(flow(names, gradients, whole))

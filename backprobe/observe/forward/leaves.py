@@ -80,10 +80,19 @@ class Leaves:
         label = _label_of(tensor, frame, self._frames)
         plain = self._plain.get(label)
         if plain is None or tensor.__class__ is not torch.Tensor:
+            label = self._untaken(label)
             plain = self._add(Leaf(tensor, None, "", None, []), tensor)
             plain.label = label
             self._plain[label] = plain
         return plain
+
+    def _untaken(self, label: str) -> str:
+        """`label`, with a number where another leaf of that name lives."""
+        base, n = label or "tensor", 1
+        while (other := self._plain.get(label)) is not None and other.ref() is not None and n < 1000:
+            n += 1
+            label = f"{base}:{n}"
+        return label
 
     def of_id(self, number: int) -> Leaf | None:
         return self._by_id.get(number)
