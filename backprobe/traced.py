@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .gradients import LeafGradients
+from .gradients import LeafGradients, gradients_of
 from .records import (
     BackwardCall,
     Facts,
@@ -184,8 +184,10 @@ class Trace:
                 for run in backward.nodes:
                     if run.module is not None and run.module != "" and _within(run.module, name):
                         runs.append((step.index, run))
-            mine = {n: norm for n, norm in leaves.of(step.backwards)[0].items() if _within(n, name)}
-            if mine:
+            used = ((p.name, p.grad) for p in step.record.parameters)
+            found = gradients_of(leaves, step.backwards, used)
+            mine = {n: norm for n, norm in found.norms.items() if _within(n, name)}
+            if mine and found.whole:
                 gradients[step.index] = mine
         if not runs and not gradients and not known:
             near = sorted({p.name for p in self.parameters})[:8]

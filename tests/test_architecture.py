@@ -39,7 +39,7 @@ ALLOWED = {
     "traced": {"records", "gradients", "findings", "store", "report"},
     "store": {"errors", "records", "packed", "traced"},
     "view": {"records", "text", "gradients", "findings", "traced"},
-    "report": {"errors", "records", "text", "graphs", "packed", "store", "traced", "findings", "view"},
+    "report": {"errors", "records", "text", "graphs", "gradients", "packed", "store", "traced", "findings", "view"},
     "torchside": {"records", "graphs"},
     "source": {"records", "torchside"},
     "kept": {"records", "graphs", "torchside", "source"},

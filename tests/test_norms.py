@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 import backprobe
+from backprobe.activations.table import row_of
 from backprobe.observe.schedule import steps
-from backprobe.records import together
+from backprobe.observe.trackers.tensors import seen
+from backprobe.records import FreeParameter, together
 from backprobe.torchside import norms
 from backprobe.torchside.measure import BATCH, Norms, joint_norm
 
@@ -200,21 +202,21 @@ def test_what_is_tiny_or_huge_is_neither_zero_nor_infinite(factor, width):
     """In the records of every way to look: the first steps, the batches after them, the optimizer's."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(width, width, bias=False), nn.Identity(), nn.Linear(width, width, bias=False))
-    seen: list[dict[str, float]] = []
+    true_norms: list[dict[str, float]] = []
     optimizer = torch.optim.SGD(model.parameters(), 0.0)
     with backprobe.trace(model) as trace:
         for _ in range(6):
             optimizer.zero_grad()
             (model(torch.ones(2, width)) * factor).sum().backward()
-            seen.append({n: float(p.grad.double().norm()) for n, p in model.named_parameters()})
+            true_norms.append({n: float(p.grad.double().norm()) for n, p in model.named_parameters()})
             optimizer.step()
     assert trace.findings == []
-    for step, true in zip(trace.steps, seen, strict=True):
+    for step, true in zip(trace.steps, true_norms, strict=True):
         nodes = step.backwards[0].nodes
         found = {r.parameter: r.grad_outputs[0].norm for r in nodes if r.parameter}
         assert found == pytest.approx(true, rel=3e-6)
         assert not any(g.norm == 0 or math.isinf(g.norm) for r in nodes for g in r.grad_outputs)
-    assert {n: s.grad for n, s in trace.steps[0].parameters.items()} == pytest.approx(seen[0], rel=3e-6)
+    assert {n: s.grad for n, s in trace.steps[0].parameters.items()} == pytest.approx(true_norms[0], rel=3e-6)
 
 
 def test_layers_whose_gradients_are_below_single_precision_are_told_by_their_numbers():
@@ -234,3 +236,45 @@ def test_layers_whose_gradients_are_below_single_precision_are_told_by_their_num
     assert finding.kind == "vanishing-gradient"
     assert all(0.0 < norm < math.inf for norm in finding.evidence["norms"].values())
     assert min(finding.evidence["norms"].values()) < 1e-30
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("factor", [1e-37, 1.0, 1e36])
+def test_what_is_said_of_captured_tensors_and_of_their_values(dtype, factor):
+    """Deviations are norms too. Histograms of doubles beyond single precision count no infinities and no zeros."""
+    values = [1.0, -2.0, 4.0, 8.0]
+    tensor = (torch.tensor(values, dtype=torch.float64) * factor).to(dtype)
+    row = row_of("x", "", tensor)
+    true = [Fraction(v) for v in tensor.double().tolist()]
+    mean = sum(true) / len(true)
+    deviation = math.sqrt(sum(((v - mean) / Fraction(factor)) ** 2 for v in true) / len(true)) * factor
+    assert row.mean == pytest.approx(float(mean), rel=1e-6) and row.deviation == pytest.approx(deviation, rel=1e-6)
+    far = (tensor.double() * (1e200 if factor > 1 else 1e-200)) if dtype is torch.float64 else tensor
+    for looked_at in (tensor, far):
+        found = seen("x", "weight", "", 0, looked_at)
+        assert (found.inf, found.nan, found.zeros, sum(found.counts)) == (0, 0, 0, 4)
+        assert [found.low, found.high] == [float(looked_at.min()), float(looked_at.max())]
+
+
+def test_parameters_on_no_module_are_told_apart():
+    """Two without a name of their own: each has its shape, its gradient and its weight."""
+    torch.manual_seed(0)
+    ones = [nn.Parameter(torch.randn(3, 2)), nn.Parameter(torch.randn(5))]
+    optimizer = torch.optim.SGD(ones, 0.1)
+    truth = []
+    with backprobe.trace() as trace:
+        for _ in range(5):
+            optimizer.zero_grad()
+            sum((p**2).sum() for p in ones).backward()
+            truth.append([(float(p.grad.norm()), float(p.detach().norm())) for p in ones])
+            optimizer.step()
+    found = {p.shape: p for p in trace.facts.of(FreeParameter)}
+    assert found[3, 2].name != found[5,].name and all(p.reached == 5 and p.alive and p.trained for p in found.values())
+    for step, true in zip(trace.steps, truth, strict=True):
+        stats = [step.parameters.get(found[tuple(p.shape)].name) for p in ones]
+        for stat, (grad, weight) in zip(stats, true, strict=True):
+            if stat is not None:
+                assert (stat.grad, stat.weight) == pytest.approx((grad, weight), rel=1e-5)
+        nodes = {r.parameter: r.grad_outputs[0].norm for r in step.backwards[0].nodes if r.parameter}
+        assert [nodes[found[tuple(p.shape)].name] for p in ones] == pytest.approx([g for g, _ in true], rel=1e-5)
+    assert trace.steps[0].parameters

@@ -18,11 +18,11 @@ from statistics import median
 
 import pytest
 import torch
-from handmade import call, leaf, run, traced
+from handmade import call, leaf, parameter, run, traced
 from torch import nn
 
 import backprobe
-from backprobe.records import ModuleCall, SavedMemory
+from backprobe.records import ModuleCall, ParameterStat, SavedMemory
 from backprobe.report.document import document
 from backprobe.store.reader import open_run
 from backprobe.text import number
@@ -399,3 +399,15 @@ def test_bytes_saved_for_backward(tmp_path):
     assert made["total"] == true == sum(row["bytes"] for row in made["rows"]) == numbers(made["curve"])[0]
     seen = trace.facts.one(SavedMemory)
     assert seen is not None and sum(e.nbytes for e in seen.entries if not e.holder) == true
+
+
+def test_a_gradient_that_several_calls_add_to_is_never_a_part_of_itself():
+    """On records: neither the last call's share nor none, in the text of the last steps and in what Python gives."""
+    shares = [call(leaf("w", came=3.0), index=0, step=0), call(leaf("w", came=4.0), index=1, step=0)]
+    trace = traced(*shares, parameters=[parameter("w")])
+    assert trace["w"].grad_norms == {}
+    assert "gradient flow" not in text_of(trace, details=True)
+    whole = replace(trace.steps[0].record, parameters=(ParameterStat("w", 1.0, 5.0, 0.1),))
+    trace = Trace([TracedStep(whole, shares)], trace.facts)
+    assert trace["w"].grad_norms == {0: 5.0}
+    assert "gradient flow" in text_of(trace, details=True) and "w 5 " in text_of(trace, details=True)

@@ -8,9 +8,10 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ..gradients import Gradients
 from ..records import ModuleCall
 from ..traced import StepRow, Trace
-from ..view.figures import Figures, Gradients, ratios_of, with_gradients
+from ..view.figures import Figures, ratios_of, with_gradients
 from .columns import column, norms
 from .tables import Order, total
 

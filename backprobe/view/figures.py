@@ -4,45 +4,18 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
-from ..gradients import LeafGradients
-from ..records import together
+from ..gradients import Gradients, LeafGradients, gradients_of
 from ..text import number
 from ..traced import StepRow, Trace
 
-#: Where the gradients of a step were measured: not at all, by its backward call, or by the optimizer that used them
-#: (all calls of the step added up, after a script has clipped or unscaled them).
-NONE, BACKWARD, OPTIMIZER = 0, 1, 2
-
-
-@dataclass(frozen=True)
-class Gradients:
-    """Norms of a step's gradients by parameter, and of all together, which is unknown where some are."""
-
-    norms: Mapping[str, float]
-    source: int = NONE
-    whole: bool = True
-
-    @property
-    def total(self) -> float | None:
-        return together([*self.norms.values()]) if self.norms and self.whole else None
-
 
 def with_gradients(trace: Trace, rows: Iterable[StepRow], first: int = 0) -> Iterator[tuple[StepRow, Gradients]]:
-    """`rows`, which are those of `trace` from position `first` on, each with its gradients.
-
-    What the backward call gave, where one call gave all: steps whose optimizer was looked at and others are alike then.
-    """
+    """`rows`, which are those of `trace` from position `first` on, each with its gradients."""
     leaves = LeafGradients()
     for at, row in enumerate(rows, first):
-        norms, whole = leaves.of(trace.steps[at].backwards)
-        if norms and whole:
-            yield row, Gradients(norms, BACKWARD)
-            continue
-        used = {name: value for name, value in zip(row.names, row.values[1::3], strict=True) if not value < 0}
-        yield row, Gradients(used, OPTIMIZER) if used else Gradients(norms, BACKWARD if norms else NONE, whole)
+        yield row, gradients_of(leaves, trace.steps[at].backwards, zip(row.names, row.values[1::3], strict=True))
 
 
 def ratios_of(row: StepRow) -> list[float]:

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from ..gradients import LeafGradients
-from ..records import Finding, FreeParameter, RankSeen, Site
+from ..records import Finding, FreeParameter, Parameter, RankSeen, Site
 from ..text import counted, few, number
 from ..traced import Trace, TracedStep
-from .figures import figures
+from .figures import figures, with_gradients
 from .flow import Bars, flow
 
 #: A space at which a line is not broken.
@@ -22,6 +21,8 @@ TIED = "\N{NO-BREAK SPACE}"
 FEW = 10
 #: Steps whose mean time is given.
 MEAN = 10
+#: Steps from the end in which gradients are looked for.
+LATE = 1000
 
 
 @dataclass(frozen=True)
@@ -173,18 +174,15 @@ def short(path: str) -> str:
 
 
 def _details(trace: Trace, whole: bool) -> list[Part]:
-    """The last step whose nodes are there: gradients by parameter, time by module."""
-    last = next((s for s in reversed(trace.steps) if any(len(b.nodes) for b in s.backwards)), None)
-    if last is None:
-        return []
+    """The last steps of which something is known: gradients by parameter, weights and updates, time by module."""
     parts: list[Part] = []
-    gradients, _ = LeafGradients().of(last.backwards)
+    step, gradients = _last_gradients(trace)
     measured = next((s for s in reversed(trace.steps) if s.record.parameters), None)
     sizes = measured.parameters if measured is not None else {}
-    listed = [*trace.parameters, *trace.facts.of(FreeParameter)]
+    listed: list[Parameter | FreeParameter] = [*trace.parameters, *trace.facts.of(FreeParameter)]
     names = [p.name for p in listed if p.requires_grad or p.name in gradients]
     if names and gradients:
-        parts.append(Line(f"Step {last.index}: gradient flow, in forward order", "head"))
+        parts.append(Line(f"Step {step}: gradient flow, in forward order", "head"))
         parts.append(flow(names, gradients, whole))
     rows = []
     for name in names if whole else ():
@@ -192,10 +190,19 @@ def _details(trace: Trace, whole: bool) -> list[Part]:
         row = (size.weight if size else None, gradients.get(name), size.update if size else None)
         rows.append([name, *("" if v is None else number(v) for v in row)])
     if rows:
-        when = f" (weight and update: step {measured.index})" if measured and measured.index != last.index else ""
-        parts += [Line(f"Step {last.index}: norms by parameter{when}", "head")]
+        when = f" (weight and update: step {measured.index})" if measured and measured.index != step else ""
+        parts += [Line(f"Step {step}: norms by parameter{when}", "head")]
         parts.append(Table(("parameter", "weight", "gradient", "update"), rows))
     return parts + _times(trace.steps)
+
+
+def _last_gradients(trace: Trace) -> tuple[int, Mapping[str, float]]:
+    """The last step, of the last few, whose gradients are known, and their norms."""
+    for at in range(len(trace.steps) - 1, max(len(trace.steps) - LATE, 0) - 1, -1):
+        for row, gradients in with_gradients(trace, trace.step_rows(at, at + 1), at):
+            if gradients.norms and gradients.whole:
+                return row.index, gradients.norms
+    return 0, {}
 
 
 def _times(steps: Sequence[TracedStep]) -> list[Part]:
