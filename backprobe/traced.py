@@ -12,6 +12,7 @@ from .records import (
     BackwardCall,
     Facts,
     Finding,
+    FreeParameter,
     ModuleCall,
     NodeRun,
     Parameter,
@@ -177,7 +178,8 @@ class Trace:
         """
         runs: list[tuple[int, NodeRun]] = []
         gradients: dict[int, dict[str, float]] = {}
-        known = any(_within(p.name, name) for p in self.parameters)
+        listed = (*self.parameters, *self.facts.of(FreeParameter))
+        known = any(_within(p.name, name) for p in listed)
         leaves = LeafGradients()
         for step in self.steps:
             for backward in step.backwards:
@@ -190,7 +192,7 @@ class Trace:
             if mine and found.whole:
                 gradients[step.index] = mine
         if not runs and not gradients and not known:
-            near = sorted({p.name for p in self.parameters})[:8]
+            near = sorted({p.name for p in listed})[:8]
             raise KeyError(f"no module or parameter {name!r} in this trace; it has {', '.join(near) or 'none'}, ...")
         return Part(name, runs, gradients)
 
