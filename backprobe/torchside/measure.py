@@ -10,7 +10,7 @@ import torch
 
 from ..records import BadValues, TensorStat, together
 from . import modes
-from .norms import LARGE, TINY, again, exact, exact_rows, holds, norm, quick, quick_large
+from .norms import LARGE, TINY, again, exact, holds, norm, quick, quick_large, rows_again
 
 _norm = torch.linalg.vector_norm
 _inf = math.inf
@@ -162,7 +162,7 @@ class Norms:
                 found = _norm(rows, dim=1, dtype=half).tolist()
                 odd = [at for at, value in enumerate(found) if not TINY < value < _inf]
                 if odd:
-                    for at, value in zip(odd, exact_rows(rows, odd), strict=True):
+                    for at, value in zip(odd, rows_again(rows, odd, [found[at] for at in odd]), strict=True):
                         found[at] = value
             for slot, value in zip(slots, found, strict=True):
                 values[slot] = value

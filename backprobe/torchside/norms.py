@@ -99,12 +99,15 @@ def exact(tensor: Any) -> float:
     return together([math.sqrt(repeats) * _of_piece(piece) for piece in _pieces(values)] or [0.0])
 
 
-def exact_rows(rows: Any, numbers: list[int]) -> list[float]:
-    """The second look at some rows of a plain matrix on the CPU."""
-    if rows.dtype in _SINGLE:
-        found: list[float] = _norm(rows[numbers], dim=1, dtype=torch.float64).tolist()
-        return found
-    return [exact(rows[i]) for i in numbers]
+def rows_again(rows: Any, places: list[int], values: list[float]) -> list[float]:
+    """The second look at some rows of a plain matrix on the CPU, whose quick norms are `values`."""
+    if rows.dtype not in _SINGLE:
+        return [exact(rows[i]) for i in places]
+    some = rows if len(places) == len(rows) else rows[places]
+    factors = [_UP if value <= TINY else _DOWN for value in values]
+    by = factors[0] if len(set(factors)) == 1 else torch.tensor(factors).unsqueeze(1)
+    found = _norm((some.float() if some.dtype in _HALF else some) * by, dim=1).tolist()
+    return [value / factor for value, factor in zip(found, factors, strict=True)]
 
 
 def _of_piece(piece: Any) -> float:
