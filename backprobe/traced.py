@@ -178,8 +178,8 @@ class Trace:
         """
         runs: list[tuple[int, NodeRun]] = []
         gradients: dict[int, dict[str, float]] = {}
-        listed = (*self.parameters, *self.facts.of(FreeParameter))
-        known = any(_within(p.name, name) for p in listed)
+        names = {*(p.name for p in self.parameters), *(p.name for p in self.facts.of(FreeParameter))}
+        known = any(_within(one, name) for one in names)
         leaves = LeafGradients()
         for step in self.steps:
             for backward in step.backwards:
@@ -192,7 +192,7 @@ class Trace:
             if mine and found.whole:
                 gradients[step.index] = mine
         if not runs and not gradients and not known:
-            near = sorted({p.name for p in listed})[:8]
+            near = sorted(names)[:8]
             raise KeyError(f"no module or parameter {name!r} in this trace; it has {', '.join(near) or 'none'}, ...")
         return Part(name, runs, gradients)
 
