@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from .errors import UnknownName
+from .gradients import LeafGradients, gradients_of
 from .records import (
     BackwardCall,
     Facts,
     Finding,
+    FreeParameter,
     ModuleCall,
     NodeRun,
     Parameter,
@@ -20,6 +21,7 @@ from .records import (
     Step,
     TensorSeen,
     Unseen,
+    together,
 )
 from .select import near, quoted
 
@@ -80,7 +82,7 @@ class Part:
     @property
     def grad_norms(self) -> Mapping[int, float]:
         """By step: the 2-norm of the gradients that went into the part's parameters, all of them together."""
-        return {step: math.sqrt(sum(v * v for v in by.values())) for step, by in self.gradients.items()}
+        return {step: together([*by.values()]) for step, by in self.gradients.items()}
 
     @property
     def grad_norm(self) -> float | None:
@@ -178,19 +180,22 @@ class Trace:
         """
         runs: list[tuple[int, NodeRun]] = []
         gradients: dict[int, dict[str, float]] = {}
-        known = any(_within(p.name, name) for p in self.parameters)
+        names = {*(p.name for p in self.parameters), *(p.name for p in self.facts.of(FreeParameter))}
+        known = any(_within(one, name) for one in names)
+        leaves = LeafGradients()
         for step in self.steps:
             for backward in step.backwards:
                 for run in backward.nodes:
                     if run.module is not None and run.module != "" and _within(run.module, name):
                         runs.append((step.index, run))
-                    if run.parameter is not None and _within(run.parameter, name) and run.grad_outputs:
-                        stat = run.grad_outputs[0]
-                        if stat is not None and stat.norm is not None:
-                            gradients.setdefault(step.index, {})[run.parameter] = stat.norm
+            used = ((p.name, p.grad) for p in step.record.parameters)
+            found = gradients_of(leaves, step.backwards, used)
+            mine = {n: norm for n, norm in found.norms.items() if _within(n, name)}
+            if mine and found.whole:
+                gradients[step.index] = mine
         if not runs and not gradients and not known:
             ran = (run.module for step in self.steps for call in step.backwards for run in call.nodes if run.module)
-            names = {above for path in (*(p.name for p in self.parameters), *ran) for above in _up(path)}
+            names = {above for path in (*names, *ran) for above in _up(path)}
             like = f"names are like {quoted(near(name, sorted(names)))}" if names else "it has none"
             raise UnknownName(f"no module or parameter {name!r} in this trace; {like}")
         return Part(name, runs, gradients)

@@ -249,7 +249,9 @@ def test_numbers_that_json_does_not_know():
         "a": ["NaN", "Infinity", "-Infinity", 1.5],
         "2": str(object),
     }
-    assert numbers(columns.norms([None, 1e300, math.inf, 0.0])) == pytest.approx([-1.0, 3.4028234e38, math.inf, 0.0])
+    for norms in ([None, 1e300, math.inf, 0.0], [1e-50, 1.0], [0.5, 0.0, None, math.inf]):
+        assert numbers(columns.norms(norms)) == [-1.0 if v is None else v for v in norms]
+    assert columns.norms([0.5])["t"] == "f32" and columns.norms([1e-40])["t"] == columns.norms([1e300])["t"] == "f64"
 
 
 def test_a_range_of_steps_is_exact_where_the_whole_is_not(tmp_path, monkeypatch):

@@ -223,7 +223,7 @@ def _histogram(x: Any, head: str) -> Picture:
         axes.stairs(counts.tolist(), edges.tolist(), fill=True, color=_BLUE)
         if counts.max() > 50 * counts[counts > 0].median():
             axes.set_yscale("log")
-        mean, deviation = float(finite.mean()), float(finite.std(correction=0))
+        mean, deviation = float(finite.double().mean()), float(finite.double().std(correction=0))
         axes.axvline(mean, color=_ORANGE, linewidth=1.5, label=f"mean {mean:.3g}, deviation {deviation:.3g}")
         axes.legend(frameon=False, fontsize=9)
     else:

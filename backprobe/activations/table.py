@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 from ..text import few, number, shape
 from ..torchside import modes
+from ..torchside.norms import norm
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ def row_of(name: str, made_by: str, tensor: Any) -> Row:
         with modes.unseen(), torch.no_grad():
             x = tensor.detach()
             x = x.abs() if x.is_complex() else x
-            x = x.double() if x.dtype is torch.float64 or not x.is_floating_point() else x.float()
+            x = x.float() if x.device.type == "mps" else x.double()  # squares of single precision overflow early
             finite = torch.isfinite(x)
             bad = x.numel() - int(finite.sum())
             if bad:
@@ -45,8 +47,8 @@ def row_of(name: str, made_by: str, tensor: Any) -> Row:
                 return Row(name, made_by, sizes, dtype, nonfinite=bad)
             low, high = torch.aminmax(x)
             mean = x.mean()
-            deviation = (x - mean).square().mean().sqrt()
-            return Row(name, made_by, sizes, dtype, float(low), float(high), float(mean), float(deviation), bad)
+            deviation = norm(x - mean) / math.sqrt(x.numel())
+            return Row(name, made_by, sizes, dtype, float(low), float(high), float(mean), deviation, bad)
     except (RuntimeError, NotImplementedError, TypeError):  # sparse, quantized, meta, nested
         return Row(name, made_by, sizes, dtype)
 

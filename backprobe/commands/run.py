@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..observe.session import Session, Sink
     from ..observe.sinks.keep import Keep
     from ..observe.sinks.plugged import Plugged
+    from ..traced import Trace
 
 
 class Run:
@@ -239,4 +240,13 @@ class _Watcher:
             from ..view.parts import report
             from ..view.terminal import write
 
-            write(report(trace, self.folder), sys.stderr)
+            write(report(trace, self.folder, numbers=self._kept()), sys.stderr)
+
+    def _kept(self) -> Trace | None:
+        """The run as it was kept: memory has fewer of its steps."""
+        from ..store.reader import open_run
+
+        try:
+            return open_run(self.folder) if self.keep is not None and self.folder is not None else None
+        except BackprobeError:
+            return None

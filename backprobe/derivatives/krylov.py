@@ -46,7 +46,7 @@ class GolubKahan:
         """The length of the part of ``J^T u`` outside of the basis: the next alpha. One VJP, kept for the next step."""
         if self._next is None:
             raw = self._flat.rows(self.u[-1][None])[0]
-            length, direction = _orthogonal(raw, self.v, float(torch.linalg.vector_norm(raw)))
+            length, direction = _orthogonal(raw, self.v, float(torch.linalg.vector_norm(raw.double())))
             if not length:
                 direction = self._random(self._flat.n, self.v)
             self._next = length, direction

@@ -187,7 +187,7 @@ class Products:
         u = [g / length for g in u]
         there = self.jvp.single(u)
         left = sum(float((a.detach().conj() * b).real.double().sum()) for a, b in zip(v, there, strict=True)) / length
-        right = sum(float(torch.linalg.vector_norm(g).double()) ** 2 for g in u)
+        right = sum(float(torch.linalg.vector_norm(g)) ** 2 for g in map(_wide, u))
         if not math.isfinite(left):
             raise BackprobeError(
                 f"no JVP of {self.y.names[0]} with respect to {self.x.names[0]}: it is not finite where the VJP is, "
@@ -200,6 +200,10 @@ class Products:
                 f"is not the Jacobian (<v, J J^T v> is {left:.4g}, |J^T v|^2 is {right:.4g}). A hook on the way "
                 "changes gradients, or a custom Function's backward computes outside of autograd. VJPs still work"
             )
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def _real(dtype: torch.dtype) -> torch.dtype:

@@ -105,7 +105,7 @@ def clip_norm(limit: float, p: float = 2.0) -> Action:
     """Each gradient tensor scaled down so that its p-norm is at most ``limit``; one below stays as it is, bit for bit.
 
     The norm is of one tensor, not of all together: for the global norm use ``torch.nn.utils.clip_grad_norm_`` after the
-    backward. It is taken in float32 for half precision. No synchronisation. An infinite or NaN norm makes NaN: put
+    backward. It is taken in double precision. No synchronisation. An infinite or NaN norm makes NaN: put
     ``drop_nonfinite()`` before it.
 
     :raises BackprobeError: if ``limit`` is not positive.
@@ -113,7 +113,7 @@ def clip_norm(limit: float, p: float = 2.0) -> Action:
     _positive("clip_norm", "limit", limit)
 
     def clipped(grad: torch.Tensor) -> torch.Tensor:
-        wide = torch.float32 if grad.dtype in (torch.float16, torch.bfloat16) else None
+        wide = None if grad.device.type == "mps" else torch.complex128 if grad.is_complex() else torch.float64
         norm = torch.linalg.vector_norm(grad, p, dtype=wide)
         return grad * (limit / norm.clamp(min=limit)).to(grad.dtype)
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from ..torchside import modes
-from ..torchside.measure import norm_of
+from ..torchside import modes, norms
 
 
 @dataclass(frozen=True)
@@ -136,8 +135,8 @@ def _measured(before: Any, after: Any) -> tuple[Any, Any, Any] | None:
             first, second = before.coalesce(), after.coalesce()
             same = first is second or first.indices().equal(second.indices())
             before, after = first.values(), second.values()
-            norms = _norm(before), _norm(after)
-            return (*norms, _changed(before, after, norms[1]) if same else None)
+            both = _norm(before), _norm(after)
+            return (*both, _changed(before, after, both[1]) if same else None)
         if before.layout is not torch.strided:
             return None
         norm = _norm(before)
@@ -148,7 +147,7 @@ def _measured(before: Any, after: Any) -> tuple[Any, Any, Any] | None:
 
 
 def _norm(tensor: Any) -> Any:
-    return norm_of(tensor) if tensor.is_floating_point() or tensor.is_complex() else None
+    return norms.waiting(tensor) if tensor.is_floating_point() or tensor.is_complex() else None
 
 
 def _changed(before: Any, after: Any, norm_after: Any) -> Any:

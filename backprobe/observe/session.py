@@ -209,6 +209,7 @@ class Session:
         """What is known of the run as a whole, so far."""
         parameters = self.leaves.parameters(self._steps.listed, self._steps.present)
         seen = tuple(record for records in self._ask("records") for record in records)
+        seen += self.leaves.free(self._steps.listed)
         return Facts(parameters, self.unseen(), tuple(sorted(self.settings.ask)), seen)
 
     def unseen(self) -> tuple[Unseen, ...]:

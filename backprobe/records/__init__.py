@@ -21,19 +21,19 @@ from .memory import (
     SilentWrite,
 )
 from .nodes import ACCUMULATE_SEQ, BadNode, BadOp, GradStat, Node, NodeRun
-from .parameters import Cut, NoGradient, Parameter, Stray
+from .parameters import Cut, FreeParameter, NoGradient, Parameter, Stray
 from .places import Site
 from .ranks import RankSeen, RankWait
 from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
 from .steps import OptimizerSeen, ParameterStat, Step
-from .values import BadValues, TensorSeen, TensorStat
+from .values import BadValues, TensorSeen, TensorStat, together
 
 __all__ = [
     "ACCUMULATE_SEQ", "KINDS", "Aside", "BackwardCall", "BadNode", "BadOp", "BadValues", "Cut", "Divergence", "Facts",
-    "Finding", "FindingSite", "FunctionChecked", "GradStat", "GradientCycle", "HookSeen", "ModuleCall", "Mutation",
-    "NoGradient", "Node", "NodeRun", "OptimizerSeen", "Parameter", "ParameterStat", "Raised", "RankSeen", "RankWait",
-    "Recomputed", "RegionDiffers", "RegionGradient", "Retained", "Reuse", "Root", "SavedBytes", "SavedEntry",
-    "SavedMemory", "SavedModule", "SavedMoment", "SavedPlaced", "SavedUnknown", "SilentWrite", "Site", "StaleRead",
-    "Step", "Stray", "TensorSeen", "TensorStat", "Unseen", "record",
+    "Finding", "FindingSite", "FreeParameter", "FunctionChecked", "GradStat", "GradientCycle", "HookSeen",
+    "ModuleCall", "Mutation", "NoGradient", "Node", "NodeRun", "OptimizerSeen", "Parameter", "ParameterStat",
+    "Raised", "RankSeen", "RankWait", "Recomputed", "RegionDiffers", "RegionGradient", "Retained", "Reuse", "Root",
+    "SavedBytes", "SavedEntry", "SavedMemory", "SavedModule", "SavedMoment", "SavedPlaced", "SavedUnknown",
+    "SilentWrite", "Site", "StaleRead", "Step", "Stray", "TensorSeen", "TensorStat", "Unseen", "record", "together",
 ]  # fmt: skip

@@ -18,7 +18,8 @@ class ModuleCall:
 
     ``parent`` is the index of the call around it, -1 for an outermost one. ``outputs`` are the shapes of the tensors
     that it returned. ``grad`` tells whether gradient mode was on. ``norm`` is the 2-norm of what it returned, all its
-    tensors of floats together, where that was measured.
+    tensors of floats together, where that was measured. ``seen`` is the step in which line, shapes and norm were seen:
+    in most steps only the order of calls is noted, and the rest is that of the last step with the same calls.
     """
 
     index: int
@@ -31,6 +32,7 @@ class ModuleCall:
     outputs: tuple[tuple[int, ...], ...]
     grad: bool = True
     norm: float | None = None
+    seen: int | None = None
 
     @property
     def name(self) -> str:

@@ -40,6 +40,19 @@ class Parameter:
 
 @record
 @dataclass(frozen=True, slots=True)
+class FreeParameter:
+    """A ``Parameter`` that sits on no module, or another leaf that an optimizer holds; the fields mean the same."""
+
+    name: str
+    shape: tuple[int, ...]
+    requires_grad: bool
+    reached: int
+    alive: bool
+    trained: bool | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class Cut:
     """A forward operation that took tensors with a graph and gave one without: the gradient stops there.
 

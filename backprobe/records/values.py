@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import math
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .registry import record
+
+
+def together(norms: Sequence[float]) -> float:
+    """2-norm of the whole from the 2-norms of its parts. NaN where one is, and infinite only where one is."""
+    whole = math.hypot(*norms)
+    if whole - whole == 0.0:
+        return whole
+    if any(n != n for n in norms):
+        return math.nan
+    return math.inf if math.inf in norms else sys.float_info.max
 
 
 @record

@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ..graphs.plan import VIEW_NODES
 from ..packed import PackedNodes
-from ..records import ACCUMULATE_SEQ, BackwardCall, BadNode, BadOp, Finding, GradStat, NodeRun, TensorStat
+from ..records import ACCUMULATE_SEQ, BackwardCall, BadNode, BadOp, Finding, GradStat, NodeRun, TensorStat, together
 from ..text import shape
 from ..traced import TracedStep
 from .columns import clean, column, norms
@@ -131,7 +132,7 @@ def _by_edge(run: NodeRun) -> list[GradStat | None]:
 def _together(stats: Sequence[GradStat | None]) -> float | None:
     """Norm of several gradients as one."""
     known = [g.norm for g in stats if g is not None and g.norm is not None]
-    return math.hypot(*known) if known else None
+    return together(known) if known else None
 
 
 def _shape(stat: GradStat) -> str:
@@ -140,7 +141,7 @@ def _shape(stat: GradStat) -> str:
 
 def _marks(call: BackwardCall) -> list[int]:
     made = {b.node for b in call.bad_nodes[:1]}
-    forward = {i for op in call.bad_ops for i in _nodes_of(call, op)}
+    forward = {i for op in _harmful(call) for i in _nodes_of(call, op)}
     marks = []
     for i, run in enumerate(call.nodes):
         known = [g for g in run.grad_outputs if g is not None]
@@ -153,6 +154,43 @@ def _marks(call: BackwardCall) -> list[int]:
     return marks
 
 
+def _harmful(call: BackwardCall) -> list[BadOp]:
+    """The forward results that were not finite, but for infinities that something took in and gave a finite result
+    for, as softmax does with a mask of -inf.
+
+    What was made of a result is found by the edges: views of it are it.
+    """
+    wrong = {i: op for op in call.bad_ops for i in _nodes_of(call, op)}
+    users: dict[int, list[int]] = {}
+    for i, run in enumerate(call.nodes) if wrong else ():
+        for edge in run.node.edges:
+            if edge is not None:
+                users.setdefault(edge[0], []).append(i)
+    roots = {r.node for r in call.roots}
+    harmful = {id(op) for op in call.bad_ops if op.output.nan}
+    # From what was made last backwards: an op is harmful where one that used it is, or nothing did.
+    for op in sorted(call.bad_ops, key=lambda op: -op.seq):
+        nodes = _nodes_of(call, op)
+        stack, seen, used = [*nodes], set(nodes), False
+        while stack and id(op) not in harmful:
+            node = stack.pop()
+            if node in roots:
+                harmful.add(id(op))
+            for user in users.get(node, ()):
+                if user in seen:
+                    continue
+                seen.add(user)
+                by = wrong.get(user)
+                if by is not None and id(by) in harmful:
+                    harmful.add(id(op))
+                elif by is op or (by is None and call.nodes[user].name in VIEW_NODES):
+                    stack.append(user)
+                used = True
+        if not used:
+            harmful.add(id(op))
+    return [op for op in call.bad_ops if id(op) in harmful]
+
+
 def _nodes_of(call: BackwardCall, op: BadOp) -> list[int]:
     """The nodes that an op made: those with its sequence numbers."""
     return [i for i, r in enumerate(call.nodes) if op.first <= r.node.seq <= op.seq]
@@ -162,10 +200,15 @@ def _notes(call: BackwardCall) -> dict[int, list[str]]:
     notes: dict[int, list[str]] = {}
     for bad in call.bad_nodes[:8]:
         notes.setdefault(bad.node, []).extend(_about_node(bad))
+    harmful = {id(op) for op in _harmful(call)}
     for op in call.bad_ops[:8]:
+        lines = [f"The forward result of {op.op} held {op.output}."]
+        if id(op) in harmful:
+            lines += [_about_tensor("given", t) for t in op.inputs]
+        else:
+            lines[0] += " What was made of it is finite, as of a mask."
         for i in _nodes_of(call, op):
-            notes.setdefault(i, []).append(f"The forward result of {op.op} held {op.output}.")
-            notes[i] += [_about_tensor("given", t) for t in op.inputs]
+            notes.setdefault(i, []).extend(lines)
     if call.raised is not None and call.raised.node is not None:
         notes.setdefault(call.raised.node, []).append(f"Raised {call.raised.type}: {call.raised.text}")
     return notes
@@ -183,6 +226,18 @@ def _about_tensor(role: str, stat: TensorStat) -> str:
     values = f", {stat.bad}" if stat.bad else ""
     zeros = f", {stat.zeros:,} zeros" if stat.zeros else ""
     return f"{role} {stat.name}: {shape(stat.shape)} {stat.dtype.removeprefix('torch.')}{values}{zeros}"
+
+
+def with_means(
+    rows: list[dict[str, Any]], calls: Sequence[BackwardCall], layouts: Sequence[int]
+) -> list[dict[str, Any]]:
+    """`rows` of layouts with the mean time of each node over those of `calls` that have it, and how many these are."""
+    for number, row in enumerate(rows):
+        mine = [call for call, layout in zip(calls, layouts, strict=True) if layout == number]
+        times = [[r.seconds for r in by if r.seconds is not None] for by in zip(*(c.nodes for c in mine), strict=True)]
+        row["time"] = column("f", [sum(t) / len(t) if t else -1.0 for t in times])
+        row["timed"] = len(mine)
+    return rows
 
 
 def node_of(calls: Sequence[BackwardCall], finding: Finding) -> tuple[int, int] | None:

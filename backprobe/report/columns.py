@@ -6,13 +6,14 @@ import base64
 import math
 import sys
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 #: A norm that was not measured.
 MISSING = -1.0
 _TYPES = {"f": "f32", "d": "f64", "i": "i32", "B": "u8"}
-_MOST = {"f": 3.4028234e38}
+#: What single precision has all its digits for.
+_LEAST, _MOST = 1.2e-38, 3.4e38
 
 
 def column(code: str, values: Iterable[Any]) -> dict[str, str]:
@@ -25,9 +26,14 @@ def column(code: str, values: Iterable[Any]) -> dict[str, str]:
 
 
 def norms(values: Iterable[float | None]) -> dict[str, str]:
-    """Norms in single precision. One that is finite stays so: too great for it, it becomes the greatest there is."""
-    most = _MOST["f"]
-    return column("f", (MISSING if v is None else v if not most < v < math.inf else most for v in values))
+    """Norms in single precision, in double where one of them is out of its range: 0 means 0, infinite infinite."""
+    return reals([MISSING if v is None else v for v in values])
+
+
+def reals(values: Sequence[float]) -> dict[str, str]:
+    """The same for numbers of either sign."""
+    wide = any(0.0 < abs(v) < _LEAST or _MOST < abs(v) < math.inf for v in values)
+    return column("d" if wide else "f", values)
 
 
 def clean(value: Any) -> Any:

@@ -11,9 +11,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ..records import Finding, ModuleCall, SavedBytes
+from ..records import Finding, FreeParameter, ModuleCall, SavedBytes
 from ..traced import Trace, TracedStep
-from ..view.parts import figures
 from . import calls as backwards
 from .columns import clean
 from .memory import memory
@@ -38,7 +37,7 @@ def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
     selected = backwards.select(steps, shown)
     trails = _trails(steps, shown)
     modules = Modules(
-        [c for _, t in trails for c in t],
+        [c for t in trails for c in t],
         [
             *(r.module for c in selected for r in c.nodes if r.module is not None),
             *(owner(p.name) for p in trace.parameters),
@@ -48,7 +47,7 @@ def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
     )
     rows = trace.step_rows()
     first = next(rows, None)
-    parameters = Parameters(trace.parameters, first.names if first else (), modules)
+    parameters = Parameters([*trace.parameters, *trace.facts.of(FreeParameter)], first.names if first else (), modules)
     numbers = read_steps(trace, parameters, len(steps), rows if first is None else chain([first], rows))
     layouts = backwards.LayoutTable(modules, parameters, sites)
     calls = [backwards.document(call, layouts, sites) for call in selected]
@@ -60,12 +59,12 @@ def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
         "version": version,
         "run": _run(trace, name or Path(script).name or "trace"),
         "findings": [_finding(f, sites, backwards.node_of(selected, f)) for f in findings],
-        "figures": figures(trace),
+        "figures": numbers.figures.lines(trace),
         "unseen": [{"what": u.what, "count": u.count, "note": u.note} for u in trace.unseen],
         "modules": modules.rows(sites),
         "parameters": parameters.rows(sites),
         "steps": numbers.document(lambda step: first_call.get(step, -1)),
-        "layouts": layouts.rows,
+        "layouts": backwards.with_means(layouts.rows, selected, [call["layout"] for call in calls]),
         "calls": calls,
         "forward": forwards(trails, modules.of),
         "memory": memory(trace, modules, sites),
@@ -81,13 +80,13 @@ def packed(document: Mapping[str, Any]) -> bytes:
     return gzip.compress(text.encode("utf-8", "surrogatepass"), 6, mtime=0)
 
 
-def _trails(steps: Sequence[TracedStep], shown: Sequence[int]) -> list[tuple[int, Sequence[ModuleCall]]]:
+def _trails(steps: Sequence[TracedStep], shown: Sequence[int]) -> list[Sequence[ModuleCall]]:
     """Module calls of the shown steps, oldest first; those that repeat an earlier step's word for word are left out."""
-    found: list[tuple[int, Sequence[ModuleCall]]] = []
+    found: list[Sequence[ModuleCall]] = []
     for position in sorted(set(shown)):
         calls = steps[position].module_calls
-        if calls and not any(calls == other for _, other in found):
-            found.append((steps[position].index, calls))
+        if calls and not any(calls == other for other in found):
+            found.append(calls)
     return found
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import statistics
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ..gradients import Gradients
+from ..records import ModuleCall
 from ..traced import StepRow, Trace
+from ..view.figures import Figures, ratios_of, with_gradients
 from .columns import column, norms
-from .gradients import LeafGradients
 from .tables import Order, total
 
 #: Norms of one kind that a page holds; more than that are thinned.
@@ -34,15 +35,14 @@ class Steps:
         self._index: list[int] = []
         self._seconds, self._loss, self._known = array("f"), array("d"), array("B")
         self._totals: dict[str, array[float]] = {kind: array("d") for kind in _KINDS}
-        self._ratio = array("d")
+        self._ratio, self._source = array("d"), array("B")
+        self.figures = Figures()
         self._series = {kind: _Series(size, self.width) for kind in _KINDS}
         self._order: tuple[Any, list[int]] = (None, [])
 
-    def take(self, row: StepRow, gradients: Mapping[str, float] | None = None) -> None:
-        """The next step. `gradients`: norms by parameter, for a step without measured ones."""
-        if gradients:
-            names = list(gradients)
-            row = replace(row, names=names, values=[v for n in names for v in (-1.0, gradients[n], -1.0)])
+    def take(self, row: StepRow, gradients: Gradients) -> None:
+        """The next step, and its gradients."""
+        self.figures.take(row, gradients)
         at = len(self._index)
         self._index.append(row.index)
         self._seconds.append(row.seconds)
@@ -50,13 +50,15 @@ class Steps:
         self._loss.append(math.nan if row.loss is None else row.loss)
         if row.names is not self._order[0]:
             self._order = (row.names, [self._parameters.of(n) for n in row.names])
-        places = self._order[1]
-        columns = [row.values[k::3] for k in range(3)]  # weight, gradient, update
-        for kind, values in zip(_KINDS, columns, strict=True):
+        self._source.append(gradients.source)
+        self._totals["gradient"].append(-1.0 if gradients.total is None else gradients.total)
+        self._series["gradient"].take(
+            at, [self._parameters.of(n) for n in gradients.norms], [*gradients.norms.values()]
+        )
+        for kind, values in (("weight", row.values[0::3]), ("update", row.values[2::3])):
             self._totals[kind].append(total(values))
-            self._series[kind].take(at, places, values)
-        weights, _, updates = columns
-        ratios = [u / w for u, w in zip(updates, weights, strict=True) if u >= 0 and w > 0]
+            self._series[kind].take(at, self._order[1], values)
+        ratios = ratios_of(row)
         self._ratio.append(statistics.median(ratios) if ratios else -1.0)
 
     def document(self, call_of: Callable[[int], int]) -> dict[str, Any]:
@@ -70,6 +72,7 @@ class Steps:
             "known": column("B", self._known),
             **totals,
             "ratio": column("d", self._ratio),
+            "source": column("B", self._source),
             "call": column("i", [call_of(i) for i in self._index]),
             "series": {
                 "exact": self.width == 1,
@@ -88,10 +91,9 @@ def span(trace: Trace, names: Sequence[str], first: int, end: int) -> dict[str, 
 
 def read_steps(trace: Trace, parameters: Order, count: int, rows: Iterable[StepRow], first: int = 0) -> Steps:
     """`count` steps of `trace` from position `first` on, whose numbers are `rows`."""
-    numbers, gradients = Steps(parameters, count), LeafGradients()
-    for at, row in enumerate(rows, first):
-        measured = any(v >= 0 for v in row.values[1::3])
-        numbers.take(row, None if measured else gradients.of(trace.steps[at].backwards))
+    numbers = Steps(parameters, count)
+    for row, gradients in with_gradients(trace, rows, first):
+        numbers.take(row, gradients)
     return numbers
 
 
@@ -141,18 +143,22 @@ def _least(a: float, b: float) -> float:
     return a if not b >= 0 else min(a, b)
 
 
-def forwards(trace_rows: Sequence[tuple[int, Sequence[Any]]], module_of: Callable[[str], int]) -> list[dict[str, Any]]:
-    """Norms of what modules returned: (step, module calls) where they were measured."""
-    found = []
-    for step, calls in trace_rows:
-        measured = [c for c in calls if c.norm is not None]
+def forwards(trails: Iterable[Sequence[ModuleCall]], module_of: Callable[[str], int]) -> list[dict[str, Any]]:
+    """Norms of what modules returned, by the step in which they were measured: it may be another than the one that
+    was asked for, which had the same calls."""
+    found: dict[int, dict[str, Any]] = {}
+    for calls in trails:
+        measured = [c for c in calls if c.norm is not None and c.seen is not None]
         if measured:
-            found.append(
+            step = measured[0].seen
+            assert step is not None
+            found.setdefault(
+                step,
                 {
                     "step": step,
                     "module": column("i", [module_of(c.path) for c in measured]),
                     "nth": column("i", [c.call for c in measured]),
                     "norm": norms([c.norm for c in measured]),
-                }
+                },
             )
-    return found
+    return [found[step] for step in sorted(found)]

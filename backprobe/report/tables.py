@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import linecache
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..records import ModuleCall, Parameter, Site
+from ..records import FreeParameter, ModuleCall, Parameter, Site, together
 
 #: No file longer than this is put into a page, and no more than this of all files together.
 SOURCE = 1 << 20
@@ -123,7 +122,7 @@ class Order:
 class Parameters(Order):
     """Parameters in forward order: by module, and within one in the order in which they were recorded."""
 
-    def __init__(self, listed: Sequence[Parameter], named: Iterable[str], modules: Modules) -> None:
+    def __init__(self, listed: Sequence[Parameter | FreeParameter], named: Iterable[str], modules: Modules) -> None:
         self._facts = {p.name: p for p in listed}
         names = dict.fromkeys([*self._facts, *named])
         self._module = {name: modules.of(owner(name)) for name in names}
@@ -132,7 +131,9 @@ class Parameters(Order):
     def rows(self, sites: Sites) -> list[dict[str, Any]]:
         rows = []
         for name in self.names:
-            fact = self._facts.get(name) or Parameter(name, (), True, 0, False, None, 0, 0, "")
+            fact = self._facts.get(name)
+            if fact is None:  # of a run of an older format: its shape was not noted
+                fact = FreeParameter(name, (-1,), True, 0, False, None)
             rows.append(
                 {
                     "name": name,
@@ -142,7 +143,8 @@ class Parameters(Order):
                     "reached": fact.reached,
                     "alive": fact.alive,
                     "trained": fact.trained,
-                    "defined": sites.of(fact.defined),
+                    "defined": sites.of(fact.defined if isinstance(fact, Parameter) else None),
+                    "free": not isinstance(fact, Parameter),
                 }
             )
         return rows
@@ -156,6 +158,4 @@ def owner(parameter: str) -> str:
 def total(values: Iterable[float]) -> float:
     """2-norm of the whole from the 2-norms of its parts; -1 where there are none. Negative ones are missing."""
     known = [v for v in values if not v < 0]
-    if not known:
-        return -1.0
-    return math.sqrt(sum(v * v for v in known)) if max(known, default=0.0) < 1e150 else math.hypot(*known)
+    return together(known) if known else -1.0

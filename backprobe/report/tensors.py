@@ -7,7 +7,7 @@ from typing import Any
 
 from ..records import TensorSeen
 from ..traced import Trace
-from .columns import clean, column
+from .columns import clean, column, reals
 from .tables import Modules
 
 
@@ -24,7 +24,7 @@ def _row(seen: TensorSeen, modules: Modules) -> dict[str, Any]:
         "step": seen.step,
         "shape": list(seen.shape),
         "dtype": seen.dtype,
-        "edges": column("f", seen.edges),
+        "edges": reals(seen.edges),
         "counts": column("d", seen.counts),
         "mean": clean(seen.mean),
         "std": clean(seen.std),
@@ -37,7 +37,7 @@ def _row(seen: TensorSeen, modules: Modules) -> dict[str, Any]:
         "map": {
             "rows": rows,
             "columns": len(seen.picture[0]),
-            "values": column("f", [v for row in seen.picture for v in row]),
+            "values": reals([v for row in seen.picture for v in row]),
         }
         if rows
         else None,

@@ -8,25 +8,13 @@ from typing import Any
 
 import torch
 
-from ..records import BadValues, TensorStat
+from ..records import BadValues, TensorStat, together
 from . import modes
+from .norms import LARGE, TINY, again, exact, holds, norm, quick, quick_large, rows_again
 
 _norm = torch.linalg.vector_norm
+_inf = math.inf
 _HALF = frozenset({torch.float16, torch.bfloat16})
-_FULL = frozenset({torch.float32, torch.float64})
-#: From this many elements on a dot product is worth its detour: it uses wider instructions, and all threads.
-_LARGE = 16_384
-
-
-def norm_of(tensor: Any) -> Any:
-    """2-norm as a tensor of no dimension, in one pass."""
-    dtype = tensor.dtype
-    if dtype in _HALF:
-        return _norm(tensor, dtype=torch.float32)
-    if tensor.numel() > _LARGE and dtype in _FULL and tensor.is_cpu and tensor.is_contiguous():
-        flat = tensor.view(-1)
-        return torch.dot(flat, flat).sqrt_()
-    return _norm(tensor)
 
 
 def sum_of(tensor: Any) -> Any:
@@ -43,17 +31,21 @@ FIRST = 3
 SMALL = 4096
 #: Tensors in a batch.
 BATCH = 64
+#: Elements up to which a tensor on an accelerator is measured in double precision: the call costs more than the pass.
+SOON = 1 << 20
 
 
 class Norms:
-    """2-norms of many tensors, cheaply. Slot by slot: ``take`` gives a slot, ``values[slot]`` holds its norm after
-    ``flush``; ``nan`` where it could not be measured (see ``unmeasured``).
+    """2-norms of many tensors, cheaply, as Note [Norms that hold] has it. Slot by slot: ``take`` gives a slot,
+    ``values[slot]`` holds its norm after ``flush``; ``nan`` where it could not be measured (see ``unmeasured``).
 
     Small tensors of one shape wait in a batch and are stacked: 0.3 microseconds each, against 2 alone. A batch holds
-    them until it is full, at most ``BATCH * SMALL`` elements a shape. On an accelerator the norms stay there until
-    ``flush``, which reads them with one synchronisation.
+    them until it is full, at most ``BATCH * SMALL`` elements a shape.
 
-    A NaN or Inf in a tensor shows in its norm. The converse does not hold: the square can overflow.
+    On an accelerator the norms stay there until ``flush``, which reads them with one synchronisation, when the tensors
+    are gone. So small ones are measured in double precision at once, and for large ones the greatest element is noted
+    too: it tells zero, NaN and Inf. A norm out of the range of its precision is not known then, and counts as not
+    measured.
 
     :param on_bad: called with slot, tensor and what is wrong with it, when that is found (not for an accelerator's).
     :param brief: do not count the elements of a bad tensor.
@@ -69,14 +61,15 @@ class Norms:
         plain: bool = False,
     ) -> None:
         self._brief, self._sums, self.plain = brief, sums, plain
-        self._of = sum_of if sums else norm_of
+        self._of = sum_of if sums else quick
         self._on_bad = on_bad
         self.values: list[float] = []
         self.unmeasured: set[int] = set()
         #: Slots whose tensor really held non-finite elements, and which.
         self.bad: dict[int, BadValues] = {}
         self._batches: dict[Any, Any] = {}
-        self._device: list[tuple[int, Any]] = []
+        #: What is on accelerators: slot, norm, greatest element or ``None``.
+        self._device: list[tuple[int, Any, Any]] = []
 
     def take(self, tensor: Any) -> int:
         """A slot for `tensor`, which may be held until the batch is full."""
@@ -108,27 +101,51 @@ class Norms:
     def into(self, slot: int, tensor: Any) -> None:
         """Measure `tensor` before this returns, for a slot that there is already."""
         if self.plain and not modes.is_plain(tensor):
-            self.values[slot] = math.nan
-            self.unmeasured.add(slot)
+            self._unmeasurable(slot)
             return
         try:
-            norm = self._of(tensor)
-            if norm.is_cpu:
-                value = self.values[slot] = norm.item()
-                if value - value != 0.0:
-                    self._suspect(slot, tensor)
+            if not tensor.is_cpu:
+                if tensor.is_meta:
+                    self._unmeasurable(slot)
+                else:
+                    self.later(slot, tensor)
+                return
+            if tensor.numel() > LARGE and not self._sums and modes.is_plain(tensor):
+                value = quick_large(tensor)
             else:
-                self._device.append((slot, norm))
+                value = self._of(tensor).item()
+            self.values[slot] = value
+            if not TINY < value < _inf:
+                self._look_again(slot, tensor)
         except (RuntimeError, NotImplementedError, TypeError):
             self._odd(slot, tensor)
 
+    def later(self, slot: int, tensor: Any) -> None:
+        """Measure `tensor` where it is, without waiting for it."""
+        if tensor.is_complex():
+            tensor = torch.view_as_real(tensor.resolve_conj())
+        if self._sums:
+            self._device.append((slot, _norm(tensor, _inf), None))
+        elif tensor.dtype is torch.float16:
+            self._device.append((slot, quick(tensor), None))
+        elif tensor.numel() <= SOON and tensor.dtype is not torch.float64 and tensor.device.type != "mps":
+            self._device.append((slot, _norm(tensor, dtype=torch.float64), None))
+        else:
+            self._device.append((slot, quick(tensor), _norm(tensor, _inf)))
+
     def _odd(self, slot: int, tensor: Any) -> None:
         try:
-            if tensor.layout is torch.sparse_coo:
-                self.into(slot, tensor.coalesce().values())
-                return
+            if not tensor.is_cpu and tensor.layout is torch.sparse_coo:
+                self.later(slot, tensor.coalesce().values())
+            elif not self._sums or tensor.layout is not torch.strided:
+                self.values[slot] = exact(tensor)
+                self._look_again(slot, tensor)
+            else:
+                self._unmeasurable(slot)
         except (RuntimeError, NotImplementedError, TypeError, AttributeError):
-            pass
+            self._unmeasurable(slot)
+
+    def _unmeasurable(self, slot: int) -> None:
         self.values[slot] = math.nan
         self.unmeasured.add(slot)
 
@@ -136,16 +153,21 @@ class Norms:
         tensors, slots = batch
         values = self.values
         try:
-            stacked = torch.stack(tensors)
-            half = torch.float32 if stacked.dtype in _HALF else None
+            rows = torch.stack(tensors).flatten(1) if tensors[0].dim() else torch.stack(tensors).unsqueeze(1)
+            half = torch.float32 if rows.dtype in _HALF else None
             if self._sums:
-                norms = stacked.flatten(1).sum(1, dtype=half) if stacked.dim() > 1 else stacked
+                found = rows.sum(1, dtype=half).tolist()
+                odd = [at for at, value in enumerate(found) if value - value != 0.0]
             else:
-                norms = _norm(stacked.flatten(1), dim=1, dtype=half) if stacked.dim() > 1 else stacked.abs()
-            for at, value in enumerate(norms.tolist()):
-                values[slots[at]] = value
-                if value - value != 0.0:
-                    self._suspect(slots[at], tensors[at])
+                found = _norm(rows, dim=1, dtype=half).tolist()
+                odd = [at for at, value in enumerate(found) if not TINY < value < _inf]
+                if odd:
+                    for at, value in zip(odd, rows_again(rows, odd, [found[at] for at in odd]), strict=True):
+                        found[at] = value
+            for slot, value in zip(slots, found, strict=True):
+                values[slot] = value
+            for at in odd:
+                self._judge(slots[at], tensors[at])
         except (RuntimeError, NotImplementedError, TypeError):  # one of them is of another device, layout or class
             for slot, tensor in zip(slots, tensors, strict=True):
                 self.into(slot, tensor)
@@ -163,32 +185,44 @@ class Norms:
         slots.clear()
         tensors.clear()
 
-    def _suspect(self, slot: int, tensor: Any) -> None:
-        """A norm that is not finite: elements that are not, or a square that overflowed."""
+    def _look_again(self, slot: int, tensor: Any) -> None:
+        """A quick norm, or a sum, that cannot be trusted."""
+        if not self._sums and not holds(self.values[slot]):
+            self.values[slot] = again(tensor, self.values[slot])
+        self._judge(slot, tensor)
+
+    def _judge(self, slot: int, tensor: Any) -> None:
+        """Note what is bad about a tensor whose norm, or sum, is known."""
         value = self.values[slot]
-        found = BadValues(int(value != value), int(value == value), 0, ()) if self._brief else bad_values(tensor)
-        if found is not None:
-            self.bad[slot] = found
-            if self._on_bad is not None:
-                self._on_bad(slot, tensor, found)
-        elif not self._sums:
-            self.values[slot] = float(_norm(tensor.detach(), dtype=torch.float64 if not tensor.is_complex() else None))
+        if value - value == 0.0:
+            return
+        found = None if self._brief or tensor is None else bad_values(tensor)
+        if found is None:
+            if self._sums and tensor is not None:  # it overflowed
+                return
+            found = BadValues(int(value != value), int(value == value), 0, ())
+        self.bad[slot] = found
+        if self._on_bad is not None:
+            self._on_bad(slot, tensor, found)
 
     def flush(self) -> None:
         """Measure what waits. After this every slot has its value."""
         self.flush_batches()
-        if self._device:
-            waiting, self._device = self._device, []
-            by_device: dict[Any, list[tuple[int, Any]]] = {}
-            for slot, norm in waiting:
-                by_device.setdefault(norm.device, []).append((slot, norm.float()))
-            for group in by_device.values():
-                for (slot, _), value in zip(group, torch.stack([n for _, n in group]).tolist(), strict=True):
-                    self.values[slot] = value
-                    if value - value != 0.0:  # the tensor is gone: its norm tells NaN from Inf, and no more
-                        self.bad[slot] = BadValues(int(value != value), int(value == value), 0, ())
-                        if self._on_bad is not None:
-                            self._on_bad(slot, None, self.bad[slot])
+        if not self._device:
+            return
+        waiting, self._device = self._device, []
+        read = iter(_read([t for _, norm, top in waiting for t in (norm, top) if t is not None]))
+        for slot, _, top in waiting:
+            value = next(read)
+            if top is not None:
+                greatest = next(read)
+                if not 0.0 < greatest < _inf:
+                    value = greatest
+                elif not TINY < value < _inf:
+                    self._unmeasurable(slot)
+                    continue
+            self.values[slot] = value
+            self._judge(slot, None)  # the tensor is gone: its norm tells NaN from Inf, and no more
 
     def flush_batches(self) -> None:
         """Let go of the tensors that wait."""
@@ -211,6 +245,18 @@ def _batchable(tensor: Any) -> bool:
     )
 
 
+def _read(numbers: list[Any]) -> list[float]:
+    """What tensors of no dimension hold, with one synchronisation for each device and dtype."""
+    groups: dict[Any, list[int]] = {}
+    for at, number in enumerate(numbers):
+        groups.setdefault((number.device, number.dtype), []).append(at)
+    found = [0.0] * len(numbers)
+    for places in groups.values():
+        for at, value in zip(places, torch.stack([numbers[at] for at in places]).tolist(), strict=True):
+            found[at] = value
+    return found
+
+
 def joint_norm(tensors: Iterable[Any]) -> float | None:
     """2-norm of the plain float tensors among `tensors`, all of them together; ``None`` where that cannot be had."""
     norms = []
@@ -221,10 +267,10 @@ def joint_norm(tensors: Iterable[Any]) -> float | None:
             if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
                 return None
             try:
-                norms.append(float(norm_of(tensor.detach())))
+                norms.append(norm(tensor.detach()))
             except (RuntimeError, NotImplementedError):  # a tensor of no values of its own, as under vmap
                 return None
-    return math.hypot(*norms) if norms else None
+    return together(norms) if norms else None
 
 
 def is_float(tensor: Any) -> bool:

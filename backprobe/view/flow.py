@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..records import together
 from ..text import number
 
 #: Rows that a person takes in; more than that are folded by module.
@@ -36,7 +37,8 @@ def flow(names: Sequence[str], gradients: Mapping[str, float], whole: bool = Fal
     A name that is not in `gradients` got none.
     """
     groups = {name: [name] for name in names} if whole else folded(names)
-    values = {label: _together([gradients[n] for n in members if n in gradients]) for label, members in groups.items()}
+    known = {label: [gradients[n] for n in members if n in gradients] for label, members in groups.items()}
+    values = {label: together(found) if found else None for label, found in known.items()}
     finite = [v for v in values.values() if v is not None and 0 < v < math.inf]
     low, high = (min(finite), max(finite)) if finite else (1.0, 1.0)
     # The least one still shows: a decade below it is the zero of the scale.
@@ -90,9 +92,3 @@ def _by_module(names: Sequence[str], depth: int) -> dict[str, list[str]]:
         owner = name.rpartition(".")[0]
         groups.setdefault(".".join(owner.split(".")[:depth]) if owner else name, []).append(name)
     return groups
-
-
-def _together(values: Sequence[float]) -> float | None:
-    if not values:
-        return None
-    return math.nan if any(map(math.isnan, values)) else math.hypot(*values)

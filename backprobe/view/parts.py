@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import linecache
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-from ..records import Finding, RankSeen, Site
+from ..records import Finding, FreeParameter, Parameter, RankSeen, Site
 from ..text import counted, few, number
-from ..traced import Trace
+from ..traced import Trace, TracedStep
+from .figures import figures, with_gradients
 from .flow import Bars, flow
 
 #: A space at which a line is not broken.
 TIED = "\N{NO-BREAK SPACE}"
 #: Steps that it takes to tell what watching costs.
 FEW = 10
+#: Steps whose mean time is given.
+MEAN = 10
+#: Steps from the end in which gradients are looked for.
+LATE = 1000
 
 
 @dataclass(frozen=True)
@@ -64,9 +69,15 @@ class Table:
 Part = Line | Problem | Table | Bars
 
 
-def report(trace: Trace, folder: Path | None = None, details: bool = False, whole: bool = False) -> list[Part]:
+def report(
+    trace: Trace,
+    folder: Path | None = None,
+    details: bool = False,
+    whole: bool = False,
+    numbers: Trace | None = None,
+) -> list[Part]:
     """The report of a run. `details`: the gradients by module and step too, as ``backprobe show`` gives them; `whole`:
-    those of every parameter."""
+    those of every parameter; `numbers`: the same run with more of its steps, for what is said of them all."""
     parts: list[Part] = [Line(headline(trace), "head")]
     findings = trace.findings
     kept = trace.info.get("sources")
@@ -76,7 +87,7 @@ def report(trace: Trace, folder: Path | None = None, details: bool = False, whol
     if not findings:
         seen = trace.info.get("backwards", 1) or trace.facts.of(RankSeen)
         parts.append(Line("Nothing wrong found.", "good") if seen else Line("No backward call was seen."))
-    parts += [Line(text) for text in figures(trace)]
+    parts += [Line(text) for text in figures(numbers if numbers is not None else trace)]
     if details:
         parts += _details(trace, whole)
     for unseen in trace.unseen:
@@ -162,47 +173,16 @@ def short(path: str) -> str:
     return path if relative.startswith("..") else relative
 
 
-def figures(trace: Trace) -> list[str]:
-    """The main figures in a line each: loss, size of gradients and updates."""
-    lines = []
-    losses: list[float] = []
-    norms: list[float] = []
-    ratios: list[float] = []
-    for row in trace.step_rows():
-        if row.loss is not None:
-            losses.append(row.loss)
-        weights, grads, updates = (row.values[k::3] for k in range(3))
-        known = [g for g in grads if not g < 0]
-        if known:
-            norms.append(math.hypot(*known))
-        ratios += [u / w for u, w in zip(updates, weights, strict=True) if not u < 0 and w > 0]
-    if losses:
-        lines.append(f"loss {number(losses[0])} in the first step, {number(losses[-1])} in the last")
-    if norms and all(map(math.isfinite, norms)):
-        text = f"gradient norm {number(min(norms))} to {number(max(norms))}"
-        if ratios and all(map(math.isfinite, ratios)):
-            ratios.sort()
-            text += f"; an update changes a parameter by {number(ratios[len(ratios) // 2])} of its norm in the median"
-        lines.append(text)
-    return lines
-
-
 def _details(trace: Trace, whole: bool) -> list[Part]:
-    """The last step whose nodes are there: gradients by parameter, time by module."""
-    last = next((s for s in reversed(trace.steps) if any(len(b.nodes) for b in s.backwards)), None)
-    if last is None:
-        return []
+    """The last steps of which something is known: gradients by parameter, weights and updates, time by module."""
     parts: list[Part] = []
-    gradients: dict[str, float] = {}
-    for run in (r for b in last.backwards for r in b.nodes):
-        stat = run.grad_outputs[0] if run.parameter and run.grad_outputs else None
-        if stat is not None and run.parameter and stat.norm is not None:
-            gradients[run.parameter] = stat.norm
+    step, gradients = _last_gradients(trace)
     measured = next((s for s in reversed(trace.steps) if s.record.parameters), None)
     sizes = measured.parameters if measured is not None else {}
-    names = [p.name for p in trace.parameters if p.requires_grad or p.name in gradients]
+    listed: list[Parameter | FreeParameter] = [*trace.parameters, *trace.facts.of(FreeParameter)]
+    names = [p.name for p in listed if p.requires_grad or p.name in gradients]
     if names and gradients:
-        parts.append(Line(f"Step {last.index}: gradient flow, in forward order", "head"))
+        parts.append(Line(f"Step {step}: gradient flow, in forward order", "head"))
         parts.append(flow(names, gradients, whole))
     rows = []
     for name in names if whole else ():
@@ -210,19 +190,34 @@ def _details(trace: Trace, whole: bool) -> list[Part]:
         row = (size.weight if size else None, gradients.get(name), size.update if size else None)
         rows.append([name, *("" if v is None else number(v) for v in row)])
     if rows:
-        when = f" (weight and update: step {measured.index})" if measured and measured.index != last.index else ""
-        parts += [Line(f"Step {last.index}: norms by parameter{when}", "head")]
+        when = f" (weight and update: step {measured.index})" if measured and measured.index != step else ""
+        parts += [Line(f"Step {step}: norms by parameter{when}", "head")]
         parts.append(Table(("parameter", "weight", "gradient", "update"), rows))
+    return parts + _times(trace.steps)
+
+
+def _last_gradients(trace: Trace) -> tuple[int, Mapping[str, float]]:
+    """The last step, of the last few, whose gradients are known, and their norms."""
+    for at in range(len(trace.steps) - 1, max(len(trace.steps) - LATE, 0) - 1, -1):
+        for row, gradients in with_gradients(trace, trace.step_rows(at, at + 1), at):
+            if gradients.norms and gradients.whole:
+                return row.index, gradients.norms
+    return 0, {}
+
+
+def _times(steps: Sequence[TracedStep]) -> list[Part]:
+    """Time by module, as the mean of the last steps that have nodes."""
+    taken = list(islice((s for s in reversed(steps) if any(len(b.nodes) for b in s.backwards)), MEAN))
     times: dict[str, list[float]] = {}
-    for backward in last.backwards:
-        for run in backward.nodes:
-            if run.seconds is not None:
-                entry = times.setdefault(run.module if run.module is not None else "", [0.0, 0])
-                entry[0] += run.seconds
-                entry[1] += 1
+    for run in (r for s in taken for b in s.backwards for r in b.nodes):
+        if run.seconds is not None:
+            entry = times.setdefault(run.module if run.module is not None else "", [0.0, 0])
+            entry[0] += run.seconds / len(taken)
+            entry[1] += 1 / len(taken)
     ordered = sorted(times.items(), key=lambda item: -item[1][0])[:15]
-    if ordered:
-        parts += [Line(f"Step {last.index}: time in backward by module", "head")]
-        rows = [[name or "(outside modules)", f"{1e3 * t:.2f} ms", f"{n:.0f}"] for name, (t, n) in ordered]
-        parts.append(Table(("module", "time", "nodes"), rows))
-    return parts
+    if not ordered:
+        return []
+    first, last = taken[-1].index, taken[0].index
+    when = f"Step {last}" if first == last else f"Mean of {len(taken)} steps, {first} to {last}"
+    rows = [[name or "(outside modules)", f"{1e3 * t:.2f} ms", f"{n:.3g}"] for name, (t, n) in ordered]
+    return [Line(f"{when}: time in backward by module", "head"), Table(("module", "time", "nodes"), rows)]

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...records import Parameter, Site, Unseen
+from ...records import FreeParameter, Parameter, Site, Unseen
 from ...source.defined import Owner, defined_at, replaced_at, used
 from ...source.frames import Frames, variables
 from ...source.roots import RootModule, clean_path, modules_in_sight
@@ -28,7 +28,10 @@ from .modules import ModuleWatch
 class Leaf:
     """One parameter of a module, or another leaf tensor under the name that the user's code gives it."""
 
-    __slots__ = ("alive", "label", "owner", "owners", "path", "reached", "ref", "requires_grad", "root", "shape")
+    __slots__ = (
+        *("alive", "label", "owner", "owners", "parameter", "path", "reached", "ref"),
+        *("requires_grad", "root", "shape"),
+    )
 
     def __init__(
         self, tensor: Any, root: RootModule | None, path: str, owner: nn.Module | None, owners: list[Owner]
@@ -40,6 +43,8 @@ class Leaf:
         self.owner = weakref.ref(owner) if owner is not None else None
         self.owners = owners
         self.shape = shape_of(tensor)
+        #: Whether it is a ``Parameter``, of whatever kind: any other leaf may be data.
+        self.parameter = isinstance(tensor, nn.Parameter)
         self.requires_grad = bool(tensor.requires_grad)
         self.reached = 0
         self.alive = False
@@ -75,10 +80,19 @@ class Leaves:
         label = _label_of(tensor, frame, self._frames)
         plain = self._plain.get(label)
         if plain is None or tensor.__class__ is not torch.Tensor:
+            label = self._untaken(label)
             plain = self._add(Leaf(tensor, None, "", None, []), tensor)
             plain.label = label
             self._plain[label] = plain
         return plain
+
+    def _untaken(self, label: str) -> str:
+        """`label`, with a number where another leaf of that name lives."""
+        base, n = label or "tensor", 1
+        while (other := self._plain.get(label)) is not None and other.ref() is not None and n < 1000:
+            n += 1
+            label = f"{base}:{n}"
+        return label
 
     def of_id(self, number: int) -> Leaf | None:
         return self._by_id.get(number)
@@ -217,6 +231,22 @@ class Leaves:
             if not holder and not any(self._modules.counts(weakref.ref(module))):
                 return used(cls, name)
         return None
+
+    def free(self, held: dict[int, Any] | None) -> tuple[FreeParameter, ...]:
+        """Those that sit on no module: parameters, and other leaves that an optimizer holds."""
+        trained = None if held is None else {id(ref) for ref in held.values()}
+        last = {
+            self.name(leaf): leaf
+            for leaf in self._all
+            if leaf.root is None and (leaf.parameter or (trained is not None and id(leaf.ref) in trained))
+        }
+        return tuple(
+            FreeParameter(
+                *(name, leaf.shape, leaf.requires_grad, leaf.reached, leaf.alive),
+                None if trained is None else id(leaf.ref) in trained,
+            )
+            for name, leaf in last.items()
+        )
 
     def _came_later(self, present: list[dict[int, Any]]) -> set[int]:
         """Ids of the leaves that came to their model after the optimizer of that model was made."""

@@ -308,8 +308,8 @@ class ModuleWatch:
         seen = self._counts.get(id(ref)) if ref is not None else None
         return seen.off if seen is not None and seen.ref is ref else None
 
-    def calls_of(self, trail: list[Where | None], details: dict[int, list[Any]]) -> tuple[ModuleCall, ...]:
-        """Records of a trail. Lines and shapes are those of the last careful step with the same trail."""
+    def calls_of(self, trail: list[Where | None], details: dict[int, list[Any]], step: int) -> tuple[ModuleCall, ...]:
+        """Records of the trail of `step`. `details` are there where it was a careful one."""
         calls: list[ModuleCall] = []
         stack: list[int] = []
         for at, where in enumerate(trail):
@@ -331,6 +331,7 @@ class ModuleWatch:
                     shapes,
                     grad,
                     norm,
+                    step if at in details else None,
                 )
             )
             stack.append(len(calls) - 1)

@@ -22,6 +22,7 @@ from ...source.frames import Spot, variables
 from ...source.roots import Where
 from ...torchside import places, private
 from ...torchside.measure import dtype_name, is_float
+from ...torchside.norms import norm
 from ..events import Events
 from .cuts import SeenCut
 from .eye import Op
@@ -358,9 +359,7 @@ def _value(tensor: Any) -> tuple[float, float] | None:
         return None
     with torch.no_grad():
         detached = tensor.detach()
-        return float(detached.sum(dtype=torch.float64)), float(
-            torch.linalg.vector_norm(detached, dtype=torch.float64 if detached.dtype is torch.float64 else None)
-        )
+        return float(detached.sum(dtype=torch.float64)), norm(detached)
 
 
 def _close(a: tuple[float, float], b: tuple[float, float]) -> bool:

@@ -24,6 +24,8 @@ from torch.optim import optimizer as optim
 from ...records import OptimizerSeen, ParameterStat, Step
 from ...source.frames import Spot
 from ...torchside import private
+from ...torchside.measure import is_float
+from ...torchside.norms import holds, norm
 from ..events import Events
 from ..forward.naming import Naming
 
@@ -182,7 +184,7 @@ class StepWatch:
     def _compare(self) -> None:
         begin = _clock()
         with torch.no_grad(), private.unseen(), private.unnoticed():
-            differences = [old.neg_().add_(p.detach()) for _, p, old in self._copies]
+            differences = [_difference(p.detach(), old) for _, p, old in self._copies]
             for (name, _, _), value in zip(self._copies, norms(differences), strict=True):
                 if name in self._stats:
                     self._stats[name][2] = value
@@ -242,19 +244,36 @@ class StepWatch:
         return False
 
 
+def _difference(new: Any, old: Any) -> Any:
+    """`new` minus `old`, which is used up. In half precision the difference itself would be rounded."""
+    return new.float() - old if old.dtype in (torch.float16, torch.bfloat16) else old.neg_().add_(new)
+
+
 def norms(tensors: list[Any]) -> list[float | None]:
-    """2-norms, one synchronisation for each device; ``None`` for what is not a dense float tensor."""
+    """2-norms, one synchronisation for each device; ``None`` for what is not a dense tensor of floats."""
     out: list[float | None] = [None] * len(tensors)
     groups: dict[Any, list[int]] = {}
     for i, t in enumerate(tensors):
-        if t is not None and t.layout is torch.strided and t.is_floating_point() and not t.is_meta:
+        if t is None or t.layout is not torch.strided or not is_float(t) or t.is_meta:
+            continue
+        if t.is_cpu:
+            out[i] = _norm(t)
+        else:
             groups.setdefault((t.device, t.dtype, type(t)), []).append(i)
     for indices in groups.values():
+        single = torch.float32 if tensors[indices[0]].dtype in (torch.float16, torch.bfloat16) else None
         try:
-            measured = torch._foreach_norm([tensors[i].detach() for i in indices])
-            values = torch.stack([m.float() for m in measured]).tolist()
+            measured = torch._foreach_norm([tensors[i].detach() for i in indices], 2, single)
+            values = torch.stack(list(measured)).tolist()
         except (RuntimeError, NotImplementedError, TypeError):  # a subclass (distributed, quantised) that has no norm
             continue
         for i, value in zip(indices, values, strict=True):
-            out[i] = value
+            out[i] = value if holds(value) else _norm(tensors[i])
     return out
+
+
+def _norm(tensor: Any) -> float | None:
+    try:
+        return norm(tensor.detach())
+    except (RuntimeError, NotImplementedError, TypeError):
+        return None

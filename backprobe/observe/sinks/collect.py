@@ -83,6 +83,6 @@ class Collector:
 
 def _module_calls(session: Session, kept: _Kept) -> Any:
     def calls() -> tuple[ModuleCall, ...]:
-        return session.modules.calls_of(kept.trail, kept.details)
+        return session.modules.calls_of(kept.trail, kept.details, kept.step.index if kept.step is not None else 0)
 
     return calls

@@ -14,6 +14,8 @@ from ..session import Session
 
 #: Share of the run's time that writing new graphs may take, after the first steps.
 NEW_GRAPHS = 0.03
+#: Steps with the same module calls whose shapes and norms are written.
+TRAILS = 16
 
 
 class Keep:
@@ -25,7 +27,8 @@ class Keep:
         self._begin = time.perf_counter()
         self._spent = 0.0
         self._naming: dict[int, int] = {}
-        self._trail: tuple[Any, Any] | None = None
+        #: By what steps have the same calls: how many were written with their numbers, and the key of the last.
+        self._trails: dict[int, tuple[int, Any]] = {}
         self._written = 0.0
         self._known: set[int] = set()
 
@@ -48,13 +51,22 @@ class Keep:
     def step(self, step: Step, session: Session) -> None:
         modules = session.modules
         trail, details = modules.trail, modules.details
-        key = tuple(map(id, trail)) if len(trail) < 50_000 else len(trail)
-        self.writer.step(step, hash(key), lambda: modules.calls_of(trail, details))
+        same = hash(tuple(map(id, trail)) if len(trail) < 50_000 else len(trail))
+        key = self._trail_of(same, step, details)
+        self.writer.step(step, key, lambda: modules.calls_of(trail, details, step.index))
         now = time.monotonic()
         if step.index in (0, 2, 9) or now - self._written > 30:  # for a run that is killed
             self._written = now
             self.writer.facts(session.facts())
             self.writer.put({"sources": session.names.frames.sources()})
+
+    def _trail_of(self, same: int, step: Step, details: Any) -> Any:
+        """The key of a step's trail: that of the last step which was looked at and had the same calls. One that is
+        looked at is written with its numbers, while there are few."""
+        count, last = self._trails.get(same, (0, same))
+        if details and count < TRAILS:
+            count, last = self._trails[same] = count + 1, (same, step.index)
+        return last
 
     def close(self, session: Session, trace: Trace, findings: list[Finding]) -> None:
         naming = session.modules.naming

@@ -110,7 +110,8 @@ def seen(name: str, kind: str, module: str, step: int, tensor: Any) -> TensorSee
         return None
     with private.unseen(), private.unnoticed(), torch.no_grad():
         try:
-            values = tensor.detach().to(torch.float32).to("cpu")
+            wide = torch.float64 if tensor.dtype is torch.float64 else torch.float32
+            values = tensor.detach().to(wide).to("cpu")
             return _seen((name, kind, module, step), tensor, values)
         except (RuntimeError, NotImplementedError):  # a tensor of no values of its own, as under vmap
             return None
@@ -124,7 +125,7 @@ def _seen(what: tuple[str, str, str, int], tensor: Any, values: torch.Tensor) ->
     edges = bounds(top)
     counts = torch.zeros(len(edges) - 1)
     if finite.numel():
-        places = torch.bucketize(finite, torch.tensor(edges[1:-1]), right=True)
+        places = torch.bucketize(finite.double(), torch.tensor(edges[1:-1], dtype=torch.float64), right=True)
         counts = torch.bincount(places, minlength=len(edges) - 1)
     wide = finite.double()
     return TensorSeen(

@@ -1,12 +1,29 @@
-"""Norms of parameters' gradients in steps where an optimizer's were not measured: from the nodes that gave them."""
+"""Norms of parameters' gradients: as backward calls gave them, or as the optimizer met them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from ..packed import Packed, PackedNodes, unpack
-from ..records import ACCUMULATE_SEQ, BackwardCall
+from .packed import Packed, PackedNodes, unpack
+from .records import ACCUMULATE_SEQ, BackwardCall, together
+
+#: Where the gradients of a step were measured: not at all, by its backward call, or by the optimizer that used them
+#: (all calls of the step added up, after a script has clipped or unscaled them).
+NONE, BACKWARD, OPTIMIZER = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Norms of a step's gradients by parameter, and of all together, which is unknown where some are."""
+
+    norms: Mapping[str, float]
+    source: int = NONE
+    whole: bool = True
+
+    @property
+    def total(self) -> float | None:
+        return together([*self.norms.values()]) if self.norms and self.whole else None
 
 
 class LeafGradients:
@@ -15,8 +32,9 @@ class LeafGradients:
     def __init__(self) -> None:
         self._slots: dict[tuple[int, int], tuple[Packed, list[tuple[str, int]]]] = {}
 
-    def of(self, calls: Iterable[BackwardCall]) -> dict[str, float]:
-        """Norm by parameter. One that several calls add to is left out: nobody measured the sum."""
+    def of(self, calls: Iterable[BackwardCall]) -> tuple[dict[str, float], bool]:
+        """Norm by parameter, and whether that is all of them: one that several calls add to is left out, since nobody
+        measured the sum."""
         found: dict[str, float] = {}
         several: set[str] = set()
         for call in calls:
@@ -24,7 +42,7 @@ class LeafGradients:
                 if name in found:
                     several.add(name)
                 found[name] = value
-        return {name: value for name, value in found.items() if name not in several}
+        return {name: value for name, value in found.items() if name not in several}, not several
 
     def _call(self, call: BackwardCall) -> list[tuple[str, float]]:
         nodes = call.nodes
@@ -42,6 +60,22 @@ class LeafGradients:
             if len(self._slots) > 64:
                 del self._slots[next(iter(self._slots))]
         return [(name, packed.norms[slot]) for name, slot in known[1] if slot not in packed.unmeasured]
+
+
+def gradients_of(
+    leaves: LeafGradients, calls: Iterable[BackwardCall], used: Iterable[tuple[str, float | None]]
+) -> Gradients:
+    """The gradients of a step with these backward calls.
+
+    What backward gave, where one call gave all: steps whose optimizer was looked at and others are alike then.
+
+    :param used: by parameter, the norm that the optimizer met; ``None`` or -1 where that was not measured.
+    """
+    norms, whole = leaves.of(calls)
+    if norms and whole:
+        return Gradients(norms, BACKWARD)
+    met = {name: value for name, value in used if value is not None and not value < 0}
+    return Gradients(met, OPTIMIZER) if met else Gradients(norms, BACKWARD if norms else NONE, whole)
 
 
 def _slots(packed: Packed) -> list[tuple[str, int]]:

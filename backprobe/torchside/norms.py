@@ -1,0 +1,154 @@
+"""The 2-norm of a tensor: one quick pass, and a second look where that cannot be trusted.
+
+Note [Norms that hold]: a norm of 0.0 means that no element differs from zero, an infinite one that an element is
+infinite, NaN that one is NaN. In single precision a square vanishes below 1e-23 and overflows above 1e19, and a long
+sum loses digits. So a quick norm between ``TINY`` and infinity is taken as it is (what vanished in it is below its last
+digit), NaN is NaN, and for all others the tensor is looked at again, scaled or in double precision. That has to be
+done while the tensor is there: off the CPU, where nobody waits for the first look, see ``Norms`` in ``measure``.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..records import together
+from . import modes
+
+_norm = torch.linalg.vector_norm
+_HALF = frozenset({torch.float16, torch.bfloat16})
+_FULL = frozenset({torch.float32, torch.float64})
+_SINGLE = frozenset({torch.float32, *_HALF})
+#: Above this many elements they are added up piece by piece: a long sum in single precision loses digits (one percent
+#: at 16 million elements), and a dot product uses wider instructions, and all threads.
+LARGE = 16_384
+#: Elements of a piece.
+_PIECE = 1 << 20
+#: A quick norm above this is as good as its digits.
+TINY = 1e-14
+#: Factors that bring a norm up to TINY, and one whose square overflowed, to where nothing vanishes or overflows.
+_UP, _DOWN = 2.0**100, 2.0**-80
+
+
+def quick(tensor: Any) -> Any:
+    """2-norm as a tensor of no dimension, in one pass: Note [Norms that hold]."""
+    return _norm(tensor, dtype=torch.float32) if tensor.dtype in _HALF else _norm(tensor)
+
+
+def holds(value: float) -> bool:
+    """Whether a quick norm needs no second look."""
+    return TINY < value < math.inf or value != value
+
+
+def norm(tensor: Any) -> float:
+    """2-norm of a tensor of any dtype, layout and device: Note [Norms that hold]. Waits for the device.
+
+    :raises RuntimeError, NotImplementedError, TypeError: one that has no values to be read.
+    """
+    if tensor.layout is not torch.strided or tensor.dtype not in _SINGLE:
+        return exact(tensor)
+    large = tensor.numel() > LARGE and tensor.is_cpu and modes.is_plain(tensor)
+    value = quick_large(tensor) if large else float(quick(tensor))
+    return value if holds(value) else again(tensor, value)
+
+
+def waiting(tensor: Any) -> Any:
+    """The norm as a tensor of no dimension in double precision: nothing waits for the device."""
+    if tensor.is_cpu:
+        return torch.tensor(norm(tensor), dtype=torch.float64)
+    wide = torch.float32 if tensor.device.type == "mps" else torch.float64
+    return _norm(torch.stack([_norm(piece, dtype=wide) for piece in _pieces(_elements(tensor))]))
+
+
+def quick_large(tensor: Any) -> float:
+    """The quick norm of a large plain tensor on the CPU."""
+    if tensor.dim() == 2 and not tensor.is_contiguous():
+        tensor = tensor.t()  # as gradients of weights are laid out
+    if tensor.is_contiguous() and tensor.numel() <= _PIECE and tensor.dtype in _FULL:
+        flat = tensor.view(-1)
+        return math.sqrt(torch.dot(flat, flat).item())
+    total = 0.0
+    repeats, tensor = _once(torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor)
+    for piece in _pieces(tensor):
+        if piece.dtype in _HALF:
+            piece = piece.float()
+        total += torch.dot(piece, piece).item()
+    return math.sqrt(total * repeats)
+
+
+def again(tensor: Any, value: float) -> float:
+    """The second look at a tensor whose quick norm is `value`, and no number that holds."""
+    size = tensor.numel()
+    if tensor.dtype not in _SINGLE or tensor.layout is not torch.strided or size > _PIECE or not tensor.is_cpu:
+        return exact(tensor)
+    factor = _UP if value <= TINY else _DOWN
+    scaled = (tensor.float() if tensor.dtype in _HALF else tensor) * factor
+    return (quick_large(scaled) if size > LARGE else float(_norm(scaled))) / factor
+
+
+def exact(tensor: Any) -> float:
+    """The norm by a slow way that holds in any case."""
+    values = _elements(tensor)
+    if not modes.is_plain(values):
+        return float(_norm(values, dtype=torch.float64))
+    repeats, values = _once(values)
+    return together([math.sqrt(repeats) * _of_piece(piece) for piece in _pieces(values)] or [0.0])
+
+
+def rows_again(rows: Any, places: list[int], values: list[float]) -> list[float]:
+    """The second look at some rows of a plain matrix on the CPU, whose quick norms are `values`."""
+    if rows.dtype not in _SINGLE:
+        return [exact(rows[i]) for i in places]
+    some = rows if len(places) == len(rows) else rows[places]
+    factors = [_UP if value <= TINY else _DOWN for value in values]
+    by = factors[0] if len(set(factors)) == 1 else torch.tensor(factors).unsqueeze(1)
+    found = _norm((some.float() if some.dtype in _HALF else some) * by, dim=1).tolist()
+    return [value / factor for value, factor in zip(found, factors, strict=True)]
+
+
+def _of_piece(piece: Any) -> float:
+    if piece.device.type != "mps" and piece.dtype is not torch.float64:
+        return float(_norm(piece, dtype=torch.float64))
+    top = float(_norm(piece, math.inf)) if piece.numel() else 0.0
+    if not 0.0 < top < math.inf:
+        return top
+    return min(top * float(_norm(piece / top)), sys.float_info.max)
+
+
+def _elements(tensor: Any) -> Any:
+    """What `tensor` holds, as a strided tensor of reals."""
+    values = tensor.detach()
+    if values.layout is torch.sparse_coo:
+        values = values.coalesce().values()
+    elif values.layout is not torch.strided:
+        values = values.to_dense() if values.is_mkldnn else values.values()
+    if values.is_complex():
+        values = torch.view_as_real(values.resolve_conj())
+    if values.dtype not in _SINGLE and values.dtype is not torch.float64:  # eight bits, whole numbers
+        values = values.to(torch.float32 if values.is_floating_point() else torch.float64)
+    return values
+
+
+def _once(tensor: Any) -> tuple[int, Any]:
+    """`tensor` without the copies of its elements that an expanded one stands for, and how many there are of each."""
+    repeats = 1
+    for dim, stride in enumerate(tensor.stride()):
+        if not stride and (size := tensor.shape[dim]) > 1:
+            repeats, tensor = repeats * size, tensor.narrow(dim, 0, 1)
+    return repeats, tensor
+
+
+def _pieces(tensor: Any) -> Iterator[Any]:
+    """The elements of `tensor` in vectors, in any order. Nothing is copied where they lie close together."""
+    if not tensor.is_contiguous():
+        tensor = tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True))
+    if tensor.numel() <= _PIECE or tensor.is_contiguous():
+        yield from tensor.reshape(-1).split(_PIECE)
+        return
+    widest = max(range(tensor.dim()), key=lambda dim: int(tensor.shape[dim]))
+    for half in tensor.tensor_split(2, widest):
+        yield from _pieces(half)

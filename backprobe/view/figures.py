@@ -1,0 +1,67 @@
+"""The numbers of a run's steps, one way for terminal and page: which gradient norm a step has, and the main figures."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Iterator
+
+from ..gradients import Gradients, LeafGradients, gradients_of
+from ..text import number
+from ..traced import StepRow, Trace
+
+
+def with_gradients(trace: Trace, rows: Iterable[StepRow], first: int = 0) -> Iterator[tuple[StepRow, Gradients]]:
+    """`rows`, which are those of `trace` from position `first` on, each with its gradients."""
+    leaves = LeafGradients()
+    for at, row in enumerate(rows, first):
+        yield row, gradients_of(leaves, trace.steps[at].backwards, zip(row.names, row.values[1::3], strict=True))
+
+
+def ratios_of(row: StepRow) -> list[float]:
+    """By how much of its norm the step changed each parameter, where that was measured."""
+    return [u / w for u, w in zip(row.values[2::3], row.values[0::3], strict=True) if u >= 0 and w > 0]
+
+
+class Figures:
+    """Takes the steps one by one, and has the main figures in a line each: loss, size of gradients and updates."""
+
+    def __init__(self) -> None:
+        self._losses: list[float] = []
+        self._norms: list[float] = []
+        self._ratios: list[float] = []
+
+    def take(self, row: StepRow, gradients: Gradients) -> None:
+        if row.loss is not None:
+            self._losses = [*self._losses[:1], row.loss]
+        if gradients.total is not None:
+            self._norms.append(gradients.total)
+        self._ratios += ratios_of(row)
+
+    def lines(self, trace: Trace) -> list[str]:
+        lines = []
+        if self._losses:
+            lines.append(f"loss {number(self._losses[0])} in the first step, {number(self._losses[-1])} in the last")
+        finite = [n for n in self._norms if math.isfinite(n)]
+        if finite:
+            text = f"gradient norm {number(min(finite))} to {number(max(finite))}"
+            steps = int(trace.info.get("steps", len(trace.steps)))
+            if len(self._norms) < steps:
+                text += f" in the {len(self._norms):,} of {steps:,} steps where it is known"
+            if len(finite) < len(self._norms):
+                text += f", not finite in {len(self._norms) - len(finite):,}"
+            ratios = [r for r in self._ratios if math.isfinite(r)]
+            if ratios:
+                text += (
+                    f"; an update changes a parameter by {number(statistics.median(ratios))} of its norm in the median"
+                )
+            lines.append(text)
+        return lines
+
+
+def figures(trace: Trace) -> list[str]:
+    """The main figures of the steps of `trace`."""
+    found = Figures()
+    for row, gradients in with_gradients(trace, trace.step_rows()):
+        found.take(row, gradients)
+    return found.lines(trace)
