@@ -117,9 +117,15 @@ class Norms:
                 value = self.values[slot] = norm.item()
                 if value - value != 0.0:
                     self._suspect(slot, tensor)
+            elif norm.is_meta:
+                self._odd(slot, tensor)
             else:
                 self._device.append((slot, norm))
         except (RuntimeError, NotImplementedError, TypeError):
+            self._odd(slot, tensor)
+        except Exception:  # what the code of a subclass raises is no fault of ours
+            if modes.is_plain(tensor):
+                raise
             self._odd(slot, tensor)
 
     def _odd(self, slot: int, tensor: Any) -> None:
@@ -254,9 +260,14 @@ def bad_values(tensor: Any) -> BadValues | None:
 def shape_of(value: Any) -> tuple[int, ...]:
     """Sizes as numbers: -1 for one that is symbolic and has no value, a single -1 where there are none to be had."""
     try:
-        shape = tuple(value.shape)
+        return sizes(value.shape)
     except RuntimeError:
         return (-1,)
+
+
+def sizes(shape: Any) -> tuple[int, ...]:
+    """The same of a shape."""
+    shape = tuple(shape)
     for n in shape:
         if type(n) is not int:
             return tuple(map(_size, shape))

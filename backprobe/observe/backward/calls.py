@@ -216,6 +216,7 @@ class BackwardCalls:
             recorded = self.outcome(running)
             self._cost.nodes += len(recorded.signature.order)
             self._events.tell("backward_over", running, recorded)
+            self._events.well()
         self._took(watch.watching + (_clock() - running.ended))
         if running.creates_graph and self._eye.is_here():
             self._eye.made_by(running.spot, running.kind)

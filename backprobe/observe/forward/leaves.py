@@ -216,7 +216,8 @@ def owners_of(root: nn.Module, path: str) -> list[Owner]:
     owners: list[Owner] = [(type(root), "")]
     module: Any = root
     for part in path.split(".") if path else ():
-        module = module._modules.get(part)
+        inside = module._modules  # no dict in a scripted module
+        module = inside[part] if part in inside else None
         if module is None:
             break
         owners.append((type(module), part))
