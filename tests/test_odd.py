@@ -315,7 +315,8 @@ def parameters_without_text() -> Step:
 
 @case
 def code_of_no_file() -> Step:
-    text = "def step():\n    m.zero_grad()\n    m(ones).sum().backward()\n    return [p.grad.clone() for p in m.parameters()]"
+    lines = "m.zero_grad()", "m(ones).sum().backward()", "return [p.grad.clone() for p in m.parameters()]"
+    text = "def step():\n    " + "\n    ".join(lines)
     space: dict[str, Any] = {"m": nn.Linear(3, 3), "ones": torch.ones(2, 3)}
     exec(compile(text, "", "exec"), space)
     step = space["step"]

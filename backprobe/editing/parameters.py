@@ -33,8 +33,8 @@ class _Slot:
         """What the name stands for now; where the module is gone, the parameter that was there."""
         owner = self.owner()
         if owner is not None:
-            there = owner._parameters  # no dict in a scripted module
-            return there[self.attribute] if self.attribute in there else None
+            there = owner._parameters
+            return there[self.attribute] if self.attribute in there else None  # noqa: SIM401 (no dict if scripted)
         return self.seen() if self.seen is not None else None
 
 

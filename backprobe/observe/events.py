@@ -189,6 +189,8 @@ class Faults:
         #: The first of all.
         self.first: BaseException | None = None
         self._counts: dict[str, tuple[int, str]] = {}
+        #: Parts that are told nothing any more.
+        self.ended: set[str] = set()
 
     def add(self, part: str, error: BaseException) -> int:
         """Count one; how many that part has had."""
@@ -200,7 +202,12 @@ class Faults:
 
     def unseen(self) -> list[Unseen]:
         return [
-            Unseen("internal error", count, f"in {part}, whose work it cost there; the script went on: {text}")
+            Unseen(
+                "internal error",
+                count,
+                f"in {part}, {'which was left out then' if part in self.ended else 'whose work it cost there'}; the "
+                f"script went on: {text}",
+            )
             for part, (count, text) in self._counts.items()
         ]
 
@@ -281,6 +288,10 @@ class Events:
         self.faults.add(type(owner).__name__, error)
         row = hear.row if isinstance(hear, _Failed) else [0]
         row[0] += 1
+        if row[0] >= MOST:
+            self.faults.ended.add(type(owner).__name__)
+            if getattr(owner, "vital", False) and self.give_up is not None:
+                self.give_up(error)
         for name in EVENTS:
             told = getattr(self, name)
             if row[0] >= MOST:

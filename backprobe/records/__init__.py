@@ -28,12 +28,13 @@ from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
 from .steps import OptimizerSeen, ParameterStat, Step
 from .values import BadValues, TensorSeen, TensorStat
+from .watched import Process, Stopped, Watched
 
 __all__ = [
     "ACCUMULATE_SEQ", "KINDS", "Aside", "BackwardCall", "BadNode", "BadOp", "BadValues", "Cut", "Divergence", "Facts",
     "Finding", "FindingSite", "FunctionChecked", "GradStat", "GradientCycle", "HookSeen", "ModuleCall", "Mutation",
-    "NoGradient", "Node", "NodeRun", "OptimizerSeen", "Parameter", "ParameterStat", "Raised", "RankSeen", "RankWait",
-    "Recomputed", "RegionDiffers", "RegionGradient", "Retained", "Reuse", "Root", "SavedBytes", "SavedEntry",
-    "SavedMemory", "SavedModule", "SavedMoment", "SavedPlaced", "SavedUnknown", "SilentWrite", "Site", "StaleRead",
-    "Step", "Stray", "TensorSeen", "TensorStat", "Unseen", "record",
+    "NoGradient", "Node", "NodeRun", "OptimizerSeen", "Parameter", "ParameterStat", "Process", "Raised", "RankSeen",
+    "RankWait", "Recomputed", "RegionDiffers", "RegionGradient", "Retained", "Reuse", "Root", "SavedBytes",
+    "SavedEntry", "SavedMemory", "SavedModule", "SavedMoment", "SavedPlaced", "SavedUnknown", "SilentWrite", "Site",
+    "StaleRead", "Step", "Stopped", "Stray", "TensorSeen", "TensorStat", "Unseen", "Watched", "record",
 ]  # fmt: skip

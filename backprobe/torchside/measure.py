@@ -267,11 +267,11 @@ def shape_of(value: Any) -> tuple[int, ...]:
 
 def sizes(shape: Any) -> tuple[int, ...]:
     """The same of a shape."""
-    shape = tuple(shape)
-    for n in shape:
+    found: tuple[int, ...] = tuple(shape)
+    for n in found:
         if type(n) is not int:
-            return tuple(map(_size, shape))
-    return shape
+            return tuple(map(_size, found))
+    return found
 
 
 def _size(number: Any) -> int:

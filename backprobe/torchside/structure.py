@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -29,7 +29,7 @@ class Part(NamedTuple):
 
 
 def is_a(value: Any, kinds: type | tuple[type, ...]) -> bool:
-    """Whether the class of `value` is one of `kinds`. ``isinstance`` asks the object too, for its ``__class__``: a proxy
+    """Whether the class of `value` is one of `kinds`. ``isinstance`` asks the object for its ``__class__`` too: a proxy
     of the script's would load what it stands for, or raise."""
     return issubclass(type(value), kinds)
 
@@ -93,7 +93,7 @@ def tensors_in(value: Any, most: int | None = None, depth: int = DEPTH, attribut
     return found
 
 
-def _values(value: Any, attributes: bool) -> Iterable[Any]:
+def _values(value: Any, attributes: bool) -> Any:
     if is_a(value, (tuple, list)):
         return value
     if is_a(value, dict):

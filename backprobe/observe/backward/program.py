@@ -30,9 +30,7 @@ class Program:
         #: Nodes whose results are small and made new: they may be held until a batch is full:
         #: Note [No gradient is held].
         self.held = {
-            i
-            for i, ms in rows.items()
-            if i not in plan.to_leaf and all(m[2] >= 0 and _small(m[3]) for m in ms)
+            i for i, ms in rows.items() if i not in plan.to_leaf and all(m[2] >= 0 and _small(m[3]) for m in ms)
         }
 
 

@@ -56,7 +56,12 @@ class Fingerprints:
         self._take(tensor, seq, seq, spot)
 
     def _take(self, tensor: Any, seq: int, end: int, spot: Spot | None) -> None:
-        if not tensor.is_cpu or tensor.is_nested or tensor.layout is not torch.strided or not 0 < tensor.numel() <= _LIMIT:
+        if (
+            not tensor.is_cpu
+            or tensor.is_nested
+            or tensor.layout is not torch.strided
+            or not 0 < tensor.numel() <= _LIMIT
+        ):
             return
         if private.hands_off(tensor):
             return
