@@ -6,7 +6,7 @@ Looked for when a module is called, or a leaf met, that no outermost module hold
 from __future__ import annotations
 
 import contextlib
-import inspect
+from types import FunctionType
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -102,7 +102,7 @@ class Strays(Tracker):
                     continue
                 for how, key, item in _items(value):
                     if item is thing or (
-                        isinstance(item, nn.Module) and isinstance(thing, nn.Module) and _holds(item, thing)
+                        is_a(item, nn.Module) and is_a(thing, nn.Module) and _holds(item, thing)
                     ):
                         return path, type(owner), attribute, how, key
         return None
@@ -143,7 +143,7 @@ def _items(value: Any, depth: int = 2) -> Iterator[tuple[str, str, Any]]:
     elif depth and is_a(value, (set, frozenset)):
         for item in list(value)[:1000]:
             yield f"a plain {type(value).__name__}", "", item
-    elif depth and inspect.isfunction(value):
+    elif depth and is_a(value, FunctionType):
         for cell in value.__closure__ or ():
             with contextlib.suppress(ValueError):  # empty
                 yield "a function's closure", "", cell.cell_contents
