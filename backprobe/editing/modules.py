@@ -17,7 +17,7 @@ from torch import nn
 
 from ..select import nothing_chosen
 from ..source.roots import clean_path
-from ..torchside import modes
+from ..torchside import compiled_regions, modes
 from ..torchside.structure import leaves
 from .backwards import CallCounter
 from .log import EditPlace, Log, Unused
@@ -172,6 +172,8 @@ class ModuleHooks:
             reason = "no gradient came"
             if not member.calls:
                 reason = "it was not called as a module"
+                if compiled_regions.in_use():
+                    reason += ", or in a compiled region, where hooks do not run"
             elif not member.places:
                 reason = f"its {self._where} holds no tensor that needs a gradient"
             for rule in member.rules:

@@ -13,6 +13,7 @@ from ..source.frames import Frames
 from ..torch_texts import GLOBAL_HOOKS
 from ..torchside import private
 from ..torchside.facts import missing
+from ..torchside.uncompiled import keep_out
 from .backward.calls import BackwardCalls, Running
 from .backward.failures import Failures
 from .backward.outcome import Outcome
@@ -113,6 +114,7 @@ class Session:
         """Attach. Does nothing where it is attached already."""
         if self._entered or self.stopped is not None:
             return
+        keep_out()
         self.modules.start()
         self._steps.start()
         self._begin_step()

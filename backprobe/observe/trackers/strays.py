@@ -6,10 +6,10 @@ Looked for when a module is called, or a leaf met, that no outermost module hold
 from __future__ import annotations
 
 import contextlib
-from types import FunctionType
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 from torch import nn
@@ -101,9 +101,7 @@ class Strays(Tracker):
                 if attribute.startswith("_") and attribute in _OWN:
                     continue
                 for how, key, item in _items(value):
-                    if item is thing or (
-                        is_a(item, nn.Module) and is_a(thing, nn.Module) and _holds(item, thing)
-                    ):
+                    if item is thing or (is_a(item, nn.Module) and is_a(thing, nn.Module) and _holds(item, thing)):
                         return path, type(owner), attribute, how, key
         return None
 
