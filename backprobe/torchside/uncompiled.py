@@ -4,8 +4,8 @@ Note [Our frames are not compiled]: where code of a compiled function runs in Py
 met its recompile limit) Dynamo compiles each Python function that is called from there. A handler of ours would be one
 of them: compiled for each op until the recompile limit is met, and, since compiled code is told that it is being
 traced, it would see nothing. So the code of all our functions is marked: it runs as it is, with all that it calls.
-Those that call on into the script's code (``passes_on``, and the handlers of modes) run as they are, and what they call is
-compiled as it would be alone. What Dynamo traces through a handler is not concerned.
+Those that call on into the script's code (``passes_on``, and the handlers of modes) run as they are, and what they call
+is compiled as it would be alone. What Dynamo traces through a handler is not concerned.
 """
 
 from __future__ import annotations

@@ -107,20 +107,15 @@ def left_alone() -> None:
         looked_at.append(frame.f_code.co_name)
         return ConvertFrameReturn()
 
-    def inner() -> None: ...
-    def passing() -> None:
-        inner()
-
-    def deep() -> None:
-        inner()
-
-    uncompiled.leave_alone(passing.__code__)
-    uncompiled.leave_alone(deep.__code__, deep=True)
+    made: dict[str, Any] = {}  # not of our file, which may be marked
+    exec("def inner(): ...\ndef passing(): inner()\ndef deep(): inner()", made)
+    uncompiled.leave_alone(made["passing"].__code__)
+    uncompiled.leave_alone(made["deep"].__code__, deep=True)
     frames: Any = torch._C._dynamo.eval_frame
     before = frames.set_eval_frame(look)
     try:
-        passing()
-        deep()
+        made["passing"]()
+        made["deep"]()
     finally:
         frames.set_eval_frame(before)
     expect(looked_at.count("inner") == 1, f"Dynamo looked at {looked_at}")
