@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from . import trust
 from .errors import UnknownName
 from .gradients import LeafGradients, gradients_of
 from .records import (
@@ -18,9 +19,11 @@ from .records import (
     NodeRun,
     Parameter,
     ParameterStat,
+    Process,
     Step,
     TensorSeen,
     Unseen,
+    Watched,
     together,
 )
 from .select import near, quoted
@@ -139,6 +142,29 @@ class Trace:
     def unseen(self) -> Sequence[Unseen]:
         """What was not observed, counted; with ``findings`` that could not be asked for."""
         return self.facts.unseen
+
+    @property
+    def watched(self) -> Watched:
+        """From which step to which was watched, in which of them nodes were looked at, and where watching stopped."""
+        numbers = () if self.over else getattr(self.steps, "numbers", None) or [s.index for s in self.steps]
+        return trust.watched(self.facts, self.info, numbers)
+
+    @property
+    def processes(self) -> Sequence[Process]:
+        """The processes of the run and how each ended; that of the script is the first."""
+        return trust.processes(self.facts, self.info, self.over)
+
+    @property
+    def gaps(self) -> Sequence[str]:
+        """Why finding nothing does not mean that nothing is wrong, in words: watching that stopped, work that was not
+        seen, a process that failed. Empty where everything was watched."""
+        _ = self.findings  # what could not be asked was not seen
+        return trust.gaps(self.watched, self.unseen, self.processes)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The findings, and how far they can be trusted: what ``backprobe run --findings`` writes as JSON."""
+        findings = [finding.as_dict() for finding in self.findings]
+        return {"format": 1, "findings": findings, **trust.contract(self.watched, self.unseen, self.processes)}
 
     @property
     def backwards(self) -> Iterator[BackwardCall]:

@@ -114,6 +114,7 @@ BROKEN = {
     "inputs of checkpoints": [("backprobe.torchside.checkpoints.checkpoint_inputs", lambda frame: [])],
     "function modes": [("torch._C._get_function_stack_at", lambda i: None)],
     "dispatch modes": [("torch._C._DisableTorchDispatch", contextlib.nullcontext)],
+    "frames that are not compiled": [("backprobe.torchside.uncompiled.leave_alone", lambda code, deep=False: None)],
     "state of threads": [("backprobe.torchside.thread_state.ThreadState._SWITCHES", ())],
     "gradient mode": [("backprobe.torchside.modes.set_grad_enabled", None)],
     "attributes that are read": [("torch.Tensor.is_leaf", property(lambda self: True))],

@@ -15,6 +15,7 @@ from ..records import Site
 from ..source.frames import Frames
 from ..source.roots import clean_path
 from ..torchside import autograd_engine, compiled_regions, modes
+from ..torchside.uncompiled import keep_out
 from .captured import ByMemory, Captured, Entry
 from .chosen import named_tensors
 from .files import TensorFiles
@@ -52,6 +53,7 @@ class Recorder:
             self._mode.look_at(Frames(_source_folders(model)), lines, self._op)
 
     def start(self) -> None:
+        keep_out()
         try:
             for name, module in self._chosen.items():
                 self._hook(name, module)
@@ -190,6 +192,7 @@ class Recorder:
             for path, m in self._model.named_modules()
             if compiled_regions.is_compiled_module(m)
         ]
+        maybe = ", or in a compiled region, where hooks do not run" if compiled_regions.in_use() else ""
         missing = {n: m for n, m in self._chosen.items() if n not in self._calls and n not in unseen}
         owners = _owners(self._model) if missing else {}
         for name, module in missing.items():
@@ -202,11 +205,11 @@ class Recorder:
             elif other is not None:
                 unseen[name] = f"not called; {other}, which has the same parameters, may have been"
             elif any(p in self._mode.used for p in own):
-                unseen[name] = "not called, but its parameters were used: by .forward(), or directly"
+                unseen[name] = "not called, but its parameters were used: by .forward(), or directly" + maybe
             elif any(inner.startswith(name + ".") or not name for inner in self._calls):
                 unseen[name] = "not called, but modules in it were: by .forward(), or another method"
             else:
-                unseen[name] = "not called"
+                unseen[name] = "not called" + maybe
         return unseen
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ..errors import BackprobeError
-from ..records import Finding
 from ..store import FILE
+from ..traced import Trace
 
 #: The folder under the working one that runs are kept in.
 RUNS = "backprobe-runs"
@@ -27,14 +25,18 @@ def new_run(script: str) -> Path:
     return path
 
 
-def write_findings(path: Path, findings: Sequence[Finding]) -> None:
+def as_json(trace: Trace) -> str:
+    """The findings of a trace, and how far they can be trusted, as JSON."""
+    return json.dumps(trace.as_dict(), indent=1, default=str)
+
+
+def write_findings(path: Path, trace: Trace) -> None:
     """Write the findings contract to `path`.
 
     :raises BackprobeError: it cannot be written.
     """
-    body: dict[str, Any] = {"format": 1, "findings": [f.as_dict() for f in findings]}
     try:
-        path.write_text(json.dumps(body, indent=1, default=str) + "\n")
+        path.write_text(as_json(trace) + "\n")
     except OSError as error:
         raise BackprobeError(f"cannot write the findings to {path}: {error.strerror}") from error
 

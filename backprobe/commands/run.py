@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import sqlite3
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackprobeError, add_note
 from ..findings import SEVERITIES, all_questions, own_questions
-from ..records import Finding, Step
+from ..records import Finding, Step, Unseen
 from .files import RUNS, new_run, write_findings
 from .script import script_arguments, script_of
 
@@ -48,7 +50,11 @@ class Run:
             "--steps", type=_steps, default=(0, None), metavar="A:B", help="record nodes from A up to B"
         )
         parser.add_argument("--keep-mb", type=_positive, default=256, metavar="MB", help="bound on disk use (256)")
-        parser.add_argument("--fail-on", choices=("error", "warning"), help="exit with 3 on a finding this severe")
+        parser.add_argument(
+            "--fail-on",
+            choices=("error", "warning"),
+            help="exit with 3 on a finding this severe, and where watching stopped before the script ended",
+        )
         parser.add_argument("--quiet", action="store_true", help="write nothing to standard error")
         parser.add_argument(
             "--ask",
@@ -93,7 +99,7 @@ class Run:
         watcher = _Watcher(options)
         code = launch(*script, watcher, settings, watcher.begin, watcher.finish)
         bad = SEVERITIES[: SEVERITIES.index(options.fail_on) + 1] if options.fail_on else ()
-        if code == 0 and any(f.severity in bad for f in watcher.findings):
+        if code == 0 and bad and (watcher.stopped or any(f.severity in bad for f in watcher.findings)):
             return 3
         return code
 
@@ -155,6 +161,10 @@ class _Watcher:
         self._plugged: Plugged | None = None
         self._sinks: list[Sink] = [self.collector]
         self.findings: list[Finding] = []
+        #: What could not be kept of the run.
+        self.lost: list[Unseen] = []
+        #: Watching ended before the script did.
+        self.stopped = False
         self.folder: Path | None = None
         self._session: Session | None = None
         self._begin = time.time()
@@ -189,14 +199,26 @@ class _Watcher:
         self.folder = folder.absolute()
 
     def backward(self, recorded: Recorded) -> None:
-        for sink in self._sinks:
-            sink.backward(recorded)
+        self._tell(lambda sink: sink.backward(recorded), recorded.step)
 
     def step(self, step: Step, session: Session) -> None:
-        for sink in self._sinks:
-            sink.step(step, session)
+        self._tell(lambda sink: sink.step(step, session), step.index)
         if not self.options.quiet:
             self._progress(session)
+
+    def _tell(self, tell: Callable[[Sink], None], step: int) -> None:
+        """Hand on what was seen. A run that cannot be written any more is watched all the same."""
+        for sink in list(self._sinks):
+            try:
+                tell(sink)
+            except (OSError, sqlite3.Error, BackprobeError) as error:
+                if sink is not self.keep:
+                    raise
+                self._sinks.remove(sink)
+                self._not_kept(f"from step {step} on", error)
+
+    def _not_kept(self, what: str, error: Exception) -> None:
+        self.lost.append(Unseen("kept run", 1, f"not kept {what}: {type(error).__name__}: {error}", hides=False))
 
     def _progress(self, session: Session) -> None:
         """A line every ten seconds on a terminal, every minute in a log."""
@@ -221,21 +243,30 @@ class _Watcher:
             "backwards": session.calls,
             "seconds": seconds,
             "cost": session.cost,
+            "code": session.scene.code,
             "error": None if error is None else f"{type(error).__name__}: {error}"[:2000],
         }
-        trace = self.collector.trace(session, info)
+        about = {"pid": os.getpid(), "started": self._begin}
+        trace = self.collector.trace(session, {**about, **info})
         self.findings = list(trace.findings)
         if self._plugged is not None:
             self._plugged.close(trace)
         if error is not None and not options.quiet:
             for finding in self.findings[:1]:
                 add_note(error, f"backprobe: {finding}")
-        if options.findings:
-            write_findings(Path(options.findings), self.findings)
+        self.stopped = trace.watched.stopped is not None
+        trace.note_unseen(self.lost)
         if self.keep is not None and self.folder is not None:
-            self.keep.writer.put(info)
-            self.keep.close(session, trace, self.findings)
-            write_findings(self.folder / "findings.json", self.findings)
+            try:
+                self.keep.writer.put(info)
+                self.keep.close(session, trace, self.findings)
+                write_findings(self.folder / "findings.json", trace)
+            except (OSError, sqlite3.Error, BackprobeError) as failed:
+                if not self.lost:
+                    self._not_kept("whole", failed)
+                    trace.note_unseen(self.lost)
+        if options.findings:
+            write_findings(Path(options.findings), trace)
         if not options.quiet:
             from ..view.parts import report
             from ..view.terminal import write

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
 
 from ..errors import BackprobeError
-from .files import RUNS, find_run, run_folders
+from .files import RUNS, as_json, find_run, run_folders
 
 
 class Show:
@@ -32,7 +31,7 @@ class Show:
 
         trace = open_run(find_run(options.run))
         if options.json:
-            print(json.dumps({"format": 1, "findings": [f.as_dict() for f in trace.findings]}, indent=1, default=str))
+            print(as_json(trace))
         else:
             write(report(trace, details=True, whole=options.all), sys.stdout)
         return 0
@@ -60,7 +59,8 @@ class Runs:
                 rows.append([folder.name, "", "", str(error).removeprefix(f"{folder / FILE} ")])
                 continue
             started = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(trace.info.get("started", 0))))
-            first = trace.findings[0].kind if trace.findings else "nothing wrong found"
+            calm = f"no findings; {trace.gaps[0]}" if trace.gaps else "nothing wrong found"
+            first = trace.findings[0].kind if trace.findings else calm
             more = f" and {len(trace.findings) - 1} more" if len(trace.findings) > 1 else ""
             rows.append([folder.name, started, str(trace.info.get("steps", len(trace.steps))), first + more])
         if not rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -12,6 +13,8 @@ from torch import nn
 
 from ..errors import BackprobeError
 from ..select import Selection, described
+from ..torchside import compiled_regions
+from ..torchside.entry_points import node_of
 from .backwards import CallCounter
 from .log import Application, EditPlace, Log, Unused
 from .modules import ModuleHooks
@@ -40,6 +43,8 @@ class GradientEdit:
         self._calls = CallCounter(self._begun)
         self._nodes.calls = self._calls
         self._unused: list[Unused] | None = None
+        #: By rule, backward calls through compiled code in which it did nothing.
+        self._missed: Counter[int] = Counter()
         self._attached = False
 
     # Attaching
@@ -47,7 +52,30 @@ class GradientEdit:
     def _begun(self, roots: list[Any]) -> Callable[[], None] | None:
         if self._parameters is not None:
             self._parameters.refresh()
-        return self._nodes.hook(roots)
+        ended = self._nodes.hook(roots)
+        starts = [node for node in map(node_of, roots) if node is not None]
+        if self._parameters is None and not self._named and compiled_regions.reached(starts):
+            return self._through_compiled(ended)
+        return ended
+
+    def _through_compiled(self, ended: Callable[[], None] | None) -> Callable[[], None]:
+        """A backward call runs compiled code, inside which nothing can be edited: note which edits do nothing in it."""
+        before = self._applied()
+
+        def over() -> None:
+            if ended is not None:
+                ended()
+            now = self._applied()
+            self._missed.update(rule.number for rule in self._rules if now[rule.number] == before[rule.number])
+
+        return over
+
+    def _applied(self) -> Counter[int]:
+        """Applications by the number of the rule."""
+        found: Counter[int] = Counter()
+        for (number, _, _), count in self._log.counts.items():
+            found[number] += count
+        return found
 
     def _attach(self, put: Callable[[], None]) -> GradientEdit:
         self._attached = True
@@ -118,6 +146,8 @@ class GradientEdit:
                     reasons = [str(u) for u in self.unused if u.action == rule.text]
                     shown = "; ".join(reasons[:3]) or f"{rule.text} on {described(rule.select)}"
                     warnings.warn(f"an edit was never applied: {shown}", stacklevel=2)
+                elif self._missed[rule.number]:
+                    warnings.warn(f"an edit was left out: {self._left_out(rule)}", stacklevel=2)
 
     # What they did
 
@@ -156,11 +186,16 @@ class GradientEdit:
             found += self._parameters.unused()
         if self._modules is not None:
             found += self._modules.unused()
+        found += [self._left_out(rule) for rule in self._rules if self._missed[rule.number]]
         for name, rules in self._named:
             for rule in rules:
                 if not self._log.has(rule.number, "tensor", name):
                     found.append(Unused(f"tensor {name!r}", rule.text, "no gradient came"))
         return found
+
+    def _left_out(self, rule: Rule) -> Unused:
+        reason = "they ran code that torch.compile made, inside which nothing can be edited"
+        return Unused(described(rule.select), rule.text, f"in {self._missed[rule.number]} backward calls: {reason}")
 
     def __str__(self) -> str:
         lines = [f"{self.total} edits in {self.backwards} backward calls"]

@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from ..records import ACCUMULATE_SEQ
 from ..torchside import autograd_engine, backward_by_name, modes
 from ..torchside.entry_points import BY_FUNCTION, node_of
+from ..torchside.uncompiled import keep_out
 
 #: Numbers kept: more backward calls than this are not going on at once.
 _KEPT = 256
@@ -42,6 +43,7 @@ class CallCounter(TorchFunctionMode):
         self._fresh: list[int] = []
 
     def start(self) -> None:
+        keep_out()
         self.active = True
         self.__enter__()
         backward_by_name.show(self)

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ..source.roots import clean_path
-from ..torchside import modes
+from ..torchside import compiled_regions, modes
 from ..torchside.structure import leaves
 from .backwards import CallCounter
 from .log import EditPlace, Log, Unused
@@ -168,6 +168,8 @@ class ModuleHooks:
             reason = "no gradient came"
             if not member.calls:
                 reason = "it was not called as a module"
+                if compiled_regions.in_use():
+                    reason += ", or in a compiled region, where hooks do not run"
             elif not member.places:
                 reason = f"its {self._where} holds no tensor that needs a gradient"
             for rule in member.rules:

@@ -32,7 +32,8 @@ class _Slot:
         """What the name stands for now; where the module is gone, the parameter that was there."""
         owner = self.owner()
         if owner is not None:
-            return owner._parameters.get(self.attribute)
+            there = owner._parameters
+            return there[self.attribute] if self.attribute in there else None  # noqa: SIM401 (no dict if scripted)
         return self.seen() if self.seen is not None else None
 
 

@@ -13,7 +13,7 @@ from ..source.frames import Frames, variables
 from ..source.roots import clean_path, modules_in_sight
 from ..torchside import saved_by_nodes, storage_ids
 from ..torchside.deep import protect_walked
-from ..torchside.structure import leaves
+from ..torchside.structure import is_a, leaves
 from .storages import Found, Storages, pieces
 
 
@@ -130,7 +130,7 @@ def _references_of_a_graph() -> tuple[int, int]:
 
 def _named(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Tensors of a variable: itself, in a list or tuple, in a dict such as a model's output."""
-    if isinstance(value, torch.Tensor) or (isinstance(value, (tuple, list, dict)) and len(value) <= 1000):
+    if is_a(value, torch.Tensor) or (is_a(value, (tuple, list, dict)) and len(value) <= 1000):
         for path, one in leaves(value, name, depth=1):
             if isinstance(one, torch.Tensor):
                 yield path, one

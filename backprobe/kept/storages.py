@@ -104,14 +104,17 @@ def pieces(tensor: torch.Tensor) -> list[torch.Tensor] | None:
     if flatten is not None:
         found: list[torch.Tensor] = []
         for name in tensor.__tensor_flatten__()[0]:  # type: ignore[operator]
-            inner = pieces(getattr(tensor, name))
+            part = getattr(tensor, name)
+            if not isinstance(part, torch.Tensor):  # a distributed tensor's mesh
+                continue
+            inner = pieces(part)
             if inner is None:
                 return None
             found += inner
         return found
     layout = tensor.layout
     if layout is torch.strided:
-        return [tensor]
+        return None if tensor.is_nested else [tensor]
     if layout is torch.sparse_coo:
         return storage_ids.sparse_parts(tensor)
     if layout in (torch.sparse_csr, torch.sparse_bsr):

@@ -4,7 +4,7 @@ Note [Events]: whoever looks for one thing is a ``Tracker`` that defines the met
 ``Events.attach`` looks which those are, and gives back what undoes it. For each event there is a tuple of what is
 called, read anew each time it happens: an empty one costs a look, and a listener that goes away while it is being told
 disturbs nobody. What a listener raises is a fault of its own: it is counted, the others are told all the same, and
-after ``MOST`` of them it hears nothing any more. A script never sees one.
+after ``MOST`` of them in a row it hears nothing any more. A script never sees one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from .schedule.detail import Settings
 
 Heard = tuple[Callable[..., Any], ...]
-#: Faults after which a listener is told nothing any more.
+#: Faults in a row after which a listener is told nothing any more.
 MOST = 20
+#: Faults of what all others stand on, with no backward call recorded in between, after which watching ends.
+ALL = 10 * MOST
 
 
 class Tracker:
@@ -187,6 +189,8 @@ class Faults:
         #: The first of all.
         self.first: BaseException | None = None
         self._counts: dict[str, tuple[int, str]] = {}
+        #: Parts that are told nothing any more.
+        self.ended: set[str] = set()
 
     def add(self, part: str, error: BaseException) -> int:
         """Count one; how many that part has had."""
@@ -198,9 +202,26 @@ class Faults:
 
     def unseen(self) -> list[Unseen]:
         return [
-            Unseen("internal error", count, f"in {part}, whose work it cost there; the script went on: {text}")
+            Unseen(
+                "internal error",
+                count,
+                f"in {part}, {'which was left out then' if part in self.ended else 'whose work it cost there'}; the "
+                f"script went on: {text}",
+            )
             for part, (count, text) in self._counts.items()
         ]
+
+
+class _Failed:
+    """A listener that has failed: counts how often in a row, for all that its owner hears."""
+
+    def __init__(self, hear: Callable[..., Any], owner: Any, row: list[int]) -> None:
+        self.hear, self.__self__, self.row = hear, owner, row
+
+    def __call__(self, *given: Any) -> Any:
+        answer = self.hear(*given)
+        self.row[0] = 0
+        return answer
 
 
 class Events:
@@ -212,6 +233,7 @@ class Events:
 
     def __init__(self) -> None:
         self.faults = Faults()
+        self._row = 0
         #: What ends the watching, where what it stands on fails again and again.
         self.give_up: Callable[[BaseException], None] | None = None
         for name in EVENTS:
@@ -239,7 +261,7 @@ class Events:
 
     def drop(self, name: str, hear: Callable[..., Any]) -> None:
         """Tell `hear` no longer; nothing where it was not told."""
-        setattr(self, name, tuple(one for one in getattr(self, name) if one != hear))
+        setattr(self, name, tuple(one for one in getattr(self, name) if getattr(one, "hear", one) != hear))
 
     def tell(self, name: str, *given: Any) -> None:
         """Something happened. The hot paths have this loop in place."""
@@ -251,13 +273,34 @@ class Events:
 
     def fault(self, part: object, error: BaseException) -> None:
         """Something that all others stand on failed: count it. Watching ends where it fails all the time."""
-        if self.faults.add(type(part).__name__, error) >= 5 * MOST and self.give_up is not None:
+        self.faults.add(type(part).__name__, error)
+        self._row += 1
+        if self._row >= ALL and self.give_up is not None:
             self.give_up(error)
+
+    def well(self) -> None:
+        """A backward call was recorded: what failed before does not fail all the time."""
+        self._row = 0
 
     def failed(self, hear: Any, error: BaseException) -> None:
         """A listener raised: count it, and tell it nothing more where that happens all the time."""
         owner = getattr(hear, "__self__", hear)
-        if self.faults.add(type(owner).__name__, error) >= MOST:
-            for name in EVENTS:
-                left = (one for one in getattr(self, name) if getattr(one, "__self__", one) is not owner)
-                setattr(self, name, tuple(left))
+        self.faults.add(type(owner).__name__, error)
+        row = hear.row if isinstance(hear, _Failed) else [0]
+        row[0] += 1
+        if row[0] >= MOST:
+            self.faults.ended.add(type(owner).__name__)
+            if getattr(owner, "vital", False) and self.give_up is not None:
+                self.give_up(error)
+        for name in EVENTS:
+            told = getattr(self, name)
+            if row[0] >= MOST:
+                left = (one for one in told if getattr(one, "__self__", one) is not owner)
+            elif row[0] == 1:
+                left = (
+                    _Failed(getattr(one, "hear", one), owner, row) if getattr(one, "__self__", one) is owner else one
+                    for one in told
+                )
+            else:
+                continue
+            setattr(self, name, tuple(left))

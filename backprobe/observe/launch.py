@@ -68,7 +68,7 @@ def launch(
     finally:
         session.stop()
     if os.getpid() == process:  # not in a child that was forked and ran to its end: that is not ours to report
-        session.scene.raised = failed
+        session.scene.raised, session.scene.code = failed, code if failed is None else 1
         try:
             finish(failed)
         finally:

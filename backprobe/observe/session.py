@@ -8,11 +8,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ..records import Facts, Step, Unseen
+from ..records import Facts, Step, Stopped, Unseen, Watched
 from ..source.frames import Frames
 from ..torch_texts import GLOBAL_HOOKS
 from ..torchside import private
 from ..torchside.facts import missing
+from ..torchside.uncompiled import keep_out
 from .backward.calls import BackwardCalls, Running
 from .backward.failures import Failures
 from .backward.outcome import Outcome
@@ -85,7 +86,9 @@ class Session:
         events.listen("forward_begins", self._forward_begins)
         #: The sequence number that the first node after ``start`` gets.
         self.first = 0
-        self._entered = self._over = self._stopped = False
+        self._entered = self._over = False
+        #: Where watching ended early, and why.
+        self.stopped: Stopped | None = None
         self._filter: Any = None
 
     def attach(self, tracker: Tracker) -> Callable[[], None]:
@@ -109,8 +112,9 @@ class Session:
 
     def resume(self) -> None:
         """Attach. Does nothing where it is attached already."""
-        if self._entered or self._stopped:
+        if self._entered or self.stopped is not None:
             return
+        keep_out()
         self.modules.start()
         self._steps.start()
         self._begin_step()
@@ -157,7 +161,9 @@ class Session:
 
     def _broke(self, error: BaseException) -> None:
         """What all stand on fails all the time. The script goes on as it would alone; we stop watching, and say so."""
-        self._stopped = True
+        if self.stopped is None:
+            text = f"too much of it failed, with {type(error).__name__}: {error}"[:300]
+            self.stopped = Stopped(self._steps.index, text)
         self.special.on = False
         self.eye.noting = False
         self.modules.stop()
@@ -210,15 +216,18 @@ class Session:
         parameters = self.leaves.parameters(self._steps.listed, self._steps.present)
         seen = tuple(record for records in self._ask("records") for record in records)
         seen += self.leaves.free(self._steps.listed)
-        return Facts(parameters, self.unseen(), tuple(sorted(self.settings.ask)), seen)
+        return Facts(parameters, self.unseen(), tuple(sorted(self.settings.ask)), (*seen, self.watched()))
+
+    def watched(self) -> Watched:
+        """What is watched of the run, so far."""
+        settings, steps = self.settings, self._steps.index
+        first, last = (0, steps - 1) if steps else (None, None)
+        return Watched(first, last, settings.level, settings.first, settings.last, settings.every, self.stopped)
 
     def unseen(self) -> tuple[Unseen, ...]:
         """What was not observed, counted."""
         found = tuple(one for unseen in self._ask("unseen") for one in unseen)
-        stopped = []
-        if self._stopped:
-            stopped = [Unseen("steps", 1, f"watching stopped in step {self._steps.index}: too much of it failed")]
-        return (*stopped, *self.events.faults.unseen(), *missing(bool(self.calls)), *found)
+        return (*self.events.faults.unseen(), *missing(bool(self.calls)), *found)
 
     def _ask(self, what: str) -> list[Any]:
         """What each of those who know something answers."""
@@ -235,6 +244,9 @@ class Session:
 
 class _Handing:
     """Hands what was seen to a sink."""
+
+    #: Watching is over where this is.
+    vital = True
 
     def __init__(self, sink: Sink, session: Session) -> None:
         self._sink, self._session = sink, session

@@ -28,12 +28,14 @@ from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
 from .steps import OptimizerSeen, ParameterStat, Step
 from .values import BadValues, TensorSeen, TensorStat, together
+from .watched import Process, Stopped, Watched
 
 __all__ = [
     "ACCUMULATE_SEQ", "KINDS", "Aside", "BackwardCall", "BadNode", "BadOp", "BadValues", "Cut", "Divergence", "Facts",
     "Finding", "FindingSite", "FreeParameter", "FunctionChecked", "GradStat", "GradientCycle", "HookSeen",
     "ModuleCall", "Mutation", "NoGradient", "Node", "NodeRun", "OptimizerSeen", "Parameter", "ParameterStat",
-    "Raised", "RankSeen", "RankWait", "Recomputed", "RegionDiffers", "RegionGradient", "Retained", "Reuse", "Root",
+    "Process", "Raised", "RankSeen", "RankWait", "Recomputed", "RegionDiffers", "RegionGradient", "Retained", "Reuse", "Root",
     "SavedBytes", "SavedEntry", "SavedMemory", "SavedModule", "SavedMoment", "SavedPlaced", "SavedUnknown",
-    "SilentWrite", "Site", "StaleRead", "Step", "Stray", "TensorSeen", "TensorStat", "Unseen", "record", "together",
+    "SilentWrite", "Site", "StaleRead", "Step", "Stopped", "Stray", "TensorSeen", "TensorStat", "Unseen", "Watched", "record",
+    "together",
 ]  # fmt: skip

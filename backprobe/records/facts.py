@@ -16,11 +16,15 @@ _Seen = TypeVar("_Seen")
 @record
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """Work that was not observed: ``what``, how often, and what that means for the reader."""
+    """Work that was not observed: ``what``, how often, and what that means for the reader.
+
+    :ivar hides: something wrong may have gone unnoticed there.
+    """
 
     what: str
     count: int
     note: str
+    hides: bool = True
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ class RankSeen:
     :ivar trail: when it was seen at which line, oldest first.
     :ivar over: it came to its end; a process that was killed did not.
     :ivar findings: what was found in it.
+    :ivar alive: it was still there when the script ended.
     """
 
     rank: int | None
@@ -41,3 +42,4 @@ class RankSeen:
     findings: tuple[Finding, ...] = ()
     steps: int = 0
     backwards: int = 0
+    alive: bool = False

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import platform
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from ..records import Finding, FreeParameter, ModuleCall, SavedBytes
 from ..traced import Trace, TracedStep
+from ..trust import ending, runs
 from . import calls as backwards
 from .columns import clean
 from .memory import memory
@@ -98,29 +98,17 @@ def _run(trace: Trace, name: str) -> dict[str, Any]:
         "arguments": [str(a) for a in info.get("arguments", ())],
         "steps": int(info.get("steps", len(trace.steps))),
         "backwards": int(info.get("backwards", 0)) or sum(len(s.backwards) for s in trace.steps),
-        "live": not trace.over and _runs(info),
+        "live": not trace.over and runs(info) is True,
         "cut": not trace.over,
         "thinned": int(info.get("thinned", 0) or 0) + int(info.get("skipped", 0) or 0),
     }
+    shown = ending(trace.processes[0])  # by a sign of its own
+    row["gaps"] = [gap for gap in trace.gaps if gap != shown]
     for key in ("started", "ended", "seconds", "cost", "error"):
         row[key] = clean(info.get(key))
     for key in ("level", "torch", "python", "backprobe"):
         row[key] = str(info.get(key, ""))
     return row
-
-
-def _runs(info: Mapping[str, Any]) -> bool:
-    """Whether the process that writes the run is there, as far as this machine can tell."""
-    process, machine = info.get("pid"), info.get("machine")
-    if not isinstance(process, int) or machine != platform.node() or os.name != "posix":
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # somebody else's
-        return True
-    return True
 
 
 def _finding(finding: Finding, sites: Sites, at: tuple[int, int] | None) -> dict[str, Any]:

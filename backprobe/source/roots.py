@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from ..torch_texts import WRAPPERS
+from ..torchside.structure import attributes_of, is_a
 from .frames import Frames, variables
 
 
@@ -63,11 +64,11 @@ def modules_in_sight(frame: Any, frames: Frames) -> Iterator[tuple[str, nn.Modul
         if frames.is_user(frame.f_code):
             local = variables(frame)
             for name, value in local.items():
-                if isinstance(value, nn.Module):
+                if is_a(value, nn.Module):
                     yield name, value
             owner = local.get("self")
-            if owner is not None and not isinstance(owner, nn.Module):
-                for name, value in list(getattr(owner, "__dict__", {}).items()):
-                    if isinstance(value, nn.Module):
+            if owner is not None and not is_a(owner, nn.Module):
+                for name, value in attributes_of(owner).items():
+                    if is_a(value, nn.Module):
                         yield name, value
         frame = frame.f_back

@@ -15,11 +15,13 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from ..torchside import places
+from ..torchside.uncompiled import leave_alone, passes_on
 
 #: What the code of a stand-in is called.
 STAND_IN = "<called under backprobe>"
 
 
+@passes_on
 def _call(func: Any, args: Any, kwargs: Any) -> Any:
     return func(*args, **kwargs) if kwargs else func(*args)
 
@@ -53,6 +55,7 @@ class StandIns:
             code = _call.__code__.replace(
                 co_filename=frame.f_code.co_filename, co_firstlineno=frame.f_lineno - 1, co_name=STAND_IN
             )
+            leave_alone(code)
             made = FunctionType(code, names)
         self._made[key] = made
         return made

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from typing import Any
 
-from ..torch_texts import OPTIMIZED
+from ..torch_texts import COMPILED, OPTIMIZED
+from .walk import Plans, walk
+
+
+def in_use() -> bool:
+    """Whether Dynamo has compiled anything in this process."""
+    utils: Any = sys.modules.get("torch._dynamo.utils")
+    return utils is not None and bool(utils.counters["frames"].get("ok"))
+
+
+def reached(nodes: Sequence[Any]) -> bool:
+    """Whether a backward from `nodes` runs a compiled region."""
+    return in_use() and any(name.startswith(COMPILED) for name in walk(nodes, Plans()).plan.names)
 
 
 def is_compiled(node: Any) -> bool:

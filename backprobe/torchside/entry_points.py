@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Sequence, Set, ValuesView
 from dataclasses import dataclass
@@ -89,7 +90,8 @@ def root_record(tensor: Any, node: int | None) -> Root:
         return Root(node, (), "", None, None)
     value, suspect = None, True
     if not modes.hands_off(tensor):
-        with torch.no_grad():
+        # A subclass may have no values, and raise what it likes when it is asked for them.
+        with torch.no_grad(), contextlib.suppress(Exception):
             if tensor.numel() == 1 and not tensor.is_complex() and tensor.layout is torch.strided:
                 value = float(tensor.detach())
                 suspect = value - value != 0.0

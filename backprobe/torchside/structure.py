@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -28,14 +28,28 @@ class Part(NamedTuple):
     value: Any
 
 
+def is_a(value: Any, kinds: type | tuple[type, ...]) -> bool:
+    """Whether the class of `value` is one of `kinds`. ``isinstance`` asks the object for its ``__class__`` too: a proxy
+    of the script's would load what it stands for, or raise."""
+    return issubclass(type(value), kinds)
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
+    """The attributes of an object of the user's; none where it does not let them be read."""
+    try:
+        return dict(getattr(value, "__dict__", {}))
+    except Exception:
+        return {}
+
+
 def parts(value: Any) -> list[Part] | None:
     """What is in a container, in order; ``None`` for what is none."""
-    if isinstance(value, (tuple, list)):
+    if is_a(value, (tuple, list)):
         fields = getattr(value, "_fields", None)
         return [Part(i, fields[i] if fields else None, one) for i, one in enumerate(value)]
-    if isinstance(value, Mapping):
+    if is_a(value, Mapping):
         return [Part(key, None, one) for key, one in value.items()]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if dataclasses.is_dataclass(type(value)):
         return [Part(f.name, f.name, getattr(value, f.name, None)) for f in dataclasses.fields(value)]
     return None
 
@@ -52,7 +66,7 @@ def leaves(
     stack: list[tuple[str, Any, tuple[int, ...]]] = [(path, value, ())]
     while stack:
         at, one, around = stack.pop()
-        closed = isinstance(one, torch.Tensor) or len(around) >= depth or id(one) in around
+        closed = is_a(one, torch.Tensor) or len(around) >= depth or id(one) in around
         inside = None if closed else parts(one)
         if inside is None:
             yield at, one
@@ -71,7 +85,7 @@ def tensors_in(value: Any, most: int | None = None, depth: int = DEPTH, attribut
     stack: list[tuple[Any, tuple[int, ...]]] = [(value, ())]
     while stack and (most is None or len(found) < most):
         one, around = stack.pop()
-        if isinstance(one, torch.Tensor):
+        if is_a(one, torch.Tensor):
             found.append(one)
         elif len(around) < depth and id(one) not in around:
             inside = list(_values(one, attributes))
@@ -79,15 +93,14 @@ def tensors_in(value: Any, most: int | None = None, depth: int = DEPTH, attribut
     return found
 
 
-def _values(value: Any, attributes: bool) -> Iterable[Any]:
-    if isinstance(value, (tuple, list)):
+def _values(value: Any, attributes: bool) -> Any:
+    if is_a(value, (tuple, list)):
         return value
-    if isinstance(value, dict):
+    if is_a(value, dict):
         return value.values()
     if not attributes:
         return [part.value for part in parts(value) or ()]
-    closed = isinstance(value, (type, nn.Module)) or callable(value) or not hasattr(value, "__dict__")
-    return () if closed else vars(value).values()
+    return () if is_a(value, (type, nn.Module)) or callable(value) else attributes_of(value).values()
 
 
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:

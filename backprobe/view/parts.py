@@ -85,8 +85,7 @@ def report(
     for i, finding in enumerate(findings, 1):
         parts.append(problem(i, finding, sources))
     if not findings:
-        seen = trace.info.get("backwards", 1) or trace.facts.of(RankSeen)
-        parts.append(Line("Nothing wrong found.", "good") if seen else Line("No backward call was seen."))
+        parts.append(verdict(trace))
     parts += [Line(text) for text in figures(numbers if numbers is not None else trace)]
     if details:
         parts += _details(trace, whole)
@@ -99,11 +98,24 @@ def report(
     return parts
 
 
+def verdict(trace: Trace) -> Line:
+    """What it means that nothing was found."""
+    gaps = trace.gaps[1:] if trace.watched.stopped is not None else trace.gaps
+    if gaps:
+        return Line(f"Nothing was found, which does not mean that nothing is wrong: {'; '.join(gaps)}.", "bad")
+    if trace.gaps:
+        return Line("Nothing was found before watching stopped.", "bad")
+    seen = trace.info.get("backwards", 1) or trace.facts.of(RankSeen)
+    return Line("Nothing wrong found.", "good") if seen else Line("No backward call was seen.")
+
+
 def headline(trace: Trace) -> str:
     info = trace.info
     steps, calls = int(info.get("steps", len(trace.steps))), int(info.get("backwards", 0))
     calls = calls or sum(len(s.backwards) for s in trace.steps)
-    text = f"backprobe: {count(steps, 'step')}, {count(calls, 'backward call')}"
+    stopped = trace.watched.stopped
+    early = "" if stopped is None else f"watching stopped at step {stopped.step}: {stopped.reason}; "
+    text = f"backprobe: {early}{count(steps, 'step')}, {count(calls, 'backward call')}"
     others = [r for r in trace.facts.of(RankSeen) if r.backwards or r.steps]
     if others:
         most = max(r.backwards for r in others)

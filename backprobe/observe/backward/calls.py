@@ -12,6 +12,7 @@ import torch
 from ...source.frames import Spot
 from ...torchside import private
 from ...torchside.entry_points import EntryPoint, as_list, needed_nodes, node_of, root_record
+from ...torchside.uncompiled import passes_on
 from ...torchside.walk import LiveGraph, Plans, walk
 from ..forward.eye import Eye
 from ..forward.naming import Naming
@@ -104,6 +105,7 @@ class BackwardCalls:
         """In a forked child: forget the calls of the parent that are going on."""
         self.inside.clear()
 
+    @passes_on
     def run(self, entry: EntryPoint, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         """Call `func`, which `frame` called, watched. What fails in watching is a fault of ours, and what the call
         raises goes to whoever made it."""
@@ -216,6 +218,7 @@ class BackwardCalls:
             recorded = self.outcome(running)
             self._cost.nodes += len(recorded.signature.order)
             self._events.tell("backward_over", running, recorded)
+            self._events.well()
         self._took(watch.watching + (_clock() - running.ended))
         if running.creates_graph and self._eye.is_here():
             self._eye.made_by(running.spot, running.kind)

@@ -15,6 +15,7 @@ from ...source.defined import function_called, returns_at
 from ...source.frames import Frames, Spot, variables
 from ...torch_texts import CHANGED_BY_HOOK, FREED, IN_PLACE
 from ...torchside import private
+from ...torchside.structure import attributes_of, is_a
 from ..forward.naming import Naming
 from ..forward.regions import Regions
 from ..forward.writes import mutation, names_of_storage, variable_of
@@ -147,8 +148,8 @@ def loss_scale(frames: Frames) -> float | None:
     while frame is not None:
         if frames.is_user(frame.f_code):
             local = variables(frame)
-            for value in (*local.values(), *getattr(local.get("self"), "__dict__", {}).values()):
-                if isinstance(value, torch.amp.GradScaler) and value.is_enabled():
+            for value in (*local.values(), *attributes_of(local.get("self")).values()):
+                if is_a(value, torch.amp.GradScaler) and value.is_enabled():
                     return float(value.get_scale())
         frame = frame.f_back
     return None

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...graphs.plan import Plan
 from ...packed import Signature
-from ...torchside.measure import SMALL, dtype_name
+from ...torchside.measure import SMALL, dtype_name, sizes
 
 #: The order of nodes; (node, number, slot, shape, dtype) of what went out; the same of what came in.
 Rows = tuple[list[int], list[Any], list[Any]]
@@ -30,10 +30,12 @@ class Program:
         #: Nodes whose results are small and made new: they may be held until a batch is full:
         #: Note [No gradient is held].
         self.held = {
-            i
-            for i, ms in rows.items()
-            if i not in plan.to_leaf and all(m[2] >= 0 and m[3].numel() <= SMALL for m in ms)
+            i for i, ms in rows.items() if i not in plan.to_leaf and all(m[2] >= 0 and _small(m[3]) for m in ms)
         }
+
+
+def _small(shape: Any) -> bool:
+    return all(type(n) is int for n in shape) and shape.numel() <= SMALL
 
 
 def signature_of(rows: Rows) -> Signature:
@@ -41,6 +43,6 @@ def signature_of(rows: Rows) -> Signature:
     order, out, came = rows
     return Signature(
         tuple(int(i) for i in order),
-        tuple((int(i), k, s, tuple(shape), dtype_name(dtype)) for i, k, s, shape, dtype in out),
-        tuple((int(i), k, s, tuple(shape), dtype_name(dtype)) for i, k, s, shape, dtype in came),
+        tuple((int(i), k, s, sizes(shape), dtype_name(dtype)) for i, k, s, shape, dtype in out),
+        tuple((int(i), k, s, sizes(shape), dtype_name(dtype)) for i, k, s, shape, dtype in came),
     )

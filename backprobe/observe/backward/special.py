@@ -12,6 +12,7 @@ import torch
 from ...source.roots import modules_in_sight
 from ...torchside import places, private
 from ...torchside.entry_points import EntryPoint, entry_points
+from ...torchside.uncompiled import passes_on
 from ..forward.eye import Eye
 from ..forward.naming import Naming
 from ..schedule.steps import StepWatch
@@ -42,6 +43,7 @@ class Special:
         eye.special[torch.Tensor.is_leaf.__get__] = self._read_is_leaf  # type: ignore[attr-defined]
         eye.special[private.set_grad_enabled] = self._set_grad_mode
 
+    @passes_on
     def _entry_point(self, entry: EntryPoint) -> Callable[..., Any]:
         def call(func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
             if os.getpid() != self.pid:
@@ -57,6 +59,7 @@ class Special:
 
         return call
 
+    @passes_on
     def _register_hook(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         tensor = args[0] if args else kwargs.get("self")
         if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
@@ -70,18 +73,21 @@ class Special:
         except Exception as error:
             self._events.fault(self, error)
 
+    @passes_on
     def _read_data(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         out = self._eye.call(func, args, kwargs, frame)
         if self._eye.noting and not self._eye.optimizing:
             self._events.tell("data_read", args[0], out, frame)
         return out
 
+    @passes_on
     def _read_memory(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         out = self._eye.call(func, args, kwargs, frame)
         if self._eye.noting and self._eye.careful and not self._eye.optimizing:
             self._events.tell("memory_read", func, args[0], out, frame)
         return out
 
+    @passes_on
     def _read_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         """``.grad`` of a tensor that is not a leaf is ``None`` for ever; a leaf's is not written yet in a backward."""
         value = self._eye.call(func, args, kwargs, frame)
@@ -93,6 +99,7 @@ class Special:
                 self._events.tell("nonleaf_grad_read", args[0], frame)
         return value
 
+    @passes_on
     def _read_is_leaf(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         """An optimizer asks this of every parameter it is given: that is how we see where one is made."""
         if self.on and frame.f_code is places.ADD_PARAM_GROUP:
@@ -106,6 +113,7 @@ class Special:
             return
         self._steps.made(optimizer, frames.spot(frame), lambda: [m for _, m in modules_in_sight(above, frames)])
 
+    @passes_on
     def _set_grad_mode(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         if self.on and threading.get_ident() == self._eye.thread:
             on = bool(args[0] if args else kwargs.get("mode", kwargs.get("enabled", True)))

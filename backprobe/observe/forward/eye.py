@@ -22,6 +22,7 @@ from ...records import Site
 from ...source.frames import Frames, Spot
 from ...source.stand_ins import StandIns
 from ...torchside import places, private
+from ...torchside.uncompiled import passes_on
 from ..events import Events
 from .modules import ModuleWatch
 from .oplog import Entry, OpLog, spot_of
@@ -88,6 +89,7 @@ class Eye(TorchFunctionMode):
         #: How often we are on this thread's stack of modes by ``push``.
         self._pushed = 0
 
+    @passes_on
     def call(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         """Call `func` as `frame` would: Note [Warnings have the script's place]."""
         return self._stand_ins(frame)(func, args, kwargs)

@@ -14,6 +14,7 @@ import torch
 
 from ...source.frames import Frames, Spot, variables
 from ...torchside import private
+from ...torchside.structure import attributes_of, is_a
 
 #: Elements: more than this are not looked at.
 _LIMIT = 4_000_000
@@ -55,7 +56,12 @@ class Fingerprints:
         self._take(tensor, seq, seq, spot)
 
     def _take(self, tensor: Any, seq: int, end: int, spot: Spot | None) -> None:
-        if not tensor.is_cpu or tensor.layout is not torch.strided or not 0 < tensor.numel() <= _LIMIT:
+        if (
+            not tensor.is_cpu
+            or tensor.is_nested
+            or tensor.layout is not torch.strided
+            or not 0 < tensor.numel() <= _LIMIT
+        ):
             return
         if private.hands_off(tensor):
             return
@@ -117,10 +123,8 @@ def arrays_over(storage: Any, frame: Any, frames: Frames) -> list[str]:
             local = variables(frame)
             held = list(local.items())
             for owner in list(local.values()):
-                if type(owner).__module__ != "builtins" and not isinstance(
-                    owner, (torch.Tensor, torch.nn.Module, type)
-                ):
-                    held += list(getattr(owner, "__dict__", {}).items())
+                if type(owner).__module__ != "builtins" and not is_a(owner, (torch.Tensor, torch.nn.Module, type)):
+                    held += attributes_of(owner).items()
             for name, value in held:
                 interface = getattr(type(value), "__array_interface__", None) and value.__array_interface__
                 if isinstance(interface, dict) and first <= interface["data"][0] < last and name not in found:

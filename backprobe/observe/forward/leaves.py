@@ -139,7 +139,7 @@ class Leaves:
         if not around:
             return []
         text = "got gradients, but were not called as modules: their own calls are not seen"
-        return [Unseen("modules", around, text)]
+        return [Unseen("modules", around, text, hides=False)]
 
     def orphans(self, refs: dict[int, weakref.ref[Any]]) -> int:
         """How many of `refs` never got a gradient, and have given their name to another parameter."""
@@ -260,7 +260,8 @@ def owners_of(root: nn.Module, path: str) -> list[Owner]:
     owners: list[Owner] = [(type(root), "")]
     module: Any = root
     for part in path.split(".") if path else ():
-        module = module._modules.get(part)
+        inside = module._modules
+        module = inside[part] if part in inside else None  # noqa: SIM401 (no dict in a scripted module)
         if module is None:
             break
         owners.append((type(module), part))

@@ -17,7 +17,7 @@ from ...records import BadValues, TensorStat, Unseen
 from ...source.frames import Frames, variables
 from ...torchside import private
 from ...torchside.measure import FLOATS, SMALL, Norms, is_float, stat_of
-from ...torchside.structure import tensors_in
+from ...torchside.structure import is_a, tensors_in
 from ...torchside.walk import LiveGraph
 from .cuts import NO_FLOW
 from .eye import VIEWS, Op
@@ -271,9 +271,9 @@ def tensor_names(frames: Frames, frame: Any) -> dict[int, str]:
     while frame is not None:
         if frames.is_user(frame.f_code):
             for name, value in variables(frame).items():
-                if isinstance(value, _Tensor):
+                if is_a(value, _Tensor):
                     names.setdefault(id(value), name)
-                elif isinstance(value, torch.nn.Module):
+                elif is_a(value, torch.nn.Module):
                     for path, p in value.named_parameters(remove_duplicate=False):
                         names.setdefault(id(p), path)
         frame = frame.f_back

@@ -95,6 +95,8 @@ class WriteLog:
 
     def _add(self, tensor: Any, seq: int, op: Any, spot: Spot | None, where: Where | None) -> None:
         try:
+            if _is_fake(tensor):
+                return
             self._writes.append((tensor.untyped_storage().data_ptr(), tensor._version, seq, op, spot, where))
         except (RuntimeError, NotImplementedError, AttributeError):  # no storage, or one made in inference mode
             return
@@ -102,6 +104,8 @@ class WriteLog:
     def _add_silent(self, tensor: Any, seq: int, op: Any, spot: Spot | None, where: Where | None) -> None:
         """A write through ``.data``, which has a version of its own."""
         try:
+            if _is_fake(tensor):
+                return
             name = getattr(op, "__name__", str(op))
             self.silent.append(Write(tensor.untyped_storage().data_ptr(), tensor._version, seq, name, spot, where))
         except (RuntimeError, NotImplementedError, AttributeError):
@@ -155,6 +159,11 @@ def mutation(text: str, saved_by: list[tuple[str, Any]], seq: int, log: WriteLog
         write = log.first_after(storage, seq, saved)
         return SeenMutation(name, _short(match["op"]), shape, saved, found, storage, write)
     return SeenMutation("", _short(match["op"]), shape, saved, found, None, None)
+
+
+def _is_fake(tensor: Any) -> bool:
+    """Whether torch would warn that the memory of `tensor` is asked for: it has none."""
+    return not private.is_plain(tensor) and tensor.untyped_storage().device.type == "meta"
 
 
 def _short(op: str | None) -> str:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from ..events import Tracker
 
 if TYPE_CHECKING:
-    from ...records import RankSeen
+    from ...records import RankSeen, Unseen
     from ..session import Session, Settings
 
 _WRAPPER = """#!{python}
@@ -90,8 +90,16 @@ class Children(Tracker):
         found = []
         for path in sorted(self._folder.glob("child-*.json")) if self._folder is not None else ():
             with contextlib.suppress(OSError, ValueError):
-                found.append(from_plain(RankSeen, json.loads(path.read_text())))
+                seen = from_plain(RankSeen, json.loads(path.read_text()))
+                found.append(seen if seen.over else dataclasses.replace(seen, alive=_is_there(seen.pid)))
         return tuple(found)
+
+    def unseen(self) -> list[Unseen]:
+        from ...records import Unseen
+
+        folder = self._folder
+        count = len(list(folder.glob("unwatched-*"))) if folder is not None else 0
+        return [Unseen("processes", count, "that the script started could not be watched")] if count else []
 
     def stop(self) -> None:
         """No more children are watched; what they left is gone."""
@@ -103,6 +111,15 @@ class Children(Tracker):
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._session, self._folder = None, None
+
+
+def _is_there(pid: int) -> bool:
+    multiprocessing.active_children()  # takes note of those that are gone
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def spawned(folder: str, program: str) -> None:
@@ -118,8 +135,11 @@ def begin_child(folder: Path) -> None:
     target = getattr(multiprocessing.current_process(), "_target", None)
     if "torch" not in sys.modules or str(getattr(target, "__module__", "")).startswith("torch.utils.data"):
         return
-    with contextlib.suppress(Exception):  # the child runs as it would alone, whatever is wrong with ours
+    try:
         _Child(folder)
+    except Exception:  # the child runs as it would alone, whatever is wrong with ours
+        with contextlib.suppress(OSError):
+            (folder / f"unwatched-{os.getpid()}").touch()
 
 
 class _Child:
@@ -141,6 +161,7 @@ class _Child:
         self.waiting = Waiting(self.session.frames, self._save, not settings.quiet)
         self.waiting.start()
         multiprocessing.util.Finalize(None, self.over, exitpriority=1000)
+        self._save()  # for one that is killed
 
     def over(self) -> None:
         error = sys.exc_info()[1]
@@ -148,7 +169,7 @@ class _Child:
         with contextlib.suppress(Exception):
             self.waiting.stop()
             self.session.stop()
-            self._save(True, failed, "" if error is None else f"{type(error).__name__}: {error}"[:500])
+            self._save(True, failed, f"{type(error).__name__}: {error}"[:500] if failed else "")
 
     def _save(self, over: bool = False, failed: bool = False, error: str = "") -> None:
         from ...records import RankSeen

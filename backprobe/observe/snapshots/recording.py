@@ -15,6 +15,7 @@ from torch import nn
 from ...errors import BackprobeError
 from ...source.frames import Frames
 from ...torchside import private
+from ...torchside.uncompiled import keep_out
 from ..events import Events
 from ..forward.eye import Eye
 from ..forward.modules import ModuleWatch
@@ -68,6 +69,7 @@ class Recording:
         if self.first >= 0:
             raise BackprobeError("this recording has been entered already; make a new one for each block")
         self.first = self.calls_from = self.eye.last = private.next_sequence_nr()
+        keep_out()
         self.modules.start()
         self.eye.__enter__()
         self._on = True

@@ -6,10 +6,10 @@ Looked for when a module is called, or a leaf met, that no outermost module hold
 from __future__ import annotations
 
 import contextlib
-import inspect
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any
 
 from torch import nn
@@ -19,6 +19,7 @@ from ...source.defined import assigned
 from ...source.frames import Spot
 from ...source.roots import RootModule, Where, clean_path
 from ...torchside import private
+from ...torchside.structure import attributes_of, is_a
 from ..events import Tracker
 from ..scene import Scene
 
@@ -100,9 +101,7 @@ class Strays(Tracker):
                 if attribute.startswith("_") and attribute in _OWN:
                     continue
                 for how, key, item in _items(value):
-                    if item is thing or (
-                        isinstance(item, nn.Module) and isinstance(thing, nn.Module) and _holds(item, thing)
-                    ):
+                    if item is thing or (is_a(item, nn.Module) and is_a(thing, nn.Module) and _holds(item, thing)):
                         return path, type(owner), attribute, how, key
         return None
 
@@ -131,24 +130,24 @@ def _holds(module: nn.Module, thing: nn.Module) -> bool:
 def _items(value: Any, depth: int = 2) -> Iterator[tuple[str, str, Any]]:
     """(what holds it, index, item) of what an attribute's value is or contains."""
     yield "an attribute that is not registered", "", value
-    if depth and isinstance(value, (list, tuple)):
+    if depth and is_a(value, (list, tuple)):
         for i, item in enumerate(value[:1000]):
             for _, key, inner in _items(item, depth - 1):
                 yield f"a plain {type(value).__name__}", f".{i}{key}", inner
-    elif depth and isinstance(value, dict):
+    elif depth and is_a(value, dict):
         for k, item in list(value.items())[:1000]:
             for _, key, inner in _items(item, depth - 1):
                 yield f"a plain {type(value).__name__}", f".{k}{key}", inner
-    elif depth and isinstance(value, (set, frozenset)):
+    elif depth and is_a(value, (set, frozenset)):
         for item in list(value)[:1000]:
             yield f"a plain {type(value).__name__}", "", item
-    elif depth and inspect.isfunction(value):
+    elif depth and is_a(value, FunctionType):
         for cell in value.__closure__ or ():
             with contextlib.suppress(ValueError):  # empty
                 yield "a function's closure", "", cell.cell_contents
     elif depth and type(value).__module__.partition(".")[0] not in ("torch", "builtins", "numpy"):
-        for name, item in list(getattr(value, "__dict__", {}).items())[:1000]:
-            if not isinstance(value, nn.Module):
+        for name, item in list(attributes_of(value).items())[:1000]:
+            if not is_a(value, nn.Module):
                 yield "a plain object", f".{name}", item
 
 

@@ -92,7 +92,7 @@ class Tensors(Tracker):
     def unseen(self) -> list[Unseen]:
         if not self._dropped:
             return []
-        return [Unseen("tensors", self._dropped, f"a run holds {MOST}: choose fewer with --tensors")]
+        return [Unseen("tensors", self._dropped, f"a run holds {MOST}: choose fewer with --tensors", hides=False)]
 
 
 def due(step: int) -> bool:

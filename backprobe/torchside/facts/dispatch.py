@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .. import backward_by_name, modes, places
+from .. import backward_by_name, modes, places, uncompiled
 from ..thread_state import ThreadState
 from .registry import DYNAMO, ENGINE, OWN_PROCESS, expect, fact, leaf
 
@@ -90,6 +90,36 @@ def dispatch_modes() -> None:
         with modes.no_dispatch_modes():
             x.cos()
     expect(mode.ops == ["aten.exp.default"], f"a dispatch mode saw {mode.ops}")
+
+
+@fact(
+    "frames that are not compiled",
+    "under torch.compile, ops and backward calls that run in Python are not seen, and the recompile limit is met early",
+    "_dynamo _FrameAction _FrameExecStrategy",
+    [DYNAMO],
+)
+def left_alone() -> None:
+    from torch._dynamo.types import ConvertFrameReturn
+
+    looked_at: list[Any] = []
+
+    def look(frame: Any, *_: Any) -> ConvertFrameReturn:
+        looked_at.append(frame.f_code.co_name)
+        return ConvertFrameReturn()
+
+    made: dict[str, Any] = {}  # not of our file, which may be marked
+    exec("def inner(): ...\ndef passing(): inner()\ndef deep(): inner()", made)
+    uncompiled.leave_alone(made["passing"].__code__)
+    uncompiled.leave_alone(made["deep"].__code__, deep=True)
+    frames: Any = torch._C._dynamo.eval_frame
+    before = frames.set_eval_frame(look)
+    try:
+        made["passing"]()
+        made["deep"]()
+    finally:
+        frames.set_eval_frame(before)
+    expect(looked_at.count("inner") == 1, f"Dynamo looked at {looked_at}")
+    expect("passing" not in looked_at and "deep" not in looked_at, f"Dynamo looked at {looked_at}")
 
 
 @fact(

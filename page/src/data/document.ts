@@ -59,6 +59,8 @@ export interface Run {
   backprobe: string;
   /** Steps whose nodes were dropped to keep the run small. */
   thinned: number;
+  /** What was not watched, where that is so. */
+  gaps?: string[];
 }
 
 export interface Site {

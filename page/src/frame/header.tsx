@@ -1,6 +1,7 @@
 import { useState } from "preact/hooks";
 import type { Run } from "../data/document";
 import { count, seconds } from "../parts/words";
+import { Gaps } from "./gaps";
 import type { Link } from "./live";
 import { choose, chosen, following, type Theme } from "./theme";
 
@@ -39,6 +40,7 @@ export function Header({ run, link, help, themed }: Props) {
           ))}
         </span>
       </p>
+      <Gaps run={run} />
     </header>
   );
 }

@@ -16,7 +16,7 @@ export function Calm({ model, link }: { model: Model; link: ViewProps["link"] })
   return (
     <section class="findings-calm">
       <h2>
-        {watched && !run.error && <Sign level="good" />}
+        {headline(run).startsWith("Nothing wrong") && <Sign level="good" />}
         {headline(run)}
       </h2>
       {!watched && (
@@ -32,8 +32,10 @@ export function Calm({ model, link }: { model: Model; link: ViewProps["link"] })
 
 function headline(run: Run): string {
   if (run.backwards === 0) return "No backward call was seen";
-  if (run.error) return "Nothing wrong found in the backward passes";
-  return run.live || run.cut ? "Nothing wrong found so far" : "Nothing wrong found";
+  if (run.error) return "Nothing was found that explains the error";
+  if (run.gaps?.length) return "Nothing was found in what was watched";
+  if (run.cut && !run.live) return "Nothing was found before the run was cut off";
+  return run.live ? "Nothing wrong found so far" : "Nothing wrong found";
 }
 
 function Loss({ model, link }: { model: Model; link: ViewProps["link"] }) {

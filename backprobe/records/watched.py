@@ -1,0 +1,57 @@
+"""How far what was found can be trusted: what was watched, and how processes ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .registry import record
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The step in which watching ended before the script did, and why."""
+
+    step: int
+    reason: str
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What of a run was watched.
+
+    :ivar first, last: the first and the last step; ``None`` where there was none.
+    :ivar level: ``watch`` (no nodes), ``trace`` or ``explain``.
+    :ivar begin, end, every: nodes were looked at in every ``every``-th step from ``begin`` up to, not including,
+        ``end``; ``None`` is no end.
+    :ivar stopped: where watching ended early; ``None`` where it did not.
+    """
+
+    first: int | None = None
+    last: int | None = None
+    level: str = "trace"
+    begin: int = 0
+    end: int | None = None
+    every: int = 1
+    stopped: Stopped | None = None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of a run, and how it ended.
+
+    :ivar ended: ``finished``; ``failed``: by an error that nobody caught, or with an exit code that is not 0;
+        ``killed``: it is gone, and did not come to its end; ``running``: it was there when the script ended, or the run
+        was read; ``unknown``: it did not come to its end, and nobody can tell here whether it is there.
+    :ivar code: its exit code, where that is known.
+    """
+
+    rank: int | None
+    pid: int | None
+    ended: str
+    error: str = ""
+    code: int | None = None
+    steps: int = 0
+    backwards: int = 0

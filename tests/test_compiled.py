@@ -1,0 +1,142 @@
+"""Under ``torch.compile``: what runs in Python after all is seen, our own functions are not compiled, and what cannot
+be done inside compiled code is said."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import backprobe
+from backprobe.records import Unseen
+
+dynamo = pytest.importorskip("torch._dynamo")
+pytestmark = pytest.mark.filterwarnings("default")
+BACKENDS = ("eager", "aot_eager")
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    dynamo.reset()
+    dynamo.utils.counters.clear()
+    yield
+    dynamo.reset()
+    dynamo.utils.counters.clear()
+
+
+class Breaks(nn.Module):
+    """Runs in Python where it is compiled: Dynamo gives up a loop with a break of the graph in it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            dynamo.graph_break()
+            x = x.sin().cos().tan().exp().log().abs().sqrt().tanh().sigmoid().square()
+        return x
+
+
+def made() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2), Breaks())
+
+
+def compiled_step(model: nn.Module, backend: str) -> Callable[[], Any]:
+    """A whole step, with the backward in it."""
+
+    def step() -> Any:
+        loss = model(torch.ones(3, 4)).square().sum()
+        loss.backward()
+        return loss.detach()
+
+    return torch.compile(step, backend=backend)
+
+
+def grads(model: nn.Module) -> list[torch.Tensor]:
+    found = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
+    return found
+
+
+def compiled_frames() -> int:
+    return int(dynamo.utils.counters["frames"]["total"])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("where", ["parameter", "output", "node"])
+def test_edits_of_what_runs_in_python(where: str, backend: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Each time, more often than the recompile limit allows to compile anew."""
+    model = made()
+    step = compiled_step(model, backend)
+    select = {"parameter": "*", "output": "3", "node": "Sigmoid*"}[where]
+    for _ in range(10):
+        with backprobe.edit(None if where == "node" else model, select, backprobe.edits.zero, where=where) as log:
+            step()
+        assert log.total > 0 and log.backwards == 1 and not log.unused
+        assert not any(g.any() for g in grads(model))
+    assert "recompile_limit" not in caplog.text
+
+
+@pytest.mark.parametrize("watch", [backprobe.trace, backprobe.capture, None])
+def test_our_own_functions_are_not_compiled(watch: Any) -> None:
+    """Dynamo looks at no more functions than alone, and the gradients are those of the script alone."""
+    model = made()
+    step = compiled_step(model, "aot_eager")
+    step()
+    alone, expected = compiled_frames(), grads(model)
+    dynamo.reset()
+    dynamo.utils.counters.clear()
+    model = made()
+    step = compiled_step(model, "aot_eager")
+    with watch(model) if watch else backprobe.edit(model, "*", lambda g: g):
+        step()
+    assert compiled_frames() <= alone + 12  # what hooks on modules add
+    assert all(map(torch.equal, grads(model), expected))
+
+
+def test_a_backward_inside_compiled_code_is_watched() -> None:
+    model = made()
+    step = compiled_step(model, "aot_eager")
+    with backprobe.trace(model) as trace:
+        for _ in range(3):
+            step()
+            grads(model)
+    assert len(list(trace.backwards)) == 3
+    assert [u.what for u in trace.unseen if isinstance(u, Unseen) and u.hides] == ["compiled regions"]
+    assert len(trace.gaps) == 1 and "compiled regions" in trace.gaps[0]
+
+
+@pytest.mark.parametrize("where", ["output", "node"])
+def test_an_edit_that_compiled_code_leaves_out_is_said(where: str) -> None:
+    """Never applied, or applied in some calls and not in those that ran compiled code."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
+    compiled, x = torch.compile(lambda: model(x), backend="aot_eager"), torch.ones(3, 4)
+    subject, select = (model, "1") if where == "output" else (None, "Tanh*")
+
+    def edited(*calls: Callable[[], torch.Tensor]) -> tuple[Any, list[str]]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with backprobe.edit(subject, select, backprobe.edits.zero, where=where) as log:
+                for call in calls:
+                    call().sum().backward()
+        return log, [str(w.message) for w in caught if "an edit" in str(w.message)]
+
+    log, said = edited(compiled)
+    assert log.total == 0 and "an edit was never applied" in said[0]
+    assert any("torch.compile" in str(unused) for unused in log.unused)
+    log, said = edited(lambda: model(x))
+    assert log.total == 1 and not said and not log.unused
+    log, said = edited(lambda: model(x), compiled, compiled)
+    assert log.total == 1
+    assert len(said) == 1 and "an edit was left out" in said[0] and "in 2 backward calls: they ran code" in said[0]
+
+
+def test_what_capture_does_not_see_in_compiled_code() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+    step = torch.compile(lambda x: model(x).sum(), backend="aot_eager")
+    with backprobe.capture(model) as acts:
+        step(torch.ones(3, 4))
+    assert not acts
+    assert all("in a compiled region, where hooks do not run" in why for why in acts.unseen.values())
