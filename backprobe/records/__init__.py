@@ -34,8 +34,8 @@ __all__ = [
     "ACCUMULATE_SEQ", "KINDS", "Aside", "BackwardCall", "BadNode", "BadOp", "BadValues", "Cut", "Divergence", "Facts",
     "Finding", "FindingSite", "FreeParameter", "FunctionChecked", "GradStat", "GradientCycle", "HookSeen",
     "ModuleCall", "Mutation", "NoGradient", "Node", "NodeRun", "OptimizerSeen", "Parameter", "ParameterStat",
-    "Process", "Raised", "RankSeen", "RankWait", "Recomputed", "RegionDiffers", "RegionGradient", "Retained", "Reuse", "Root",
-    "SavedBytes", "SavedEntry", "SavedMemory", "SavedModule", "SavedMoment", "SavedPlaced", "SavedUnknown",
-    "SilentWrite", "Site", "StaleRead", "Step", "Stopped", "Stray", "TensorSeen", "TensorStat", "Unseen", "Watched", "record",
-    "together",
+    "Process", "Raised", "RankSeen", "RankWait", "Recomputed", "RegionDiffers", "RegionGradient", "Retained", "Reuse",
+    "Root", "SavedBytes", "SavedEntry", "SavedMemory", "SavedModule", "SavedMoment", "SavedPlaced", "SavedUnknown",
+    "SilentWrite", "Site", "StaleRead", "Step", "Stopped", "Stray", "TensorSeen", "TensorStat", "Unseen", "Watched",
+    "record", "together",
 ]  # fmt: skip
