@@ -17,7 +17,6 @@ from ..forward.eye import Eye
 from ..forward.naming import Naming
 from ..forward.regions import Regions
 from ..forward.values import Values
-from ..schedule.cost import Cost
 from ..schedule.detail import Attention
 from ..schedule.steps import StepWatch
 from .layouts import Layouts, LiveLayout
@@ -78,10 +77,10 @@ class BackwardCalls:
         values: Values,
         regions: Regions,
         attention: Attention,
-        cost: Cost,
     ) -> None:
         self._eye, self._names, self._steps, self._values = eye, names, steps, values
-        self._regions, self._attention, self._cost, self._events = regions, attention, cost, eye.events
+        self._regions, self._attention, self._events = regions, attention, eye.events
+        self._own = eye.events.own
         self._plans, self._hooks = Plans(), Hooks()
         self.layouts = Layouts(eye.log, names)
         #: Calls so far, and the numbers of those that are going on, innermost last.
@@ -107,12 +106,13 @@ class BackwardCalls:
     def run(self, entry: EntryPoint, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         """Call `func`, which `frame` called, watched. What fails in watching is a fault of ours, and what the call
         raises goes to whoever made it."""
-        running = None
+        running, mark = None, self._own.mark()
         try:
             with private.unprofiled():
                 running = self._begin(entry, args, kwargs, frame)
         except Exception as error:
             self._events.fault(self, error)
+        self._own.since(mark)
         if running is None:
             return self._eye.call(func, args, kwargs, frame)
         try:
@@ -131,7 +131,6 @@ class BackwardCalls:
 
     def _begin(self, entry: EntryPoint, args: Any, kwargs: Any, frame: Any) -> Running | None:
         """Walk the graph and hook it. ``None``: there is nothing to watch."""
-        begin = _clock()
         self._events.tell("backward_begins")
         arguments = entry.bind(args, kwargs)
         if arguments is None:
@@ -172,7 +171,6 @@ class BackwardCalls:
         self.inside.append(running.index)
         self._names.modules.in_backward = True
         running.began = _clock()
-        self._took(running.began - begin)
         return running
 
     def _count_only(self, roots: Sequence[Any], nested: bool) -> None:
@@ -204,7 +202,7 @@ class BackwardCalls:
 
     def _end(self, running: Running) -> None:
         """Unhook the graph, and hand on what was seen."""
-        watch = running.watch
+        watch, mark = running.watch, self._own.mark()
         self._eye.unwind(running.modes)
         watch.stop()  # before anything that can fail: no hook of ours stays on the graph
         self.inside.pop()
@@ -214,13 +212,18 @@ class BackwardCalls:
         if self.outcome is not None:
             self._events.tell("backward_ran", running)
             recorded = self.outcome(running)
-            self._cost.nodes += len(recorded.signature.order)
             self._events.tell("backward_over", running, recorded)
-        self._took(watch.watching + (_clock() - running.ended))
         if running.creates_graph and self._eye.is_here():
             self._eye.made_by(running.spot, running.kind)
         self._eye.last = private.next_sequence_nr()
+        hooked, inside = len(watch.order), watch.watching
+        del watch
         running.free()
+        if not self._own.per_node and not self.inside:
+            self._own.per_node = private.overhead_of_node()
+            self._eye.last = private.next_sequence_nr()
+        self._own.since(mark)
+        self._own.ran(hooked, inside)
 
     def _hook_failed(self, error: BaseException) -> None:
         self._events.fault(self._hooks, error)
@@ -230,7 +233,3 @@ class BackwardCalls:
         if not self._events.node_ran:
             return None
         return lambda node, came, went: self._events.tell("node_ran", running, node, came, went)
-
-    def _took(self, seconds: float) -> None:
-        self._cost.watching += seconds
-        self._steps.watching += seconds

@@ -26,6 +26,7 @@ from ...source.frames import Spot
 from ...torchside import private
 from ..events import Events
 from ..forward.naming import Naming
+from .cost import Cost
 
 #: Bytes of weights copied at once to see an update.
 COPY_LIMIT = 64 << 20
@@ -51,8 +52,10 @@ class StepWatch:
     :param on_step: called with each finished ``Step``.
     """
 
-    def __init__(self, names: Naming, events: Events, on_step: Callable[[Step], None], first: int = 3) -> None:
-        self._names, self._events, self._on_step, self._first = names, events, on_step, first
+    def __init__(
+        self, names: Naming, events: Events, cost: Cost, on_step: Callable[[Step], None], first: int = 3
+    ) -> None:
+        self._names, self._events, self._cost, self._on_step, self._first = names, events, cost, on_step, first
         self._handles: list[Any] = []
         self.paused = True
         self.index = 0
@@ -69,15 +72,13 @@ class StepWatch:
         self._stats: dict[str, list[float | None]] = {}
         self._copies: list[tuple[str, Any, Any]] = []
         self._rotate = 0
-        self._begin = self._last = _clock()
+        self._begin = self._last = self._paused_at = _clock()
+        #: Seconds that norms of weights and updates took.
         self.spent = 0.0
-        #: Seconds of all steps.
-        self.total = 0.0
-        self.watching = 0.0
         self._pid, self._thread = os.getpid(), threading.get_ident()
 
     def start(self) -> None:
-        self._last = _clock()
+        self._last += _clock() - self._paused_at  # a pause is no part of a step
         self.paused = False
         self._handles = self._handles or [
             optim.register_optimizer_step_pre_hook(self._before),
@@ -86,6 +87,8 @@ class StepWatch:
 
     def pause(self) -> None:
         """See nothing until ``start``. The hooks stay: this may be called from one of them."""
+        if not self.paused:
+            self._paused_at = _clock()
         self.paused = True
         self._copies.clear()
 
@@ -109,11 +112,12 @@ class StepWatch:
         """The step is over: emit it and begin the next."""
         now = _clock()
         stats = tuple(ParameterStat(name, *values) for name, values in self._stats.items())
-        step = Step(self.index, now - self._last, self.loss, tuple(self.backwards), stats, self.watching)
+        seconds = now - self._last
+        mine = self._cost.step_over(seconds)
+        step = Step(self.index, seconds, self.loss, tuple(self.backwards), stats, mine)
         self.index += 1
         self._last = now
-        self.stepped, self.loss, self.backwards, self._stats, self.watching = False, None, [], {}, 0.0
-        self.total += step.seconds
+        self.stepped, self.loss, self.backwards, self._stats = False, None, [], {}
         self._on_step(step)
 
     def _mine(self) -> bool:
@@ -121,12 +125,14 @@ class StepWatch:
 
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._mine():
+            mark = self._events.own.mark()
             self.stepping = True
             self._events.tell("optimizer_begins", optimizer)
             try:
                 self._measure(optimizer)
             except Exception as error:
                 self._events.fault(self, error)
+            self._events.own.since(mark)
 
     def _measure(self, optimizer: Any) -> None:
         begin = _clock()
@@ -150,7 +156,6 @@ class StepWatch:
                     self._stats[name] = [w, g, None]
                 self._copy(named)
             self.spent += _clock() - begin
-        self.watching += _clock() - begin
 
     def _copy(self, named: list[tuple[str, Any]]) -> None:
         """Copy as many weights as the bound allows, beginning where the last sample ended."""
@@ -170,6 +175,7 @@ class StepWatch:
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if not self._mine():
             return
+        mark = self._events.own.mark()
         self.stepped_by.add(id(optimizer))
         self.stepping, self.stepped, self.ever_stepped = False, True, True
         self._events.tell("optimizer_over", optimizer)
@@ -178,6 +184,7 @@ class StepWatch:
                 self._compare()
             except Exception as error:
                 self._events.fault(self, error)
+        self._events.own.since(mark)
 
     def _compare(self) -> None:
         begin = _clock()
@@ -188,7 +195,6 @@ class StepWatch:
                     self._stats[name][2] = value
         self._copies.clear()
         self.spent += _clock() - begin
-        self.watching += _clock() - begin
 
     @property
     def listed(self) -> dict[int, weakref.ref[Any]] | None:
