@@ -12,7 +12,7 @@ from typing import Any
 
 from ..records import Finding, RankSeen, Site
 from ..text import counted, few, number
-from ..traced import Trace
+from ..traced import StepRow, Trace
 from .flow import Bars, flow
 
 #: A space at which a line is not broken.
@@ -178,18 +178,20 @@ def figures(trace: Trace) -> list[str]:
     """The main figures in a line each: loss, size of gradients and updates."""
     lines = []
     losses: list[float] = []
+    meant = ""
     norms: list[float] = []
     ratios: list[float] = []
     for row in trace.step_rows():
         if row.loss is not None:
             losses.append(row.loss)
+            meant = _meant(row)
         weights, grads, updates = (row.values[k::3] for k in range(3))
         known = [g for g in grads if not g < 0]
         if known:
             norms.append(math.hypot(*known))
         ratios += [u / w for u, w in zip(updates, weights, strict=True) if not u < 0 and w > 0]
     if losses:
-        lines.append(f"loss {number(losses[0])} in the first step, {number(losses[-1])} in the last")
+        lines.append(f"loss {number(losses[0])} in the first step, {number(losses[-1])} in the last{meant}")
     if norms and all(map(math.isfinite, norms)):
         text = f"gradient norm {number(min(norms))} to {number(max(norms))}"
         if ratios and all(map(math.isfinite, ratios)):
@@ -197,6 +199,16 @@ def figures(trace: Trace) -> list[str]:
             text += f"; an update changes a parameter by {number(ratios[len(ratios) // 2])} of its norm in the median"
         lines.append(text)
     return lines
+
+
+def _meant(row: StepRow) -> str:
+    """How the loss of a step came about, where it is not the root of one backward call."""
+    said = []
+    if row.calls > 1:
+        said.append(f"the sum over its {row.calls} backward calls")
+    if row.scale != 1.0:
+        said.append(f"without the GradScaler's factor, {number(row.scale)}")
+    return f" ({'; '.join(said)})" if said else ""
 
 
 def _details(trace: Trace, whole: bool) -> list[Part]:

@@ -18,6 +18,7 @@ from ..forward.naming import Naming
 from ..forward.regions import Regions
 from ..forward.values import Values
 from ..schedule.detail import Attention
+from ..schedule.losses import unscaled
 from ..schedule.steps import StepWatch
 from .layouts import Layouts, LiveLayout
 from .node_hooks import Hooks
@@ -47,6 +48,8 @@ class Running:
     inside: int | None
     spot: Spot | None
     modes: tuple[int, int]
+    #: What a ``GradScaler`` multiplied the roots by: norms and losses are told without it.
+    scale: float = 1.0
     watch: Watch = field(init=False)
     #: Nodes that a hook on their tensor enters the eye for: it is left before them.
     entered: set[int] = field(default_factory=set)
@@ -140,12 +143,12 @@ class BackwardCalls:
             self._steps.finish()
         roots = as_list(arguments.pop(entry.roots))
         if not self._eye.noting:
-            self._count_only(roots, nested)
+            self._count_only(roots, nested, entry.kind != "autograd.grad")
             return None
         starts = [node_of(root) for root in roots]
         graph = walk(starts, self._plans)
-        if not nested and entry.kind != "autograd.grad" and not self._steps.accumulates([v for _, v in graph.leaves]):
-            self._steps.finish()
+        if not nested and entry.kind != "autograd.grad":
+            self._steps.writes([v for _, v in graph.leaves])
         self._values.flush(graph)
         running = Running(
             entry.kind,
@@ -159,6 +162,7 @@ class BackwardCalls:
             self.inside[-1] if nested else None,
             self._names.frames.spot(frame),
             self._eye.modes(),
+            self._steps.losses.scale_of(roots),
         )
         self.second_order = self.second_order or running.creates_graph
         self._events.tell("graph_known", running, frame)
@@ -173,13 +177,17 @@ class BackwardCalls:
         running.began = _clock()
         return running
 
-    def _count_only(self, roots: Sequence[Any], nested: bool) -> None:
+    def _count_only(self, roots: Sequence[Any], nested: bool, writes: bool) -> None:
         """Where nodes are not recorded: the call and its loss."""
+        steps = self._steps
+        if not nested and writes:
+            steps.writes([])
+            scale = steps.losses.scale_of(roots)
+            ours = [root for root in roots if isinstance(root, torch.Tensor) and root.numel() == 1 and root.is_cpu]
+            values = [unscaled(root_record(root, None), scale).value for root in ours]
+            steps.losses.ended(values, scale, steps.some_held())
         if not nested:
-            self._steps.backwards.append(self.count)
-            for root in roots:
-                if isinstance(root, torch.Tensor) and root.numel() == 1 and root.is_cpu:
-                    self._steps.loss = root_record(root, None).value
+            steps.backwards.append(self.count)
         self.count += 1
 
     def _attach(self, running: Running) -> None:

@@ -7,12 +7,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from ...graphs.plan import running_node
 from ...records import Raised, Reuse, Site
 from ...source.defined import returns_at
-from ...source.frames import Frames, Spot, variables
+from ...source.frames import Spot
 from ...torch_texts import FREED, IN_PLACE
 from ...torchside import private
 from ..forward.naming import Naming
@@ -134,16 +132,3 @@ def _backward_of(nodes: list[Any], node: int | None, text: str) -> Site | None:
             return found
     named = next((n for n in nodes if hasattr(n, "_forward_cls") and n.name() in text), None)
     return returns_at(named._forward_cls) if named is not None else None
-
-
-def loss_scale(frames: Frames) -> float | None:
-    """The scale of a ``GradScaler`` that the user's code holds where it runs now."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        if frames.is_user(frame.f_code):
-            local = variables(frame)
-            for value in (*local.values(), *getattr(local.get("self"), "__dict__", {}).values()):
-                if isinstance(value, torch.amp.GradScaler) and value.is_enabled():
-                    return float(value.get_scale())
-        frame = frame.f_back
-    return None

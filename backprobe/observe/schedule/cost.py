@@ -68,7 +68,7 @@ class Cost:
     def step_over(self, seconds: float) -> float:
         """A step took `seconds`: how many of them were our work."""
         self._look(_clock())
-        mine = min(self.of_step, seconds)
+        mine = min(max(self.of_step, 0.0), seconds)  # samples may correct what was said of the step before
         self._before = self._own.clocked, self._own.counted
         self._steps += 1
         if self._steps <= self._careful:

@@ -1,8 +1,14 @@
 """Training steps: where one ends, and the norms of weights, gradients and updates.
 
-Note [Where a step ends]: an optimizer step ends a step; what follows belongs to the next. Where no optimizer has
-stepped yet, a backward call that finds gradients already there accumulates into the same step, and one that finds none
-begins a new one.
+Note [Where a step ends]: a step is an update. What an optimizer's step ends is over when the next forward or backward
+begins: several optimizers that step one after the other end one step, critic and generator that take turns one each. A
+``GradScaler`` that skips the optimizer ends one too, when it updates its scale. ``autograd.grad`` ends none: a penalty
+or an inner loop belongs to the update after it.
+
+Where no optimizer has stepped yet, one was seen being made, or not. If so, all is one step until it steps. If not, the
+script updates by hand: a backward call that finds gradients already there accumulates into the same step, and one that
+finds none begins a new one; ``autograd.grad`` ends a step where its graph goes and it makes none. What cannot be known:
+an update that the script itself leaves out is one step with the next, and what comes after the last is one of its own.
 
 Note [Sampling updates]: norms of weights and updates are not free, an update needs a copy: they are taken in the first
 steps, and then as often as a hundredth of the run's time allows, and copies are bounded.
@@ -16,6 +22,7 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import torch
@@ -27,9 +34,12 @@ from ...torchside import private
 from ..events import Events
 from ..forward.naming import Naming
 from .cost import Cost
+from .losses import Losses, loss_scale
 
 #: Bytes of weights copied at once to see an update.
 COPY_LIMIT = 64 << 20
+#: Backward calls after which an optimizer that was made is not waited for any longer.
+UNAIDED = 100
 _clock = time.perf_counter
 
 
@@ -61,8 +71,10 @@ class StepWatch:
         self.index = 0
         self.stepped = self.stepping = False
         self.ever_stepped = False
-        self.loss: float | None = None
+        self.losses = Losses(lambda: loss_scale(names.frames))
         self.backwards: list[int] = []
+        #: Backward calls of this step that wrote gradients.
+        self._written = 0
         #: Parameters that an optimizer held when it stepped.
         self.held: dict[int, weakref.ref[Any]] = {}
         #: By id: those that were seen being made, or stepping.
@@ -114,10 +126,11 @@ class StepWatch:
         stats = tuple(ParameterStat(name, *values) for name, values in self._stats.items())
         seconds = now - self._last
         mine = self._cost.step_over(seconds)
-        step = Step(self.index, seconds, self.loss, tuple(self.backwards), stats, mine)
+        loss, calls, scale = self.losses.take()
+        step = Step(self.index, seconds, loss, tuple(self.backwards), stats, mine, calls, scale)
         self.index += 1
         self._last = now
-        self.stepped, self.loss, self.backwards, self._stats = False, None, [], {}
+        self.stepped, self.backwards, self._stats, self._written = False, [], {}, 0
         self._on_step(step)
 
     def _mine(self) -> bool:
@@ -229,13 +242,35 @@ class StepWatch:
             self._sizes.pop(id(optimizer), None)
         return known
 
+    def some_held(self) -> list[Any]:
+        """A few of the parameters that optimizers hold."""
+        return [p for p in (ref() for ref in islice(self.held.values(), 4)) if p is not None]
+
+    def scaler_updates(self, scale: Any) -> None:
+        """A ``GradScaler`` is about to update its `scale`: the iteration is over, also where the optimizer was left
+        out."""
+        self.losses.scaled(scale)
+        self.stepped = self.stepped or bool(self.backwards)
+
+    def grad_over(self) -> None:
+        """``autograd.grad`` was called with a graph that is gone now, and made none."""
+        if not (self.optimizers or self.ever_stepped or self.stepping or self._written):
+            self.stepped = True
+
+    def writes(self, leaves: list[Any]) -> None:
+        """A backward call that adds gradients to `leaves` begins."""
+        if not self.accumulates(leaves):
+            self.finish()
+        self._written += 1
+        self.losses.begins()
+
     def accumulates(self, leaves: list[Any]) -> bool:
         """Whether a backward call into `leaves` belongs to the running step (Note [Where a step ends])."""
         if self.stepping:  # an optimizer that calls a closure
             return True
         if self.stepped:
             return False
-        if self.ever_stepped or not self.backwards:
+        if self.ever_stepped or not self._written or (self.optimizers and self._written < UNAIDED):
             return True
         for leaf in leaves:
             grad = leaf.grad
