@@ -74,14 +74,14 @@ def test_a_script_without_a_step(now: list[float]) -> None:
     now[0] += 0.25
     own.since(mark)
     assert cost.took == Took(0, 0.25, 0, 0.0, 0.0)
-    assert took(cost.took.info()) == "watching took about 0.2 s"
+    assert took(cost.took.info()) == "watching took about 250 ms"
 
 
 def test_what_is_not_known_is_not_said() -> None:
     assert took({}) == ""
     assert took({"cost": 71858862392.42}) == ""  # of a version that had no first steps: its share was wrong
     assert took({"cost": 0.123, "first_steps": 3, "first_cost": 0.31}).replace("\N{NO-BREAK SPACE}", " ") == (
-        "watching took about 12%, and 0.3 s in the first 3 steps"
+        "watching took about 12%, and 310 ms in the first 3 steps"
     )
 
 

@@ -114,10 +114,14 @@ def took(info: Mapping[str, Any]) -> str:
     if first is None:  # a run of before, whose share was wrong
         return ""
     if share is None:
-        return f"watching took about {first + info.get('own', 0.0):.1f} s"
+        return f"watching took about {_seconds(first + info.get('own', 0.0))}"
     text = f"watching took about {100 * share:.0f}%"
     n = info.get("first_steps", 0)
-    return f"{text}, and {first:.1f} s in the first {count(n, 'step')}" if n else text
+    return f"{text}, and {_seconds(first)} in the first {count(n, 'step')}" if n else text
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{1e3 * seconds:.0f} ms"
 
 
 def count(n: int, what: str) -> str:

@@ -162,8 +162,15 @@ def grad_scaler() -> None:
                 seen.append(args[0])
             return func(*args, **(kwargs or {}))
 
-    weight = torch.nn.Parameter(leaf())
-    optimizer, scaler = torch.optim.SGD([weight], 0.0), torch.amp.GradScaler("cpu", init_scale=4.0)
+    class Optimizer:  # one of torch's loads much
+        def __init__(self, weight: torch.Tensor) -> None:
+            self.param_groups = [{"params": [weight]}]
+
+        def step(self) -> None: ...
+
+    weight = leaf()
+    optimizer: Any = Optimizer(weight)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     loss = scaler.scale(weight.sum())
     factor = factor_of(loss)
     loss.backward()
