@@ -62,13 +62,16 @@ class TracedStep:
 @dataclass(frozen=True)
 class StepRow:
     """The numbers of a step. ``values`` has weight, gradient and update of the first name, of the second, and so on:
-    2-norms, -1 where one was not measured."""
+    2-norms, -1 where one was not measured. ``loss`` is the sum of ``calls`` backward calls' roots, divided by
+    ``scale``."""
 
     index: int
     seconds: float
     loss: float | None
     names: Sequence[str]
     values: Sequence[float]
+    calls: int = 1
+    scale: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -180,9 +183,10 @@ class Trace:
             yield from stored(first, end)
             return
         for step in self.steps[first:end]:
-            stats = step.record.parameters
-            values = [-1.0 if v is None else v for p in stats for v in (p.weight, p.grad, p.update)]
-            yield StepRow(step.index, step.seconds, step.loss, [p.name for p in stats], values)
+            record = step.record
+            names = [p.name for p in record.parameters]
+            values = [-1.0 if v is None else v for p in record.parameters for v in (p.weight, p.grad, p.update)]
+            yield StepRow(step.index, step.seconds, step.loss, names, values, record.calls, record.scale)
 
     @property
     def findings(self) -> Sequence[Finding]:

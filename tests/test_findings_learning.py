@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from handmade import at, bad_root, call, kinds, leaf, only, parameter, raised, roles, run, traced
 
-from backprobe.records import BackwardCall, Cut, NoGradient, OptimizerSeen, RankSeen, RankWait, Stray
+from backprobe.records import ACCUMULATE_SEQ, BackwardCall, Cut, NoGradient, OptimizerSeen, RankSeen, RankWait, Stray
 from backprobe.traced import Trace
 
 STEP = call(run("SumBackward0", 1, op="sum"), leaf("a.weight"))
@@ -356,3 +356,28 @@ def test_a_tensor_of_inference_mode() -> None:
     found = only(traced(STEP, seen=[dataclasses.replace(OFF, kind="inference")]))
     assert (found.kind, found.confidence) == ("grad-mode-disabled", "likely")
     assert "clone() the tensor" in found.advice
+
+
+def biased(index: int, ran: bool = True) -> BackwardCall:
+    """A bias whose gradient sums to zero: the loss does not depend on it, as a critic's on its last one."""
+    bias = run("AccumulateGrad", parameter="bias", seq=ACCUMULATE_SEQ, came=(0.0,), ran=ran)
+    return call(
+        run("SubBackward0", 1, op="sub", line=13),
+        run("AddmmBackward0", 2, None, 3, op="linear", line=12, gave=(0.0 if ran else None, None, 1.0)),
+        bias,
+        leaf("weight"),
+        index=index,
+        kind="Tensor.backward" if ran else "autograd.grad",
+    )
+
+
+def test_a_bias_that_the_loss_does_not_depend_on_is_no_finding() -> None:
+    parameters = [parameter("bias", alive=False), parameter("weight")]
+    assert kinds(traced(*map(biased, range(4)), parameters=parameters)) == []
+
+
+def test_what_a_gradient_was_not_asked_for_is_no_zero() -> None:
+    """A penalty's ``autograd.grad`` passes the critic's parameters by."""
+    parameters = [parameter("bias", alive=False), parameter("weight")]
+    calls = [biased(0, ran=False), biased(1), biased(2, ran=False), biased(3)]
+    assert kinds(traced(*calls, parameters=parameters)) == []

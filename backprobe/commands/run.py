@@ -225,11 +225,13 @@ class _Watcher:
         now = time.time()
         if now - self._shown < (10 if sys.stderr.isatty() else 60):
             return
+        from ..view.parts import took
+
         self._shown = now
         seconds = now - self._begin
-        share = 100 * session.cost
+        text = took(session.took.info())
         print(
-            f"backprobe: {self.collector.steps:,} steps in {seconds:.0f} s, watching took about {share:.0f}%",
+            f"backprobe: {self.collector.steps:,} steps in {seconds:.0f} s, {text}",
             file=sys.stderr,
             flush=True,
         )
@@ -242,8 +244,8 @@ class _Watcher:
             "steps": self.collector.steps,
             "backwards": session.calls,
             "seconds": seconds,
-            "cost": session.cost,
             "code": session.scene.code,
+            **session.took.info(),
             "error": None if error is None else f"{type(error).__name__}: {error}"[:2000],
         }
         about = {"pid": os.getpid(), "started": self._begin}

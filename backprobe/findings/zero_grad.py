@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 _Key = tuple[str, "Site | None", "str | None"]
 #: Ops whose derivative is zero wherever it exists.
 _FLAT = ("Sign", "Round", "Floor", "Ceil", "Trunc", "Heaviside", "Fix", "Frac")
+#: Nodes that add an input to something, as a bias: which of them; all where none is named.
+_ADDED: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("AddBackward0", "SubBackward0", "RsubBackward1"), ()),
+    **dict.fromkeys(("AddmmBackward0", "BaddbmmBackward0", "AddbmmBackward0", "AddmvBackward0"), (0,)),
+    **dict.fromkeys(("ConvolutionBackward0", "NativeBatchNormBackward0", "NativeGroupNormBackward0"), (2,)),
+    **dict.fromkeys(("NativeLayerNormBackward0", "LinearBackward0"), (2,)),
+}
 
 
 @question(
@@ -77,7 +84,7 @@ def _killers(call: BackwardCall, dead: set[str]) -> list[tuple[str, NodeRun, boo
                 into.setdefault(edge[0], []).append((run.node.index, k))
     found = []
     for run in call.nodes:
-        if run.parameter not in dead:
+        if run.parameter not in dead or run.order is None:  # ``autograd.grad`` was not asked for it: that is no zero
             continue
         stack, seen = [run.node.index], {run.node.index}
         while stack:
@@ -89,11 +96,19 @@ def _killers(call: BackwardCall, dead: set[str]) -> list[tuple[str, NodeRun, boo
                 came = [g.norm for g in node.grad_outputs if g is not None and g.norm is not None]
                 gave = node.grad_inputs[k] if k < len(node.grad_inputs) else None
                 if any(c > 0 for c in came):
+                    if gave is not None and gave.norm == 0 and _adds(node, k):
+                        continue  # what came sums to zero: the loss does not depend on a constant that is added
                     if gave is None or gave.norm == 0:
                         found.append((str(run.parameter), node, _feeds_leaf(call, node)))
                 else:
                     stack.append(above)
     return found
+
+
+def _adds(run: NodeRun, k: int) -> bool:
+    """Whether the node's input number `k` is added to something: its gradient is a sum of what came."""
+    at = _ADDED.get(run.name)
+    return at is not None and (not at or k in at)
 
 
 def _feeds_leaf(call: BackwardCall, run: NodeRun) -> bool:

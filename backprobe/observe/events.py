@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..records import Unseen
+from .own_time import OwnTime
 
 if TYPE_CHECKING:
     from torch import nn
@@ -234,6 +235,8 @@ class Events:
     def __init__(self) -> None:
         self.faults = Faults()
         self._row = 0
+        #: What our work takes.
+        self.own = OwnTime()
         #: What ends the watching, where what it stands on fails again and again.
         self.give_up: Callable[[BaseException], None] | None = None
         for name in EVENTS:

@@ -76,7 +76,7 @@ class LiveTrace(Trace):
             "seconds": seconds,
             "steps": self._collector.steps,
             "backwards": session.calls,
-            "cost": session.cost,
+            **session.took.info(),
             "torch": torch.__version__,
         }
         made = self._collector.trace(session, info)

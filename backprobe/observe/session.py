@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -31,14 +30,12 @@ from .forward.regions import Regions
 from .forward.values import Values
 from .forward.writes import WriteLog
 from .scene import Scene
-from .schedule.cost import Cost
+from .schedule.cost import Cost, Took
 from .schedule.detail import Attention, Settings
 from .schedule.steps import StepWatch
 from .trackers import trackers
 
 __all__ = ["Session", "Settings", "Sink"]
-
-_clock = time.perf_counter
 
 
 class Sink(Protocol):
@@ -65,14 +62,14 @@ class Session:
         self.eye = eye = Eye(frames, modules, events)
         eye.owner = self
         # What is noted of the forward.
-        writes, values = WriteLog(frames, modules), Values(frames, modules)
+        writes, values = WriteLog(frames, modules), Values(frames, modules, events.own)
         regions, cuts = Regions(names, writes, events), Cuts(names)
         # How much is looked at.
-        self._steps = steps = StepWatch(names, events, self._step_over)
-        self._cost = Cost(eye.log, modules, steps)
+        self._cost = Cost(events.own, self.settings.careful)
+        self._steps = steps = StepWatch(names, events, self._cost, self._step_over)
         self._attention = Attention(eye, modules, values, self.settings.careful)
         # Backward calls, and what the eye does at functions that mean something: calls go through it.
-        self._calls = calls = BackwardCalls(eye, names, steps, values, regions, self._attention, self._cost)
+        self._calls = calls = BackwardCalls(eye, names, steps, values, regions, self._attention)
         calls.outcome = Outcome(names, steps, eye, values, Failures(names, regions)).of
         self.special = Special(eye, names, steps, calls)
         self.scene = Scene(self.settings, events, names, eye, writes, steps, calls, self.origins)
@@ -105,7 +102,8 @@ class Session:
     # On and off
 
     def start(self) -> None:
-        self._cost.begin()
+        self.eye.overheads = overheads = private.overheads()
+        self.modules.overhead = overheads.module
         self.special.pid = os.getpid()
         self.first = private.next_sequence_nr()
         self.resume()
@@ -180,13 +178,12 @@ class Session:
         self.events.tell("step_begins", self._steps.index, careful)
 
     def _step_over(self, step: Step) -> None:
-        begin = _clock()
+        mark = self.events.own.mark()
         self.events.tell("step_over", step)
-        self._cost.watching += _clock() - begin
-        self._cost.step_over()
         self.eye.log.trim()
         self.modules.new_step(self._steps.index)
         self._begin_step()
+        self.events.own.since(mark)
 
     # What is known
 
@@ -201,9 +198,9 @@ class Session:
         return self._calls.count
 
     @property
-    def cost(self) -> float:
-        """What watching has cost so far as a share of the steps' own time, estimated."""
-        return self._cost.share
+    def took(self) -> Took:
+        """What watching has taken so far."""
+        return self._cost.took
 
     def origins(self) -> Origins:
         """Where the nodes of a graph were made, as far as it was recorded."""

@@ -24,8 +24,9 @@ class ParameterStat:
 class Step:
     """A backward call, or several that accumulate, and the optimizer step after them.
 
-    ``loss`` is the value of the last scalar root. ``seconds`` runs from the end of the step before, ``watching`` is
-    what of it went into measuring as far as that can be told.
+    ``loss`` is the sum of the scalar roots of the backward calls whose gradients were added up, ``calls`` of them; what
+    a ``GradScaler`` had multiplied by, ``scale``, is divided out. ``seconds`` runs from the end of the step before,
+    ``watching`` is what of it went into measuring as far as that can be told.
     """
 
     index: int
@@ -34,6 +35,8 @@ class Step:
     backwards: tuple[int, ...]
     parameters: tuple[ParameterStat, ...] = ()
     watching: float = 0.0
+    calls: int = 1
+    scale: float = 1.0
 
 
 @record

@@ -77,11 +77,6 @@ def _names(node: ast.Assign | ast.AnnAssign, name: str) -> bool:
     return any(isinstance(one, ast.Attribute) and one.attr == name for one in flat)
 
 
-def _files(frames: Frames) -> list[str]:
-    """The files of the user's code that was met."""
-    return sorted({code.co_filename for code, mine in frames.known.items() if mine})
-
-
 @lru_cache(64)
 def _nodes(file: str) -> tuple[tuple[ast.AST, str], ...]:
     """Every node of the syntax tree of `file`, with the name of the function around it."""
@@ -98,7 +93,7 @@ def _nodes(file: str) -> tuple[tuple[ast.AST, str], ...]:
 
 def replaced_at(frames: Frames, attribute: str) -> Site | None:
     """The line of the user's code that assigns to an attribute of this name from outside: ``model.fc = ...``."""
-    for file in _files(frames):
+    for file in frames.users_files():
         for line, owner, name, function in _assignments(file):
             if name == attribute and (owner != "self" or function != "__init__"):
                 return Site(file, line, function, linecache.getline(file, line).strip())
@@ -128,7 +123,7 @@ def _assignments(file: str) -> tuple[tuple[int, str, str, str], ...]:
 def calls_of_method(frames: Frames, method: str) -> list[tuple[Site, int, int, str]]:
     """(line, first and last line, name of the first argument) of calls ``x.method(...)`` in the user's code."""
     found = []
-    for file in _files(frames):
+    for file in frames.users_files():
         for line, last, name, argument, function in _calls(file):
             if name == method:
                 site = Site(file, line, function, linecache.getline(file, line).strip())
@@ -169,7 +164,7 @@ def function_called(frames: Frames, name: str) -> Site | None:
     """The line ``def name(...)`` in the user's code, where there is just one."""
     found = [
         Site(file, node.lineno, name, linecache.getline(file, node.lineno).strip())
-        for file in _files(frames)
+        for file in frames.users_files()
         for node, _ in _nodes(file)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name
     ]
@@ -242,7 +237,7 @@ def _last_name(node: ast.AST | None) -> str:
 
 def changes_of(frames: Frames, name: str) -> Site | None:
     """The first line of the user's code that writes into what is called `name`, a variable or an attribute."""
-    for file in _files(frames):
+    for file in frames.users_files():
         for line, changed, function in _changes(file):
             if changed == name:
                 return Site(file, line, function, linecache.getline(file, line).strip())
@@ -280,7 +275,7 @@ def _changes(file: str) -> tuple[tuple[int, str, str], ...]:
 
 def use_of(frames: Frames, name: str, near: str) -> Site | None:
     """The first line of the user's code that uses `name`, a variable or an attribute; the file `near` first."""
-    for file in sorted(_files(frames), key=lambda f: (f != near, f)):
+    for file in sorted(frames.users_files(), key=lambda f: (f != near, f)):
         used = [
             (node.lineno, function)
             for node, function in _nodes(file)

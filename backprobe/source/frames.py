@@ -51,16 +51,25 @@ class Frames:
         #: Folders of the user's that may lie among installed packages: the script's, or the module's of ``-m``.
         self.own = own
         self._own = tuple(os.path.realpath(p) + os.sep for p in own)
-        #: Code object -> whether it is the user's.
-        self.known: dict[CodeType, bool] = {}
+        #: By id of a code object: whether it is the user's. A code object's own hash goes through all of its code.
+        self.known: dict[int, bool] = {}
+        #: Those code objects, which are kept: an id means one as long as it lives.
+        self._codes: list[CodeType] = []
         self._lines: dict[Spot, Site] = {}
 
     def is_user(self, code: CodeType) -> bool:
-        known = self.known.get(code)
+        known = self.known.get(id(code))
         if known is None:
-            mine = code.co_name != STAND_IN and self.is_users_file(code.co_filename)
-            known = self.known[code] = mine
+            if len(self._codes) > 100_000:  # made anew all the time, as by exec
+                self.known.clear()
+                self._codes.clear()
+            self._codes.append(code)
+            known = self.known[id(code)] = code.co_name != STAND_IN and self.is_users_file(code.co_filename)
         return known
+
+    def users_files(self) -> list[str]:
+        """The files of the user's code that was met so far."""
+        return sorted({code.co_filename for code in self._codes if self.known[id(code)]})
 
     def is_users_file(self, name: str) -> bool:
         """Whether code of the file `name` is the user's."""
@@ -78,7 +87,7 @@ class Frames:
         known = self.known
         while frame is not None:
             code = frame.f_code
-            mine = known.get(code)
+            mine = known.get(id(code))
             if mine is None:
                 mine = self.is_user(code)
             if mine:

@@ -31,7 +31,8 @@ class StandIns:
 
     def __init__(self, limit: int = 100_000) -> None:
         self._limit = limit
-        self._made: dict[tuple[CodeType, int], Callable[[Any, Any, Any], Any]] = {}
+        #: By id of the code object, which is kept with it, and instruction.
+        self._made: dict[tuple[int, int], tuple[Callable[[Any, Any, Any], Any], CodeType]] = {}
 
     def of(self, frame: Any) -> Callable[[Any, Any, Any], Any]:
         """What calls ``func(*args, **kwargs)``, given the three, from where `frame` is now."""
@@ -41,11 +42,11 @@ class StandIns:
             if frame is None:  # called from C++, with nothing of Python's around it
                 return _call
             code = frame.f_code
-        key = (code, frame.f_lasti)
+        key = (id(code), frame.f_lasti)
         made = self._made.get(key)
-        return made if made is not None else self._make(frame, key)
+        return made[0] if made is not None else self._make(frame, key)
 
-    def _make(self, frame: Any, key: tuple[CodeType, int]) -> Callable[[Any, Any, Any], Any]:
+    def _make(self, frame: Any, key: tuple[int, int]) -> Callable[[Any, Any, Any], Any]:
         if len(self._made) > self._limit:
             self._made.clear()
         names: dict[str, Any] = frame.f_globals
@@ -57,5 +58,5 @@ class StandIns:
             )
             leave_alone(code)
             made = FunctionType(code, names)
-        self._made[key] = made
+        self._made[key] = made, frame.f_code
         return made

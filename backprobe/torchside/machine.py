@@ -6,6 +6,17 @@ from typing import Any
 
 import torch
 
+_SCHEDULED = "/proc/thread-self/schedstat"
+
+
+def waited() -> float:
+    """Seconds that this thread was ready to run, so far, and had no processor; 0 where the system does not say."""
+    try:
+        with open(_SCHEDULED, "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
 
 def machine() -> dict[str, Any]:
     """Version, threads, accelerators."""

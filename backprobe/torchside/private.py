@@ -53,6 +53,13 @@ from .modes import (
     unprofiled,
     unseen,
 )
+from .overheads import (
+    Overheads,
+    overheads,
+)
+from .overheads import (
+    of_node as overhead_of_node,
+)
 from .references import (
     tensor_ref,
     tensors_alive,
@@ -72,6 +79,7 @@ from .thread_state import (
 )
 
 __all__ = [
+    "Overheads",
     "StopRecomputation",
     "ThreadState",
     "autograd_backward",
@@ -95,6 +103,8 @@ __all__ = [
     "mode_depth",
     "next_sequence_nr",
     "no_dispatch_modes",
+    "overhead_of_node",
+    "overheads",
     "pop_function_mode",
     "post_accumulate_hooks",
     "profiled",

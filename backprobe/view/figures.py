@@ -28,12 +28,14 @@ class Figures:
 
     def __init__(self) -> None:
         self._losses: list[float] = []
+        self._meant = ""
         self._norms: list[float] = []
         self._ratios: list[float] = []
 
     def take(self, row: StepRow, gradients: Gradients) -> None:
         if row.loss is not None:
             self._losses = [*self._losses[:1], row.loss]
+            self._meant = _meant(row)
         if gradients.total is not None:
             self._norms.append(gradients.total)
         self._ratios += ratios_of(row)
@@ -41,7 +43,8 @@ class Figures:
     def lines(self, trace: Trace) -> list[str]:
         lines = []
         if self._losses:
-            lines.append(f"loss {number(self._losses[0])} in the first step, {number(self._losses[-1])} in the last")
+            first, last = number(self._losses[0]), number(self._losses[-1])
+            lines.append(f"loss {first} in the first step, {last} in the last{self._meant}")
         finite = [n for n in self._norms if math.isfinite(n)]
         if finite:
             text = f"gradient norm {number(min(finite))} to {number(max(finite))}"
@@ -57,6 +60,16 @@ class Figures:
                 )
             lines.append(text)
         return lines
+
+
+def _meant(row: StepRow) -> str:
+    """How the loss of a step came about, where it is not the root of one backward call."""
+    said = []
+    if row.calls > 1:
+        said.append(f"the sum over its {row.calls} backward calls")
+    if row.scale != 1.0:
+        said.append(f"without the GradScaler's factor, {number(row.scale)}")
+    return f" ({'; '.join(said)})" if said else ""
 
 
 def figures(trace: Trace) -> list[str]:

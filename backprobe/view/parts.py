@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from ..records import Finding, FreeParameter, Parameter, RankSeen, Site
 from ..text import counted, few, number
@@ -17,8 +18,6 @@ from .flow import Bars, flow
 
 #: A space at which a line is not broken.
 TIED = "\N{NO-BREAK SPACE}"
-#: Steps that it takes to tell what watching costs.
-FEW = 10
 #: Steps whose mean time is given.
 MEAN = 10
 #: Steps from the end in which gradients are looked for.
@@ -125,10 +124,27 @@ def headline(trace: Trace) -> str:
         text += f" in {info['seconds']:.1f} s"
     if not trace.over and "started" in info:
         text += " (the run was cut off)"
-    elif info.get("cost") is not None and steps >= FEW:
-        text += f", watching took about {100 * info['cost']:.0f}%"
+    elif text_of_cost := took(info):
+        text += f", {text_of_cost}"
     found = len(trace.findings)
     return f"{text}: {count(found, 'finding') if found else f'no{TIED}findings'}"
+
+
+def took(info: Mapping[str, Any]) -> str:
+    """What watching took: as a share of what the later steps would have taken alone, and in the first steps, which are
+    looked at closely, in seconds. In seconds alone where the later steps are too few."""
+    first, share = info.get("first_cost"), info.get("cost")
+    if first is None:  # a run of before, whose share was wrong
+        return ""
+    if share is None:
+        return f"watching took about {_seconds(first + info.get('own', 0.0))}"
+    text = f"watching took about {100 * share:.0f}%"
+    n = info.get("first_steps", 0)
+    return f"{text}, and {_seconds(first)} in the first {count(n, 'step')}" if n else text
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{1e3 * seconds:.0f} ms"
 
 
 def count(n: int, what: str) -> str:

@@ -18,8 +18,8 @@ from ..forward.eye import Eye
 from ..forward.naming import Naming
 from ..forward.regions import Regions
 from ..forward.values import Values
-from ..schedule.cost import Cost
 from ..schedule.detail import Attention
+from ..schedule.losses import unscaled
 from ..schedule.steps import StepWatch
 from .layouts import Layouts, LiveLayout
 from .node_hooks import Hooks
@@ -49,6 +49,8 @@ class Running:
     inside: int | None
     spot: Spot | None
     modes: tuple[int, int]
+    #: What a ``GradScaler`` multiplied the roots by: norms and losses are told without it.
+    scale: float = 1.0
     watch: Watch = field(init=False)
     #: Nodes that a hook on their tensor enters the eye for: it is left before them.
     entered: set[int] = field(default_factory=set)
@@ -79,10 +81,10 @@ class BackwardCalls:
         values: Values,
         regions: Regions,
         attention: Attention,
-        cost: Cost,
     ) -> None:
         self._eye, self._names, self._steps, self._values = eye, names, steps, values
-        self._regions, self._attention, self._cost, self._events = regions, attention, cost, eye.events
+        self._regions, self._attention, self._events = regions, attention, eye.events
+        self._own = eye.events.own
         self._plans, self._hooks = Plans(), Hooks()
         self.layouts = Layouts(eye.log, names)
         #: Calls so far, and the numbers of those that are going on, innermost last.
@@ -109,12 +111,13 @@ class BackwardCalls:
     def run(self, entry: EntryPoint, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         """Call `func`, which `frame` called, watched. What fails in watching is a fault of ours, and what the call
         raises goes to whoever made it."""
-        running = None
+        running, mark = None, self._own.mark()
         try:
             with private.unprofiled():
                 running = self._begin(entry, args, kwargs, frame)
         except Exception as error:
             self._events.fault(self, error)
+        self._own.since(mark)
         if running is None:
             return self._eye.call(func, args, kwargs, frame)
         try:
@@ -133,7 +136,6 @@ class BackwardCalls:
 
     def _begin(self, entry: EntryPoint, args: Any, kwargs: Any, frame: Any) -> Running | None:
         """Walk the graph and hook it. ``None``: there is nothing to watch."""
-        begin = _clock()
         self._events.tell("backward_begins")
         arguments = entry.bind(args, kwargs)
         if arguments is None:
@@ -143,12 +145,12 @@ class BackwardCalls:
             self._steps.finish()
         roots = as_list(arguments.pop(entry.roots))
         if not self._eye.noting:
-            self._count_only(roots, nested)
+            self._count_only(roots, nested, entry.kind != "autograd.grad")
             return None
         starts = [node_of(root) for root in roots]
         graph = walk(starts, self._plans)
-        if not nested and entry.kind != "autograd.grad" and not self._steps.accumulates([v for _, v in graph.leaves]):
-            self._steps.finish()
+        if not nested and entry.kind != "autograd.grad":
+            self._steps.writes([v for _, v in graph.leaves])
         self._values.flush(graph)
         running = Running(
             entry.kind,
@@ -162,6 +164,7 @@ class BackwardCalls:
             self.inside[-1] if nested else None,
             self._names.frames.spot(frame),
             self._eye.modes(),
+            self._steps.losses.scale_of(roots),
         )
         self.second_order = self.second_order or running.creates_graph
         self._events.tell("graph_known", running, frame)
@@ -174,16 +177,19 @@ class BackwardCalls:
         self.inside.append(running.index)
         self._names.modules.in_backward = True
         running.began = _clock()
-        self._took(running.began - begin)
         return running
 
-    def _count_only(self, roots: Sequence[Any], nested: bool) -> None:
+    def _count_only(self, roots: Sequence[Any], nested: bool, writes: bool) -> None:
         """Where nodes are not recorded: the call and its loss."""
+        steps = self._steps
+        if not nested and writes:
+            steps.writes([])
+            scale = steps.losses.scale_of(roots)
+            ours = [root for root in roots if isinstance(root, torch.Tensor) and root.numel() == 1 and root.is_cpu]
+            values = [unscaled(root_record(root, None), scale).value for root in ours]
+            steps.losses.ended(values, scale, steps.some_held())
         if not nested:
-            self._steps.backwards.append(self.count)
-            for root in roots:
-                if isinstance(root, torch.Tensor) and root.numel() == 1 and root.is_cpu:
-                    self._steps.loss = root_record(root, None).value
+            steps.backwards.append(self.count)
         self.count += 1
 
     def _attach(self, running: Running) -> None:
@@ -206,7 +212,7 @@ class BackwardCalls:
 
     def _end(self, running: Running) -> None:
         """Unhook the graph, and hand on what was seen."""
-        watch = running.watch
+        watch, mark = running.watch, self._own.mark()
         self._eye.unwind(running.modes)
         watch.stop()  # before anything that can fail: no hook of ours stays on the graph
         self.inside.pop()
@@ -216,14 +222,19 @@ class BackwardCalls:
         if self.outcome is not None:
             self._events.tell("backward_ran", running)
             recorded = self.outcome(running)
-            self._cost.nodes += len(recorded.signature.order)
             self._events.tell("backward_over", running, recorded)
             self._events.well()
-        self._took(watch.watching + (_clock() - running.ended))
         if running.creates_graph and self._eye.is_here():
             self._eye.made_by(running.spot, running.kind)
         self._eye.last = private.next_sequence_nr()
+        hooked, inside = len(watch.order), watch.watching
+        del watch
         running.free()
+        if not self._own.per_node and not self.inside:
+            self._own.per_node = private.overhead_of_node()
+            self._eye.last = private.next_sequence_nr()
+        self._own.since(mark)
+        self._own.ran(hooked, inside)
 
     def _hook_failed(self, error: BaseException) -> None:
         self._events.fault(self._hooks, error)
@@ -233,7 +244,3 @@ class BackwardCalls:
         if not self._events.node_ran:
             return None
         return lambda node, came, went: self._events.tell("node_ran", running, node, came, went)
-
-    def _took(self, seconds: float) -> None:
-        self._cost.watching += seconds
-        self._steps.watching += seconds

@@ -7,15 +7,12 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from ...graphs.plan import running_node
 from ...records import Raised, Reuse, Site
 from ...source.defined import function_called, returns_at
-from ...source.frames import Frames, Spot, variables
+from ...source.frames import Spot
 from ...torch_texts import CHANGED_BY_HOOK, FREED, IN_PLACE
 from ...torchside import private
-from ...torchside.structure import attributes_of, is_a
 from ..forward.naming import Naming
 from ..forward.regions import Regions
 from ..forward.writes import mutation, names_of_storage, variable_of
@@ -140,16 +137,3 @@ def _entry(node: int, running: Running, counter: int) -> tuple[int, int] | None:
                 seen.add(producer)
                 stack.append(producer)
     return min(entries)[1:] if entries else None
-
-
-def loss_scale(frames: Frames) -> float | None:
-    """The scale of a ``GradScaler`` that the user's code holds where it runs now."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        if frames.is_user(frame.f_code):
-            local = variables(frame)
-            for value in (*local.values(), *attributes_of(local.get("self")).values()):
-                if is_a(value, torch.amp.GradScaler) and value.is_enabled():
-                    return float(value.get_scale())
-        frame = frame.f_back
-    return None

@@ -7,9 +7,10 @@ from ...torchside.entry_points import describe, root_record
 from ..forward.eye import Eye
 from ..forward.naming import Naming
 from ..forward.values import Values
+from ..schedule.losses import loss_scale, unscaled
 from ..schedule.steps import StepWatch
 from .calls import Running
-from .failures import Failures, loss_scale
+from .failures import Failures
 from .program import Program, signature_of
 from .recorded import Cause, Recorded
 
@@ -24,13 +25,17 @@ class Outcome:
     def of(self, running: Running) -> Recorded:
         """`running` is over."""
         recorded = self._recorded(running)
-        if recorded.trouble and (scale := loss_scale(self._names.frames)) is not None:
+        if running.scale != 1.0:
+            recorded.arguments["loss_scale"] = f"{running.scale:g}"
+        elif recorded.trouble and (scale := loss_scale(self._names.frames)) is not None:
             recorded.arguments["loss_scale"] = f"{scale:g}"
         if running.inside is None:
             self._steps.backwards.append(recorded.index)
-            for root in recorded.roots:
-                if root.value is not None and recorded.kind != "autograd.grad":
-                    self._steps.loss = root.value
+            if recorded.kind != "autograd.grad":
+                leaves = [leaf for _, leaf in running.graph.leaves]
+                self._steps.losses.ended([root.value for root in recorded.roots], running.scale, leaves)
+            elif not running.creates_graph and not running.arguments.get("retain_graph"):
+                self._steps.grad_over()
         return recorded
 
     def _recorded(self, running: Running) -> Recorded:
@@ -43,7 +48,7 @@ class Outcome:
             self._failures.remember(running)
         number = {n: i for i, n in enumerate(graph.nodes[: len(running.starts)])}
         roots = tuple(
-            root_record(r, None if n is None else number.get(n))
+            unscaled(root_record(r, None if n is None else number.get(n)), running.scale)
             for r, n in zip(running.roots, running.starts, strict=True)
         )
         return Recorded(
@@ -57,7 +62,7 @@ class Outcome:
             raised=raised,
             live=running.live,
             signature=signature,
-            norms=watch.norms.values,
+            norms=watch.norms.values if running.scale == 1.0 else [n / running.scale for n in watch.norms.values],
             times=watch.seconds,
             unmeasured=frozenset(watch.norms.unmeasured),
             bad=watch.norms.bad,

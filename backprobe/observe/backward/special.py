@@ -12,6 +12,7 @@ import torch
 from ...source.roots import modules_in_sight
 from ...torchside import places, private
 from ...torchside.entry_points import EntryPoint, entry_points
+from ...torchside.grad_scaler import UPDATE_SCALE
 from ...torchside.uncompiled import passes_on
 from ..forward.eye import Eye
 from ..forward.naming import Naming
@@ -42,6 +43,8 @@ class Special:
         eye.special[torch.Tensor.grad.__get__] = self._read_grad  # type: ignore[attr-defined]
         eye.special[torch.Tensor.is_leaf.__get__] = self._read_is_leaf  # type: ignore[attr-defined]
         eye.special[private.set_grad_enabled] = self._set_grad_mode
+        if UPDATE_SCALE is not None:
+            eye.special[UPDATE_SCALE] = self._update_scale
 
     @passes_on
     def _entry_point(self, entry: EntryPoint) -> Callable[..., Any]:
@@ -112,6 +115,12 @@ class Special:
         if optimizer is None:
             return
         self._steps.made(optimizer, frames.spot(frame), lambda: [m for _, m in modules_in_sight(above, frames)])
+
+    @passes_on
+    def _update_scale(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        if self.on and args:
+            self._safely(self._steps.scaler_updates, args[0])
+        return self._eye.call(func, args, kwargs, frame)
 
     @passes_on
     def _set_grad_mode(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:

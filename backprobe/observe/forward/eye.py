@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from ...records import Site
 from ...source.frames import Frames, Spot
 from ...source.stand_ins import StandIns
 from ...torchside import places, private
+from ...torchside.entry_points import BY_FUNCTION
 from ...torchside.uncompiled import passes_on
 from ..events import Events
 from .modules import ModuleWatch
@@ -32,7 +34,7 @@ from .writes import kind_of, targets
 VIEWS = frozenset(getattr(torch.Tensor, name) for name in VIEW_OPS)
 _next = private.next_sequence_nr
 _compiling = private.compiling
-_frame = sys._getframe
+_frame, _clock = sys._getframe, time.perf_counter
 _profiled, _tracing = private.profiled, private.jit_tracing
 
 
@@ -75,7 +77,10 @@ class Eye(TorchFunctionMode):
         #: Functions that mean something besides making nodes, and who calls them for us, with the frame that did.
         self.special: dict[Any, Callable[[Any, Any, Any, Any], Any]] = {}
         self.events = events
-        self._stand_ins = StandIns().of
+        self._place = self._stand_ins = StandIns().of
+        self._own, self._inside = events.own, 0.0
+        #: What torch spends on calling us.
+        self.overheads = private.Overheads()
         self.log = log if log is not None else OpLog()
         self.thread = threading.get_ident()
         #: Whether to note ops at all (not at the level ``watch``), and whether to look closely at each.
@@ -85,7 +90,7 @@ class Eye(TorchFunctionMode):
         self.last = _next()
         #: How each function writes in place, if it does.
         self._kinds: dict[Any, Any] = {}
-        self._entries: dict[Entry, Entry] = {}
+        self._entries: dict[Any, Entry] = {}
         #: How often we are on this thread's stack of modes by ``push``.
         self._pushed = 0
 
@@ -103,10 +108,37 @@ class Eye(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _compiling() or _tracing():
             return func(*args, **(kwargs or {}))
+        ops = self._own.ops
+        left = ops.left = ops.left - 1
+        if (left > 0 and not self.careful) or func in BY_FUNCTION:  # what a backward call takes is measured there
+            return self._seen(func, args, kwargs, _frame(1))
+        mark, self._inside, self._stand_ins = self._own.mark(), 0.0, self._timed
+        try:
+            return self._seen(func, args, kwargs, _frame(1))
+        finally:
+            self._stand_ins = self._place
+            self._own.often(ops, mark, self._inside - self.overheads.of(func), self.careful)
+
+    @passes_on
+    def _timed(self, frame: Any) -> Any:
+        """A stand-in that takes the time of what is called."""
+        call = self._place(frame)
+
+        def timed(func: Any, args: Any, kwargs: Any) -> Any:
+            begin = _clock()
+            try:
+                return call(func, args, kwargs)
+            finally:
+                self._inside += _clock() - begin
+
+        return timed
+
+    @passes_on
+    def _seen(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        """`frame` calls `func`."""
         special = self.special.get(func)
         if special is not None:
-            return special(func, args, kwargs or {}, _frame(1))
-        frame = _frame(1)
+            return special(func, args, kwargs or {}, frame)
         call = self._stand_ins(frame)
         if not self.noting:
             return call(func, args, kwargs)
@@ -175,7 +207,7 @@ class Eye(TorchFunctionMode):
         known = self.frames.known
         while frame is not None:
             code = frame.f_code
-            mine = known.get(code)
+            mine = known.get(id(code))
             if mine is None:
                 mine = self.frames.is_user(code)
             if mine:
@@ -183,14 +215,14 @@ class Eye(TorchFunctionMode):
             frame = frame.f_back
         stack = self.modules.stack
         where = stack[-1] if stack else None
-        made = (code, frame.f_lasti, func, where) if frame is not None else (None, 0, func, where)
         # The same op comes back every step: one tuple for each, so that logs compare fast, and no garbage is made
-        # (Note [Hooks made once]).
-        entry = self._entries.get(made)
+        # (Note [Hooks made once]). Found by the id of its code, which it keeps.
+        key = (id(code), frame.f_lasti, func, where) if frame is not None else (0, 0, func, where)
+        entry = self._entries.get(key)
         if entry is None:
             if len(self._entries) > 500_000:
                 self._entries.clear()
-            entry = self._entries[made] = made
+            entry = self._entries[key] = (code if frame is not None else None, key[1], func, where)
         self.log.ends.append(after)
         self.log.entries.append(entry)
         return entry

@@ -55,6 +55,8 @@ class ModuleWatch:
         #: The same by weak reference: a module is told apart by it after it is gone.
         self._counts: dict[int, _Seen] = {}
         self.thread = _ident()
+        #: Seconds that torch spends on calling us at each module call.
+        self.overhead = private.Overheads().module
         self._most = 0
         self.stack: list[Where] = []
         self.roots: list[RootModule] = []
@@ -103,6 +105,10 @@ class ModuleWatch:
     def _enter(self, module: nn.Module, args: Any) -> None:
         if _compiling():
             return
+        own, mark = self._events.own, None
+        own.enters.left -= 1
+        if own.enters.left <= 0 or self.careful:
+            mark = own.mark()
         depth = len(self.stack)
         try:
             self._entered(module)
@@ -110,6 +116,8 @@ class ModuleWatch:
             self._events.fault(self, error)
             if depth and len(self.stack) == depth:  # what runs now counts as the call around it
                 self.stack.append(self.stack[-1])
+        if mark is not None:
+            own.often(own.enters, mark, -self.overhead, self.careful)
 
     def _entered(self, module: nn.Module) -> None:
         if _ident() != self.thread:
@@ -155,10 +163,16 @@ class ModuleWatch:
             return
         if not self.stack or _ident() != self.thread:
             return
+        own, mark = self._events.own, None
+        own.leaves.left -= 1
+        if own.leaves.left <= 0 or self.careful:
+            mark = own.mark()
         try:
             self._left(module, output)
         except Exception as error:
             self._events.fault(self, error)
+        if mark is not None:
+            own.often(own.leaves, mark, 0.0, self.careful)
 
     def _left(self, module: nn.Module, output: Any) -> None:
         stack, events = self.stack, self._events
@@ -274,11 +288,6 @@ class ModuleWatch:
         """Whether modules were called in this step, and all with gradient mode off."""
         now = [seen for seen in self._seen.values() if seen.step == self.step]
         return bool(now) and all(seen.quiet_now == seen.count for seen in now)
-
-    @property
-    def total(self) -> int:
-        """Module calls so far."""
-        return sum(seen.calls + seen.quiet for seen in self._seen.values())
 
     @property
     def naming(self) -> int:

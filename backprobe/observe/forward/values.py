@@ -19,6 +19,7 @@ from ...torchside import private
 from ...torchside.measure import FLOATS, SMALL, Norms, is_float, stat_of
 from ...torchside.structure import is_a, tensors_in
 from ...torchside.walk import LiveGraph
+from ..own_time import OwnTime
 from .cuts import NO_FLOW
 from .eye import VIEWS, Op
 from .modules import ModuleWatch
@@ -47,8 +48,8 @@ class SeenBad:
 class Values:
     """Looks at results."""
 
-    def __init__(self, frames: Frames, modules: ModuleWatch, limit: int = 1000) -> None:
-        self._frames, self._modules, self._limit = frames, modules, limit
+    def __init__(self, frames: Frames, modules: ModuleWatch, own: OwnTime, limit: int = 1000) -> None:
+        self._frames, self._modules, self._own, self._limit = frames, modules, own, limit
         #: Whether to look: not while everything is bad anyway.
         self.checking = True
         #: What was not finite since it was taken last, in the order of sequence numbers.
@@ -135,6 +136,7 @@ class Values:
         held = self._held[:]
         if not held and not self._waiting:
             return
+        mark = self._own.mark()
         self._held.clear()
         self._graph = graph
         was = torch.is_grad_enabled()
@@ -174,6 +176,7 @@ class Values:
         self._unchecked += len(self._norms.unmeasured)
         self._norms.clear()
         self._waiting.clear()
+        self._own.since(mark)
 
     def _batch_bad(self, slot: int, tensor: Any, values: BadValues) -> None:
         ref, first, after, entry = self._waiting[slot]

@@ -1,59 +1,95 @@
-"""What watching costs, for the report's "took about"."""
+"""What watching costs, step by step: Note [What watching takes]."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
+from typing import Any
 
-from ..forward.modules import ModuleWatch
-from ..forward.oplog import OpLog
-from .steps import StepWatch
+from ...torchside.machine import waited
+from ..own_time import OwnTime
 
+#: Later steps that it takes to tell a share, and the share of their time that has to be the script's own.
+FEW, OWN = 10, 0.01
+#: Seconds from one look at the waiting to the next, and the most that is believed.
+LOOK, SLOWEST = 0.02, 50.0
 _clock = time.perf_counter
-#: Seconds that cannot be measured from inside: of an op under the eye, of a module call, of handing a node's gradients
-#: to a hook. Measured with bench/overhead.py where a call of an empty function took ``_CALL``.
-_OP, _MODULE, _NODE, _CALL = 4e-6, 3.6e-6, 2.5e-6, 4.0e-8
+
+
+@dataclass(frozen=True)
+class Took:
+    """What watching has taken so far.
+
+    :ivar first_steps, first: the steps at the start that are looked at closely, and the seconds of our work in them.
+    :ivar steps, seconds, watching: the steps after them, their seconds, and what of those was our work.
+    """
+
+    first_steps: int
+    first: float
+    steps: int
+    seconds: float
+    watching: float
+
+    @property
+    def share(self) -> float | None:
+        """Of the time that the later steps would have taken alone. ``None`` where they are too few, or where what is
+        left for the script is too little to divide by."""
+        alone = self.seconds - self.watching
+        return self.watching / alone if self.steps >= FEW and alone > OWN * self.seconds else None
+
+    def info(self) -> dict[str, Any]:
+        """As it is stored with a run: ``cost`` is the share."""
+        return {"cost": self.share, "first_steps": self.first_steps, "first_cost": self.first, "own": self.watching}
 
 
 class Cost:
-    """Adds up what is measured in hooks and walks, and estimates the rest from counts."""
+    """Tells the first steps from the later ones.
 
-    def __init__(self, log: OpLog, modules: ModuleWatch, steps: StepWatch) -> None:
-        self._log, self._modules, self._steps = log, modules, steps
-        #: Seconds measured in backward calls and in handing on.
-        self.watching = 0.0
-        #: Nodes that ran with a hook.
-        self.nodes = 0
-        #: Seconds of the first step, and what of it was watching.
-        self._first: tuple[float, float] | None = None
-        self._speed = _call_time() / _CALL
-        self._begin = _clock()
+    :param careful: how many steps at the start are looked at closely.
+    """
 
-    def begin(self) -> None:
-        self._begin = _clock()
-
-    def step_over(self) -> None:
-        if self._first is None:
-            self._first = (self._steps.total, self.watching + self._steps.spent)
+    def __init__(self, own: OwnTime, careful: int) -> None:
+        self._own, self._careful = own, careful
+        self._steps = 0
+        #: What was clocked and counted before the running step.
+        self._before = (0.0, 0.0)
+        #: Seconds of our work in the first steps; of the later ones, and of our work in them.
+        self._first = self._seconds = self._watching = 0.0
+        #: The clock and the waiting when they were looked at last, and how much longer everything took for it.
+        self._looked = (_clock(), waited())
+        self._slower = 1.0
 
     @property
-    def share(self) -> float:
-        """The cost so far as a share of the steps' own time."""
-        ops = len(self._log.ends) + self._log.added
-        counted = ops * _OP + self._modules.total * _MODULE + self.nodes * _NODE
-        spent = self.watching + self._steps.spent + counted * self._speed
-        if self._first is None:
-            return spent / max(_clock() - self._begin - spent, 1e-9)
-        # The first step holds the script's own preparations, and ours.
-        seconds, before = self._steps.total - self._first[0], self._first[1]
-        return (spent - before) / max(seconds - (spent - before), 1e-9) if seconds else 0.0
+    def of_step(self) -> float:
+        """Seconds of our work since the last step was over."""
+        clocked, counted = self._before
+        return self._own.clocked - clocked + (self._own.counted - counted) * self._slower
 
+    def step_over(self, seconds: float) -> float:
+        """A step took `seconds`: how many of them were our work."""
+        self._look(_clock())
+        mine = min(max(self.of_step, 0.0), seconds)  # samples may correct what was said of the step before
+        self._before = self._own.clocked, self._own.counted
+        self._steps += 1
+        if self._steps <= self._careful:
+            self._first += mine
+        else:
+            self._seconds += seconds
+            self._watching += mine
+        return mine
 
-def _call_time() -> float:
-    """Seconds of a call of an empty function on this machine, now."""
+    def _look(self, now: float) -> None:
+        """Whether others use the processor."""
+        passed = now - self._looked[0]
+        if passed >= LOOK:
+            looked = now, waited()
+            ran = passed - (looked[1] - self._looked[1])
+            self._slower = passed / ran if passed / SLOWEST < ran <= passed else 1.0
+            self._looked = looked
 
-    def empty() -> None: ...
-
-    begin = _clock()
-    for _ in range(2000):
-        empty()
-    return (_clock() - begin) / 2000
+    @property
+    def took(self) -> Took:
+        first = min(self._steps, self._careful)
+        # What was done before a first step was over, as in a script without one, is told with the first steps.
+        rest = self.of_step if self._steps < self._careful else 0.0
+        return Took(first, self._first + rest, self._steps - first, self._seconds, self._watching)

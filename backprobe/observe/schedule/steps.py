@@ -1,8 +1,14 @@
 """Training steps: where one ends, and the norms of weights, gradients and updates.
 
-Note [Where a step ends]: an optimizer step ends a step; what follows belongs to the next. Where no optimizer has
-stepped yet, a backward call that finds gradients already there accumulates into the same step, and one that finds none
-begins a new one.
+Note [Where a step ends]: a step is an update. What an optimizer's step ends is over when the next forward or backward
+begins: several optimizers that step one after the other end one step, critic and generator that take turns one each. A
+``GradScaler`` that skips the optimizer ends one too, when it updates its scale. ``autograd.grad`` ends none: a penalty
+or an inner loop belongs to the update after it.
+
+Where no optimizer has stepped yet, one was seen being made, or not. If so, all is one step until it steps. If not, the
+script updates by hand: a backward call that finds gradients already there accumulates into the same step, and one that
+finds none begins a new one; ``autograd.grad`` ends a step where its graph goes and it makes none. What cannot be known:
+an update that the script itself leaves out is one step with the next, and what comes after the last is one of its own.
 
 Note [Sampling updates]: norms of weights and updates are not free, an update needs a copy: they are taken in the first
 steps, and then as often as a hundredth of the run's time allows, and copies are bounded.
@@ -16,6 +22,7 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import torch
@@ -28,9 +35,13 @@ from ...torchside.measure import is_float
 from ...torchside.norms import holds, norm
 from ..events import Events
 from ..forward.naming import Naming
+from .cost import Cost
+from .losses import Losses, loss_scale
 
 #: Bytes of weights copied at once to see an update.
 COPY_LIMIT = 64 << 20
+#: Backward calls after which an optimizer that was made is not waited for any longer.
+UNAIDED = 100
 _clock = time.perf_counter
 
 
@@ -53,15 +64,19 @@ class StepWatch:
     :param on_step: called with each finished ``Step``.
     """
 
-    def __init__(self, names: Naming, events: Events, on_step: Callable[[Step], None], first: int = 3) -> None:
-        self._names, self._events, self._on_step, self._first = names, events, on_step, first
+    def __init__(
+        self, names: Naming, events: Events, cost: Cost, on_step: Callable[[Step], None], first: int = 3
+    ) -> None:
+        self._names, self._events, self._cost, self._on_step, self._first = names, events, cost, on_step, first
         self._handles: list[Any] = []
         self.paused = True
         self.index = 0
         self.stepped = self.stepping = False
         self.ever_stepped = False
-        self.loss: float | None = None
+        self.losses = Losses(lambda: loss_scale(names.frames))
         self.backwards: list[int] = []
+        #: Backward calls of this step that wrote gradients.
+        self._written = 0
         #: Parameters that an optimizer held when it stepped.
         self.held: dict[int, weakref.ref[Any]] = {}
         #: By id: those that were seen being made, or stepping.
@@ -71,15 +86,13 @@ class StepWatch:
         self._stats: dict[str, list[float | None]] = {}
         self._copies: list[tuple[str, Any, Any]] = []
         self._rotate = 0
-        self._begin = self._last = _clock()
+        self._begin = self._last = self._paused_at = _clock()
+        #: Seconds that norms of weights and updates took.
         self.spent = 0.0
-        #: Seconds of all steps.
-        self.total = 0.0
-        self.watching = 0.0
         self._pid, self._thread = os.getpid(), threading.get_ident()
 
     def start(self) -> None:
-        self._last = _clock()
+        self._last += _clock() - self._paused_at  # a pause is no part of a step
         self.paused = False
         self._handles = self._handles or [
             optim.register_optimizer_step_pre_hook(self._before),
@@ -88,6 +101,8 @@ class StepWatch:
 
     def pause(self) -> None:
         """See nothing until ``start``. The hooks stay: this may be called from one of them."""
+        if not self.paused:
+            self._paused_at = _clock()
         self.paused = True
         self._copies.clear()
 
@@ -111,11 +126,13 @@ class StepWatch:
         """The step is over: emit it and begin the next."""
         now = _clock()
         stats = tuple(ParameterStat(name, *values) for name, values in self._stats.items())
-        step = Step(self.index, now - self._last, self.loss, tuple(self.backwards), stats, self.watching)
+        seconds = now - self._last
+        mine = self._cost.step_over(seconds)
+        loss, calls, scale = self.losses.take()
+        step = Step(self.index, seconds, loss, tuple(self.backwards), stats, mine, calls, scale)
         self.index += 1
         self._last = now
-        self.stepped, self.loss, self.backwards, self._stats, self.watching = False, None, [], {}, 0.0
-        self.total += step.seconds
+        self.stepped, self.backwards, self._stats, self._written = False, [], {}, 0
         self._on_step(step)
 
     def _mine(self) -> bool:
@@ -123,12 +140,14 @@ class StepWatch:
 
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._mine():
+            mark = self._events.own.mark()
             self.stepping = True
             self._events.tell("optimizer_begins", optimizer)
             try:
                 self._measure(optimizer)
             except Exception as error:
                 self._events.fault(self, error)
+            self._events.own.since(mark)
 
     def _measure(self, optimizer: Any) -> None:
         begin = _clock()
@@ -152,7 +171,6 @@ class StepWatch:
                     self._stats[name] = [w, g, None]
                 self._copy(named)
             self.spent += _clock() - begin
-        self.watching += _clock() - begin
 
     def _copy(self, named: list[tuple[str, Any]]) -> None:
         """Copy as many weights as the bound allows, beginning where the last sample ended."""
@@ -172,6 +190,7 @@ class StepWatch:
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if not self._mine():
             return
+        mark = self._events.own.mark()
         self.stepped_by.add(id(optimizer))
         self.stepping, self.stepped, self.ever_stepped = False, True, True
         self._events.tell("optimizer_over", optimizer)
@@ -180,6 +199,7 @@ class StepWatch:
                 self._compare()
             except Exception as error:
                 self._events.fault(self, error)
+        self._events.own.since(mark)
 
     def _compare(self) -> None:
         begin = _clock()
@@ -190,7 +210,6 @@ class StepWatch:
                     self._stats[name][2] = value
         self._copies.clear()
         self.spent += _clock() - begin
-        self.watching += _clock() - begin
 
     @property
     def listed(self) -> dict[int, weakref.ref[Any]] | None:
@@ -225,13 +244,35 @@ class StepWatch:
             self._sizes.pop(id(optimizer), None)
         return known
 
+    def some_held(self) -> list[Any]:
+        """A few of the parameters that optimizers hold."""
+        return [p for p in (ref() for ref in islice(self.held.values(), 4)) if p is not None]
+
+    def scaler_updates(self, scale: Any) -> None:
+        """A ``GradScaler`` is about to update its `scale`: the iteration is over, also where the optimizer was left
+        out."""
+        self.losses.scaled(scale)
+        self.stepped = self.stepped or bool(self.backwards)
+
+    def grad_over(self) -> None:
+        """``autograd.grad`` was called with a graph that is gone now, and made none."""
+        if not (self.optimizers or self.ever_stepped or self.stepping or self._written):
+            self.stepped = True
+
+    def writes(self, leaves: list[Any]) -> None:
+        """A backward call that adds gradients to `leaves` begins."""
+        if not self.accumulates(leaves):
+            self.finish()
+        self._written += 1
+        self.losses.begins()
+
     def accumulates(self, leaves: list[Any]) -> bool:
         """Whether a backward call into `leaves` belongs to the running step (Note [Where a step ends])."""
         if self.stepping:  # an optimizer that calls a closure
             return True
         if self.stepped:
             return False
-        if self.ever_stepped or not self.backwards:
+        if self.ever_stepped or not self._written or (self.optimizers and self._written < UNAIDED):
             return True
         for leaf in leaves:
             grad = leaf.grad

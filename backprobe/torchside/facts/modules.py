@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import nn
+from torch.nn.modules import module as every
 
 from ..compiled_regions import is_compiled_module
 from .registry import expect, fact, leaf
@@ -55,3 +56,16 @@ def compiled() -> None:
     expect(plain, "a plain module counts as compiled, or does not know")
     module._compiled_call_impl = print
     expect(is_compiled_module(module), "a module that was compiled does not count as compiled")
+
+
+@fact(
+    "hooks for all modules",
+    "a hook of the script's for all modules sees modules of ours, or what watching takes is not measured",
+    "_has_any_global_hook",
+)
+def global_hooks() -> None:
+    before = bool(every._has_any_global_hook())
+    handle = every.register_module_forward_hook(lambda *_: None)
+    during = bool(every._has_any_global_hook())
+    handle.remove()
+    expect(during and bool(every._has_any_global_hook()) == before, "a hook for all modules is not seen")

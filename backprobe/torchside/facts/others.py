@@ -13,6 +13,7 @@ import torch.distributed
 
 from ... import torch_texts
 from .. import places
+from ..grad_scaler import UPDATE_SCALE, Scales, factor_of
 from .registry import DYNAMO, ENGINE, OWN_PROCESS, NotHere, expect, fact, leaf, said_by
 
 
@@ -144,3 +145,39 @@ def wrappers() -> None:
         if name != torch_texts.OPTIMIZED:
             here = re.search(rf"^class {name}\b.*?\bself\.{attribute} = module\b", source, re.MULTILINE | re.DOTALL)
             expect(here is not None, f"{name} does not hold its module as {attribute}")
+
+
+@fact(
+    "what a GradScaler calls",
+    "losses and gradients are shown with its factor, and a step that it skips is one with the next",
+    "_amp_update_scale_",
+    [ENGINE],
+)
+def grad_scaler() -> None:
+    seen: list[Any] = []
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func is UPDATE_SCALE:
+                seen.append(args[0])
+            return func(*args, **(kwargs or {}))
+
+    class Optimizer:  # one of torch's loads much
+        def __init__(self, weight: torch.Tensor) -> None:
+            self.param_groups = [{"params": [weight]}]
+
+        def step(self) -> None: ...
+
+    weight = leaf()
+    optimizer: Any = Optimizer(weight)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    loss = scaler.scale(weight.sum())
+    factor = factor_of(loss)
+    loss.backward()
+    with Mode():
+        scaler.step(optimizer)
+        scaler.update()
+    expect(len(seen) == 1, f"a scaler updated its scale {len(seen)} times")
+    scales = Scales()
+    scales.updated(seen[0])
+    expect(factor is not None and scales.is_scale(factor), "what a loss is multiplied by is not the scale")

@@ -1,0 +1,105 @@
+"""The loss of a step, as the script means it.
+
+Note [The loss of a step]: gradients that a step's backward calls add up are those of the sum of their roots, so that is
+the step's loss: of ``loss / 4`` in four calls it is the mean, of two losses that are trained at once their sum. A call
+whose gradients were cleared before the next one (an attack on the input, an optimizer's closure that runs again) adds
+nothing. What a ``GradScaler`` multiplied by is divided out, in the norms of the call's gradients too. A factor that the
+script writes itself cannot be told from a part of its loss: it stays, in loss and gradients alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from ...records import Root
+from ...source.frames import Frames, variables
+from ...torchside import private
+from ...torchside.grad_scaler import Scales, factor_of
+
+
+class Losses:
+    """Adds up.
+
+    :param held: finds the scale of a scaler that the user's code holds where it runs now.
+    """
+
+    def __init__(self, held: Callable[[], float | None]) -> None:
+        self._held = held
+        self._scales = Scales()
+        self._sum: float | None = None
+        #: Backward calls whose roots were added up, and the scale that was divided out of the last.
+        self.calls, self.scale = 0, 1.0
+        #: A leaf that the last call gave a gradient to.
+        self._witness: Callable[[], Any] = lambda: None
+
+    def scale_of(self, roots: Sequence[Any]) -> float:
+        """What a scaler multiplied `roots` by; 1 where none did."""
+        for root in roots:
+            factor = factor_of(root) if isinstance(root, torch.Tensor) else None
+            if factor is not None:
+                value = float(factor)
+                if value > 0 and value != 1.0 and (self._scales.is_scale(factor) or self._held() == value):
+                    return value
+        return 1.0
+
+    def scaled(self, scale: torch.Tensor) -> None:
+        """A scaler is about to update its `scale`."""
+        self._scales.updated(scale)
+
+    def begins(self) -> None:
+        """A call that adds up gradients begins. Has what was there been cleared?"""
+        if self.calls and _cleared(self._witness()):
+            self._sum, self.calls = None, 0
+
+    def ended(self, values: Iterable[float | None], scale: float, leaves: Iterable[Any]) -> None:
+        """The call is over: its roots' `values`, unscaled, and the `leaves` of its graph."""
+        known = [value for value in values if value is not None]
+        if known:
+            self._sum = (self._sum or 0.0) + sum(known)
+            self.calls += 1
+            self.scale = scale
+        given = next((leaf for leaf in leaves if leaf.grad is not None), None)
+        if given is not None:
+            self._witness = private.tensor_ref(given)
+
+    def take(self) -> tuple[float | None, int, float]:
+        """The loss of the step that is over, of how many calls it is the sum, and the scale that was divided out."""
+        taken = self._sum, self.calls, self.scale
+        self._sum, self.calls, self.scale = None, 0, 1.0
+        return taken
+
+
+def _cleared(leaf: Any) -> bool:
+    """Whether a gradient that `leaf` had is gone; not known of one that has to be waited for."""
+    if leaf is None:
+        return False
+    grad = leaf.grad
+    if grad is None:
+        return True
+    if grad.layout is not torch.strided or grad.device.type != "cpu":
+        return False
+    with torch.no_grad():
+        return not grad.detach().count_nonzero()
+
+
+def loss_scale(frames: Frames) -> float | None:
+    """The scale of a ``GradScaler`` that the user's code holds where it runs now."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frames.is_user(frame.f_code):
+            local = variables(frame)
+            for value in (*local.values(), *getattr(local.get("self"), "__dict__", {}).values()):
+                if isinstance(value, torch.amp.GradScaler) and value.is_enabled():
+                    return float(value.get_scale())
+        frame = frame.f_back
+    return None
+
+
+def unscaled(root: Root, scale: float) -> Root:
+    """`root` with what a scaler multiplied it by divided out."""
+    return root if root.value is None or scale == 1.0 else dataclasses.replace(root, value=root.value / scale)

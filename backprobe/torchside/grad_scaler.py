@@ -1,0 +1,42 @@
+"""What a ``GradScaler`` does, as it can be seen from outside: the factor of a loss, and the end of its iteration."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+from .references import tensor_ref
+from .saved_by_nodes import saved_tensors
+
+#: What ``GradScaler.update`` calls once an iteration, whether the optimizers stepped or not; the scale comes first.
+UPDATE_SCALE = getattr(torch, "_amp_update_scale_", None)
+
+
+class Scales:
+    """The scales of the scalers that were seen so far."""
+
+    def __init__(self) -> None:
+        self._known: list[weakref.ref[Any]] = []
+
+    def updated(self, scale: torch.Tensor) -> None:
+        """A scaler is about to update `scale`."""
+        if not any(ref() is scale for ref in self._known):
+            self._known = [ref for ref in self._known if ref() is not None] + [tensor_ref(scale)]
+
+    def is_scale(self, factor: torch.Tensor) -> bool:
+        return any(one is not None and one.data_ptr() == factor.data_ptr() for one in (ref() for ref in self._known))
+
+
+def factor_of(root: Any) -> torch.Tensor | None:
+    """The tensor of one number that `root` was multiplied by last, as a scaler does. Call it before the backward."""
+    node = getattr(root, "grad_fn", None)
+    if node is None or node.name() != "MulBackward0" or root.numel() != 1:
+        return None
+    saved = dict(saved_tensors(node))
+    for name in ("other", "self"):
+        factor = saved.get(name)
+        if factor is not None and factor.numel() == 1 and not factor.requires_grad and type(factor) is torch.Tensor:
+            return factor
+    return None

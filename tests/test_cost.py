@@ -1,0 +1,208 @@
+"""What a run says that watching took: arithmetic on clocks made by hand."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from torch import nn
+from watching import watched
+
+from backprobe.observe import own_time
+from backprobe.observe.own_time import Often, OwnTime
+from backprobe.observe.schedule import cost
+from backprobe.observe.schedule.cost import Cost, Took
+from backprobe.torchside import overheads
+from backprobe.view.parts import took
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock, and the seconds of waiting for a processor."""
+    time = [0.0, 0.0]
+    monkeypatch.setattr(own_time, "_clock", lambda: time[0])
+    monkeypatch.setattr(cost, "_clock", lambda: time[0])
+    monkeypatch.setattr(cost, "waited", lambda: time[1])
+    return time
+
+
+def steps(cost: Cost, own: OwnTime, now: list[float], *times: tuple[float, float]) -> None:
+    """Steps of (seconds of the script alone, seconds of ours)."""
+    for script, mine in times:
+        now[0] += script
+        mark = own.mark()
+        now[0] += mine
+        own.since(mark)
+        cost.step_over(script + mine)
+
+
+def test_first_steps_are_told_apart(now: list[float]) -> None:
+    own = OwnTime()
+    cost = Cost(own, careful=3)
+    steps(cost, own, now, *[(1.0, 5.0)] * 3, *[(2.0, 0.5)] * 10)
+    assert cost.took == Took(3, 15.0, 10, 25.0, 5.0)
+    assert cost.took.share == 0.25
+
+
+@pytest.mark.parametrize("later", [9, 0])
+def test_few_steps_have_no_share(now: list[float], later: int) -> None:
+    own = OwnTime()
+    cost = Cost(own, careful=3)
+    steps(cost, own, now, *[(1.0, 5.0)] * 3, *[(1.0, 0.5)] * later)
+    assert cost.took.share is None
+    assert took(cost.took.info()) == f"watching took about {15 + 0.5 * later:.1f} s"
+
+
+def test_no_division_by_next_to_nothing(now: list[float]) -> None:
+    own = OwnTime()
+    cost = Cost(own, careful=0)
+    steps(cost, own, now, *[(1e-12, 1.0)] * 20)
+    assert cost.took.share is None
+    assert took(cost.took.info()) == "watching took about 20.0 s"
+    own = OwnTime()
+    cost = Cost(own, careful=0)
+    own.nodes, own.per_node = 1000, 1.0  # an estimate beyond the step: the step is all there is
+    assert cost.step_over(2.0) == 2.0
+    assert cost.took == Took(0, 0.0, 1, 2.0, 2.0)
+
+
+def test_a_script_without_a_step(now: list[float]) -> None:
+    own = OwnTime()
+    cost = Cost(own, careful=3)
+    mark = own.mark()
+    now[0] += 0.25
+    own.since(mark)
+    assert cost.took == Took(0, 0.25, 0, 0.0, 0.0)
+    assert took(cost.took.info()) == "watching took about 250 ms"
+
+
+def test_what_is_not_known_is_not_said() -> None:
+    assert took({}) == ""
+    assert took({"cost": 71858862392.42}) == ""  # of a version that had no first steps: its share was wrong
+    assert took({"cost": 0.123, "first_steps": 3, "first_cost": 0.31}).replace("\N{NO-BREAK SPACE}", " ") == (
+        "watching took about 12%, and 310 ms in the first 3 steps"
+    )
+
+
+def test_clocked_work_inside_clocked_work_counts_once(now: list[float]) -> None:
+    own = OwnTime()
+    outer = own.mark()
+    now[0] += 1.0
+    inner = own.mark()
+    now[0] += 2.0
+    own.since(inner)
+    now[0] += 1.0
+    own.since(outer)
+    assert own.clocked == 4.0
+
+
+def test_what_is_clocked_inside_something_frequent_is_taken_off(now: list[float]) -> None:
+    own = OwnTime()
+    own.ops.left -= 1
+    mark = own.mark()
+    now[0] += 1.0
+    inner = own.mark()
+    now[0] += 2.0
+    own.since(inner)
+    now[0] += 4.0  # the script's own
+    own.often(own.ops, mark, 4.0, close=True)
+    assert (own.clocked, own.counted) == (2.0, 1.0)
+
+
+def test_some_of_the_times_stand_for_all() -> None:
+    """Whatever the period of what happens, and where looking closely begins and ends."""
+    draw = random.Random(0)
+    for period in (1, 2, 16, 32, 100):
+        often, total = Often(), 0.0
+        for at in range(40_000):
+            seconds = (1 + at % period) * draw.uniform(0.5, 1.5) * 1e-6
+            close = at < 500
+            total += seconds
+            often.left -= 1
+            if often.left <= 0 or close:
+                often.add(seconds, close)
+        assert often.seconds == pytest.approx(total, rel=0.1)
+
+
+def test_an_interruption_does_not_stand_for_many() -> None:
+    often = Often()
+    for at in range(10_000):
+        often.left -= 1
+        if often.left <= 0:
+            often.add(0.1 if at > 5000 and often._measured == 200 else 1e-6, False)
+    assert often.seconds < 0.02
+
+
+def test_waiting_for_a_processor_is_not_the_scripts_own(now: list[float]) -> None:
+    """Half the time goes to others: what is counted is scaled as what is clocked and the steps are."""
+    own = OwnTime()
+    cost = Cost(own, careful=0)
+    for _ in range(10):
+        own.nodes, own.per_node = own.nodes + 1, 0.25
+        now[0] += 2.0
+        now[1] += 1.0
+        assert cost.step_over(2.0) == 0.5
+    assert cost.took.share == pytest.approx(1 / 3)
+
+
+def test_steps_of_a_session_say_what_was_ours() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    session, collector = watched()
+    session.start()
+    for _ in range(15):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    session.stop()
+    records = [step.record for step in collector.trace(session).steps]
+    assert len(records) == 15
+    assert all(0 <= step.watching <= step.seconds for step in records)
+    said = session.took
+    assert said.first == pytest.approx(sum(step.watching for step in records[:3]))
+    assert said.watching == pytest.approx(sum(step.watching for step in records[3:]))
+    assert said.steps == 12 and said.share is not None and said.share > 0
+
+
+def test_a_pause_is_no_part_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    from backprobe.observe.schedule import steps
+
+    time = [0.0]
+    monkeypatch.setattr(steps, "_clock", lambda: time[0])
+    x = torch.ones(2, requires_grad=True)
+    session, collector = watched()
+    session.start()
+    for _ in range(3):
+        time[0] += 1.0
+        x.sum().backward()
+        x.grad = None
+        session.pause()
+        time[0] += 100.0
+        session.resume()
+    session.stop()
+    assert [step.seconds for step in collector.trace(session).steps] == [2.0, 1.0, 0.0]
+
+
+def test_overheads_leave_no_trace() -> None:
+    overheads._measured.cache_clear()
+    overheads._measured_of_node.cache_clear()
+    torch.ones(1, requires_grad=True).sum().backward()
+    before, modes = torch.get_rng_state(), torch._C._len_torch_function_stack()
+    found = overheads.overheads()
+    assert overheads.of_node() >= 0 and min(found.function, found.python, found.getter, found.module) >= 0
+    assert found.of(torch.nn.functional.relu) == found.python and found.of(torch.Tensor.neg) == found.function
+    assert torch.equal(before, torch.get_rng_state()) and torch._C._len_torch_function_stack() == modes
+
+
+def test_overheads_are_not_measured_under_a_mode_of_somebody_elses() -> None:
+    seen = []
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with Mode():
+        assert overheads.overheads() == overheads.Overheads()
+    assert not seen
