@@ -20,7 +20,7 @@ from .memory import (
     SavedUnknown,
     SilentWrite,
 )
-from .nodes import ACCUMULATE_SEQ, BadNode, BadOp, GradStat, Node, NodeRun
+from .nodes import ACCUMULATE_SEQ, BadNode, BadOp, Derivative, GradStat, Node, NodeRun
 from .parameters import Cut, NoGradient, Parameter, Stray
 from .places import Site
 from .ranks import RankSeen, RankWait
@@ -30,10 +30,10 @@ from .steps import OptimizerSeen, ParameterStat, Step
 from .values import BadValues, TensorSeen, TensorStat
 
 __all__ = [
-    "ACCUMULATE_SEQ", "KINDS", "Aside", "BackwardCall", "BadNode", "BadOp", "BadValues", "Cut", "Divergence", "Facts",
-    "Finding", "FindingSite", "FunctionChecked", "GradStat", "GradientCycle", "HookSeen", "ModuleCall", "Mutation",
-    "NoGradient", "Node", "NodeRun", "OptimizerSeen", "Parameter", "ParameterStat", "Raised", "RankSeen", "RankWait",
-    "Recomputed", "RegionDiffers", "RegionGradient", "Retained", "Reuse", "Root", "SavedBytes", "SavedEntry",
-    "SavedMemory", "SavedModule", "SavedMoment", "SavedPlaced", "SavedUnknown", "SilentWrite", "Site", "StaleRead",
-    "Step", "Stray", "TensorSeen", "TensorStat", "Unseen", "record",
+    "ACCUMULATE_SEQ", "KINDS", "Aside", "BackwardCall", "BadNode", "BadOp", "BadValues", "Cut", "Derivative",
+    "Divergence", "Facts", "Finding", "FindingSite", "FunctionChecked", "GradStat", "GradientCycle", "HookSeen",
+    "ModuleCall", "Mutation", "NoGradient", "Node", "NodeRun", "OptimizerSeen", "Parameter", "ParameterStat",
+    "Raised", "RankSeen", "RankWait", "Recomputed", "RegionDiffers", "RegionGradient", "Retained", "Reuse", "Root",
+    "SavedBytes", "SavedEntry", "SavedMemory", "SavedModule", "SavedMoment", "SavedPlaced", "SavedUnknown",
+    "SilentWrite", "Site", "StaleRead", "Step", "Stray", "TensorSeen", "TensorStat", "Unseen", "record",
 ]  # fmt: skip

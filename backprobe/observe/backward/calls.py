@@ -23,6 +23,7 @@ from ..schedule.steps import StepWatch
 from .layouts import Layouts, LiveLayout
 from .node_hooks import Hooks
 from .recorded import Recorded
+from .second import SecondOrder
 from .watch import Look, PythonNodes, Watch
 
 _clock = time.perf_counter
@@ -52,6 +53,8 @@ class Running:
     #: Nodes that a hook on their tensor enters the eye for: it is left before them.
     entered: set[int] = field(default_factory=set)
     began: float = 0.0
+    #: The counter of nodes when it began.
+    began_at: int = 0
     ended: float = 0.0
     error: BaseException | None = None
 
@@ -84,6 +87,7 @@ class BackwardCalls:
         self._regions, self._attention, self._cost, self._events = regions, attention, cost, eye.events
         self._plans, self._hooks = Plans(), Hooks()
         self.layouts = Layouts(eye.log, names)
+        self.second = SecondOrder(eye.log, names)
         #: Calls so far, and the numbers of those that are going on, innermost last.
         self.count = 0
         self.inside: list[int] = []
@@ -171,7 +175,7 @@ class BackwardCalls:
         self.count += 1
         self.inside.append(running.index)
         self._names.modules.in_backward = True
-        running.began = _clock()
+        running.began, running.began_at = _clock(), private.next_sequence_nr()
         self._took(running.began - begin)
         return running
 
@@ -218,6 +222,7 @@ class BackwardCalls:
             self._events.tell("backward_over", running, recorded)
         self._took(watch.watching + (_clock() - running.ended))
         if running.creates_graph and self._eye.is_here():
+            self.second.note(running)
             self._eye.made_by(running.spot, running.kind)
         self._eye.last = private.next_sequence_nr()
         running.free()
