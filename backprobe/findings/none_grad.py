@@ -11,6 +11,7 @@ from ..text import few, plural
 from ..torch_texts import NO_GRAPH
 from .growth import common_module
 from .questions import LEARNING, Kind, question
+from .stopped import stopped
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -32,7 +33,7 @@ def none_grads(trace: Trace) -> list[Finding]:
         return _no_graph(trace)
     used_roots = {p.root for p in trace.parameters if p.reached}
     lost = [p for p in trace.parameters if p.requires_grad and not p.reached and p.trained is not False]
-    found = []
+    found = stopped(trace)
     for cut in trace.facts.of(Cut):
         held = [
             p for p in lost if cut.op == "checkpoint" and p.name in cut.parameters and _expected(p, used_roots, cut)

@@ -24,6 +24,7 @@ class Scene:
     :ivar origins: where the nodes of graphs were made, as far as it was recorded until now.
     :ivar whole: the session watches a script from its start to its end, and not a block of code.
     :ivar raised: what ended the script, if anything did.
+    :ivar look_closely: asks for a closer look at the steps before a number.
     """
 
     settings: Settings
@@ -36,6 +37,7 @@ class Scene:
     origins: Callable[[], Origins]
     whole: bool = False
     raised: BaseException | None = None
+    look_closely: Callable[[int], None] = lambda step: None
 
     @property
     def modules(self) -> ModuleWatch:

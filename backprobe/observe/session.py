@@ -75,6 +75,7 @@ class Session:
         calls.outcome = Outcome(names, steps, eye, values, Failures(names, regions), calls.second).of
         self.special = Special(eye, names, steps, calls)
         self.scene = Scene(self.settings, events, names, eye, writes, steps, calls, self.origins)
+        self.scene.look_closely = self._attention.look_closely
         #: Those who are asked for records, and for what they did not see.
         self._known: list[Any] = [regions, cuts, steps, calls.layouts, modules, eye.log, values, leaves]
         for one in (eye, writes, values, regions, cuts, leaves, self._attention, Reached(leaves), _Handing(sink, self)):

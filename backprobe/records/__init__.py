@@ -21,7 +21,7 @@ from .memory import (
     SilentWrite,
 )
 from .nodes import ACCUMULATE_SEQ, BadNode, BadOp, Derivative, GradStat, Node, NodeRun
-from .parameters import Cut, NoGradient, Parameter, Stray
+from .parameters import Cut, NoGradient, Parameter, StoppedLearning, Stray
 from .places import Site
 from .ranks import RankSeen, RankWait
 from .regions import Recomputed, RegionDiffers, RegionGradient
@@ -35,5 +35,6 @@ __all__ = [
     "ModuleCall", "Mutation", "NoGradient", "Node", "NodeRun", "OptimizerSeen", "Parameter", "ParameterStat",
     "Raised", "RankSeen", "RankWait", "Recomputed", "RegionDiffers", "RegionGradient", "Retained", "Reuse", "Root",
     "SavedBytes", "SavedEntry", "SavedMemory", "SavedModule", "SavedMoment", "SavedPlaced", "SavedUnknown",
-    "SilentWrite", "Site", "StaleRead", "Step", "Stray", "TensorSeen", "TensorStat", "Unseen", "record",
+    "SilentWrite", "Site", "StaleRead", "Step", "StoppedLearning", "Stray", "TensorSeen", "TensorStat", "Unseen",
+    "record",
 ]  # fmt: skip

@@ -34,6 +34,8 @@ class Parameter:
     turned_off: Site | None = None
     #: It became part of its model after the optimizer had been made.
     added: bool = False
+    #: Where it was thawed, after an optimizer had been made.
+    thawed: Site | None = None
 
 
 @record
@@ -46,6 +48,25 @@ class Cut:
     module: str | None
     parameters: tuple[str, ...]
     count: int = 1
+    #: The step in which it was first seen.
+    step: int = 0
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class StoppedLearning:
+    """Parameters that backward calls of the line ``failed`` reached until step ``step``, and not after it.
+
+    ``reason``: ``cut`` (their module runs as before), ``quiet`` (it runs with gradient mode off, turned off at
+    ``site``), ``frozen`` (``requires_grad`` was turned off at ``site``, by a library or together with parameters that
+    were thawed again), ``switched`` (another module beside theirs runs in its place).
+    """
+
+    parameters: tuple[str, ...]
+    step: int
+    reason: str
+    site: Site | None
+    failed: Site | None
 
 
 @record

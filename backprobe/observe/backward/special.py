@@ -41,6 +41,8 @@ class Special:
         eye.special[torch.Tensor.grad.__get__] = self._read_grad  # type: ignore[attr-defined]
         eye.special[torch.Tensor.is_leaf.__get__] = self._read_is_leaf  # type: ignore[attr-defined]
         eye.special[private.set_grad_enabled] = self._set_grad_mode
+        eye.special[torch.Tensor.requires_grad.__set__] = self._set_requires_grad  # type: ignore[attr-defined]
+        eye.special[torch.Tensor.requires_grad_] = self._set_requires_grad
 
     def _entry_point(self, entry: EntryPoint) -> Callable[..., Any]:
         def call(func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
@@ -105,6 +107,12 @@ class Special:
         if optimizer is None:
             return
         self._steps.made(optimizer, frames.spot(frame), lambda: [m for _, m in modules_in_sight(above, frames)])
+
+    def _set_requires_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        if self.on and isinstance(args[0], torch.nn.Parameter):
+            on = bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True))
+            self._events.tell("requires_grad_set", args[0], on, frame)
+        return self._eye.call(func, args, kwargs, frame)
 
     def _set_grad_mode(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         if self.on and threading.get_ident() == self._eye.thread:

@@ -181,7 +181,7 @@ class Outside:
     def guess(self, first: int, shape: Any) -> SeenBad | None:
         """The last op outside the graph, before node `first` was made, that could have been added to a result of
         `shape`."""
-        for seq, own, origin in reversed(self._recent):
+        for seq, own, origin in self._recent[::-1]:
             if seq <= first and own is not None and _fits(own, shape):
                 return origin
         return None

@@ -43,6 +43,7 @@ class SeenCut:
     where: Where | None
     leaves: frozenset[int]
     rank: int
+    step: int = 0
     count: int = 1
 
     def record(self, names: Naming) -> Cut:
@@ -52,6 +53,7 @@ class SeenCut:
             names.modules.name_of(self.where),
             tuple(sorted(names.leaves.names_of(self.leaves))),
             self.count,
+            self.step,
         )
 
 
@@ -65,7 +67,7 @@ class Cuts:
         self._reentries = Reentries()
         #: Gradient mode was turned off by a library last: what it does then may cut a path too.
         self._library_off = False
-        self._careful = True
+        self._step, self._careful = 0, True
 
     def op(self, op: Op) -> None:
         if self._reentries.active:
@@ -74,7 +76,7 @@ class Cuts:
             self._note(op.func, op.out, op.args, op.frame)
 
     def step_begins(self, step: int, careful: bool) -> None:
-        self._careful = careful
+        self._step, self._careful = step, careful
 
     def data_read(self, tensor: Any, out: Any, frame: Any) -> None:
         if self._careful:
@@ -125,6 +127,7 @@ class Cuts:
             stack[-1] if stack else None,
             leaves_of(sources),
             _rank(func, out, spot is not None and self._frames.is_user(frame.f_code)),
+            self._step,
         )
 
     def records(self) -> tuple[Cut, ...]:

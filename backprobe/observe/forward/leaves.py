@@ -17,7 +17,7 @@ from torch import nn
 
 from ...records import Parameter, Site, Unseen
 from ...source.defined import Owner, defined_at, replaced_at
-from ...source.frames import Frames, variables
+from ...source.frames import Frames, Spot, variables
 from ...source.roots import RootModule, clean_path, modules_in_sight
 from ...torchside import private
 from ...torchside.measure import shape_of
@@ -28,7 +28,20 @@ from .modules import ModuleWatch
 class Leaf:
     """One parameter of a module, or another leaf tensor under the name that the user's code gives it."""
 
-    __slots__ = ("alive", "label", "owner", "owners", "path", "reached", "ref", "requires_grad", "root", "shape")
+    __slots__ = (
+        "alive",
+        "first",
+        "label",
+        "owner",
+        "owners",
+        "path",
+        "reached",
+        "ref",
+        "requires_grad",
+        "root",
+        "shape",
+        "thawed",
+    )
 
     def __init__(
         self, tensor: Any, root: RootModule | None, path: str, owner: nn.Module | None, owners: list[Owner]
@@ -43,6 +56,10 @@ class Leaf:
         self.requires_grad = bool(tensor.requires_grad)
         self.reached = 0
         self.alive = False
+        #: The step of the first call that reached it.
+        self.first: int | None = None
+        #: Where it was thawed after an optimizer had been made that does not hold it.
+        self.thawed: Spot | None = None
 
 
 class Leaves:
@@ -86,6 +103,12 @@ class Leaves:
     def names_of(self, numbers: Iterable[int]) -> list[str]:
         """Names of the leaves with these ids, of those that are known."""
         return [self.name(leaf) for n in numbers if (leaf := self.of_id(n)) is not None]
+
+    def requires_grad_set(self, tensor: torch.Tensor, on: bool, frame: Any) -> None:
+        """A parameter that is known is frozen or thawed."""
+        leaf = self._by_id.get(id(tensor))
+        if on and leaf is not None and leaf.ref() is tensor and not tensor.requires_grad:
+            leaf.thawed = self._frames.spot(frame)
 
     def reached(self) -> list[Leaf]:
         """Those that a backward call gave a gradient to."""
@@ -200,6 +223,7 @@ class Leaves:
                     replaced,
                     self._modules.turned_off(leaf.owner),
                     not held_too and id(leaf) in later,
+                    self._frames.site(leaf.thawed),
                 )
             )
         return tuple(found)
