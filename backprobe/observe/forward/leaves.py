@@ -107,7 +107,7 @@ class Leaves:
     def requires_grad_set(self, tensor: torch.Tensor, on: bool, frame: Any) -> None:
         """A parameter that is known is frozen or thawed."""
         leaf = self._by_id.get(id(tensor))
-        if on and leaf is not None and leaf.ref() is tensor and not tensor.requires_grad:
+        if on and not tensor.requires_grad and leaf is not None and leaf.ref() is tensor:
             leaf.thawed = self._frames.spot(frame)
 
     def reached(self) -> list[Leaf]:
