@@ -384,3 +384,45 @@ def test_a_criterion_with_weights_that_the_optimizer_was_not_given() -> None:
     assert not kinds(traced(STEP, parameters=[backbone, trained], seen=(OPTIMIZER,)))
     rare = dataclasses.replace(weights, reached=1)
     assert not kinds(traced(STEP, parameters=[rare, trained], seen=(OPTIMIZER,)))
+
+
+# One operation that makes a gradient explode, and what dies late
+
+
+def spiked(factor: float) -> BackwardCall:
+    return call(
+        run("AddBackward0", 1, 3, 4, op="add", line=12),
+        run("DivBackward0", 2, op="div", line=11, module="unit", gave=(factor,)),
+        leaf("table.weight", came=factor),
+        leaf("proj.weight"),
+        leaf("proj.bias"),
+    )
+
+
+def test_one_operation_that_makes_a_gradient_explode() -> None:
+    parameters = reached("table.weight", "proj.weight", "proj.bias")
+    found = only(traced(spiked(1e12), parameters=parameters))
+    assert (found.kind, found.module, found.parameters) == ("exploding-gradient", "unit", ("table.weight",))
+    assert roles(found)[0] == ("cause", 11)
+    assert not kinds(traced(spiked(1e4), parameters=parameters))
+
+
+def dying(step: int, norm: float) -> BackwardCall:
+    return call(
+        run("AddBackward0", 1, 3, op="add", line=12),
+        run("ReluBackward0", 2, op="relu", line=11, module="act", gave=(norm,)),
+        leaf("a.weight", came=norm),
+        leaf("skip.weight"),
+        index=step,
+        step=step,
+    )
+
+
+def test_what_dies_late() -> None:
+    parameters = reached("a.weight", "skip.weight")
+    calls = [dying(step, 1.0 if step < 8 else 0.0) for step in range(16)]
+    found = only(traced(*calls, parameters=parameters))
+    assert (found.kind, found.confidence, found.parameters) == ("zero-grad", "likely", ("a.weight",))
+    assert roles(found)[0] == ("cut", 11)
+    # Once in a while is no death.
+    assert not kinds(traced(*calls, dying(16, 1.0), parameters=parameters))
