@@ -12,6 +12,7 @@ from backprobe.records import (
     BadNode,
     BadOp,
     BadValues,
+    Derivative,
     Finding,
     Mutation,
     RankSeen,
@@ -131,7 +132,36 @@ def test_what_came_from_outside_is_named() -> None:
     assert found.tensor == "batch"
     assert "it was already in batch, which came from outside the graph" in found.title
     inner = BadOp(0, 0, "div", at(5), "", 1, NAN, ())
-    assert only(traced(bad_forward(op=dataclasses.replace(op, origin=inner)))).sites[0].site == at(5)
+    found = only(traced(bad_forward(op=dataclasses.replace(op, origin=inner))))
+    assert [(s.role, s.site) for s in found.sites] == [("cause", at(5)), ("entered", at(12)), ("failed", at(90))]
+    assert "div gave 2 NaN of 8 elements outside the graph" in found.title and found.confidence == "certain"
+    guessed = only(traced(bad_forward(op=dataclasses.replace(op, origin=inner, guessed=True))))
+    assert guessed.confidence == "likely"
+
+
+def test_an_inf_that_was_computed_is_not_taken_for_a_mask() -> None:
+    born = BadOp(0, 0, "log", at(5), "", 1, INF, ())
+    entered = BadOp(98, 98, "sub", at(11), "", 1, INF, (TensorStat("target", (8,), "float32", INF),), born)
+    product = BadOp(99, 99, "mul", at(12), "head", 1, NAN, (TensorStat("", (8,), "float32", INF, made=True),))
+    found = only(traced(call(*NODES, roots=bad_root(), bad_ops=(entered, product))))
+    assert [s.site for s in found.sites[:2]] == [at(5), at(11)]
+    softmax = dataclasses.replace(product, op="softmax")  # the log of a mask of zeros and ones
+    assert only(traced(call(*NODES, roots=bad_root(), bad_ops=(entered, softmax)))).sites[0].site == at(12)
+
+
+def test_a_state_that_is_left_out_on_purpose_is_not_the_cause_of_a_bad_backward() -> None:
+    """The loss is finite, so the Inf of the forward was meant: the node that made NaN of it is the cause."""
+    added = BadOp(98, 98, "add", at(11), "", 1, INF, (TensorStat("alpha", (8,), "float32", INF),))
+    bad = BadNode(0, 0, NAN, False, (TensorStat("self", (8,), "float32", INF, made=True),))
+    found = only(traced(call(*NODES, bad_ops=(added,), bad_nodes=(bad,))))
+    assert (found.kind, found.sites[0].site) == ("nonfinite-backward", NODES[0].site)
+
+
+def test_a_node_of_a_second_backward_is_named_by_the_op_that_it_is_the_derivative_of() -> None:
+    bad = BadNode(0, 0, NAN, False, (), Derivative("pow", at(5), "repulsion"))
+    found = only(traced(call(*NODES, bad_nodes=(bad,))))
+    assert found.module == "repulsion" and "the backward of the derivative of pow" in found.title
+    assert [(s.role, s.site) for s in found.sites[:2]] == [("cause", at(5)), ("derived", NODES[0].site)]
 
 
 def test_a_custom_function_that_nobody_saw_into() -> None:

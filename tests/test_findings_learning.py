@@ -7,7 +7,17 @@ import dataclasses
 import pytest
 from handmade import at, bad_root, call, kinds, leaf, only, parameter, raised, roles, run, traced
 
-from backprobe.records import ACCUMULATE_SEQ, BackwardCall, Cut, NoGradient, OptimizerSeen, RankSeen, RankWait, Stray
+from backprobe.records import (
+    ACCUMULATE_SEQ,
+    BackwardCall,
+    Cut,
+    NoGradient,
+    OptimizerSeen,
+    RankSeen,
+    RankWait,
+    StoppedLearning,
+    Stray,
+)
 from backprobe.traced import Trace
 
 STEP = call(run("SumBackward0", 1, op="sum"), leaf("a.weight"))
@@ -381,3 +391,102 @@ def test_what_a_gradient_was_not_asked_for_is_no_zero() -> None:
     parameters = [parameter("bias", alive=False), parameter("weight")]
     calls = [biased(0, ran=False), biased(1), biased(2, ran=False), biased(3)]
     assert kinds(traced(*calls, parameters=parameters)) == []
+
+
+# What learned, and stopped
+
+
+def test_what_stopped_is_told_with_step_and_line() -> None:
+    parameters = reached("side.weight", "main.weight")
+    seen = StoppedLearning(("side.weight",), 100, "cut", None, at(90))
+    early, late = (Cut("item", at(n), "", ("side.weight",), step=step) for n, step in ((11, 0), (12, 104)))
+    found = only(traced(STEP, parameters=parameters, seen=(seen, early, late)))
+    assert (found.kind, found.step, found.confidence) == ("none-grad", 100, "likely")
+    assert roles(found) == [("cut", 12), ("failed", 90)]
+    assert "learned until step 99" in found.title
+    # A branch that a loss leaves out from some step on is a choice.
+    assert not kinds(traced(STEP, parameters=parameters, seen=(seen, early)))
+
+
+@pytest.mark.parametrize(
+    ("reason", "severity", "says"),
+    [
+        ("frozen", "warning", "not on again"),
+        ("quiet", "warning", "gradient mode off"),
+        ("switched", "info", "another module"),
+    ],
+)
+def test_why_it_stopped(reason: str, severity: str, says: str) -> None:
+    seen = StoppedLearning(("side.weight",), 40, reason, at(7), at(90))
+    found = only(traced(STEP, parameters=reached("side.weight"), seen=(seen,)))
+    assert (found.severity, found.sites[0].site) == (severity, at(7)) and says in found.title
+
+
+# What no optimizer uses
+
+
+def test_what_was_thawed_after_the_optimizer_was_made() -> None:
+    parameters = [parameter("body.weight", trained=False, thawed=at(20)), parameter("head.weight")]
+    found = only(traced(STEP, parameters=parameters, seen=(OPTIMIZER,)))
+    assert (found.kind, found.parameters) == ("parameter-not-in-optimizer", ("body.weight",))
+    assert roles(found) == [("optimizer", 6), ("thawed", 20)]
+
+
+def test_an_optimizer_of_another_model() -> None:
+    other = dataclasses.replace(OPTIMIZER, orphans=OPTIMIZER.tensors)
+    found = only(traced(STEP, parameters=reached("module.weight", trained=False), seen=(other,)))
+    assert "none of the 4 tensors" in found.title and roles(found) == [("optimizer", 6)]
+
+
+def test_a_criterion_with_weights_that_the_optimizer_was_not_given() -> None:
+    weights = parameter("criterion.log_vars", trained=False, root="criterion")
+    trained = parameter("model.fc.weight")
+    found = only(traced(STEP, parameters=[weights, trained], seen=(OPTIMIZER,)))
+    assert (found.parameters, found.confidence) == (("criterion.log_vars",), "likely")
+    # A model with parts inside that is left out as a whole is a choice; so is what takes part now and then.
+    backbone = parameter("criterion.vgg.weight", trained=False, root="criterion")
+    assert not kinds(traced(STEP, parameters=[backbone, trained], seen=(OPTIMIZER,)))
+    rare = dataclasses.replace(weights, reached=1)
+    assert not kinds(traced(STEP, parameters=[rare, trained], seen=(OPTIMIZER,)))
+
+
+# One operation that makes a gradient explode, and what dies late
+
+
+def spiked(factor: float) -> BackwardCall:
+    return call(
+        run("AddBackward0", 1, 3, 4, op="add", line=12),
+        run("DivBackward0", 2, op="div", line=11, module="unit", gave=(factor,)),
+        leaf("table.weight", came=factor),
+        leaf("proj.weight"),
+        leaf("proj.bias"),
+    )
+
+
+def test_one_operation_that_makes_a_gradient_explode() -> None:
+    parameters = reached("table.weight", "proj.weight", "proj.bias")
+    found = only(traced(spiked(1e12), parameters=parameters))
+    assert (found.kind, found.module, found.parameters) == ("exploding-gradient", "unit", ("table.weight",))
+    assert roles(found)[0] == ("cause", 11)
+    assert not kinds(traced(spiked(1e4), parameters=parameters))
+
+
+def dying(step: int, norm: float) -> BackwardCall:
+    return call(
+        run("AddBackward0", 1, 3, op="add", line=12),
+        run("ReluBackward0", 2, op="relu", line=11, module="act", gave=(norm,)),
+        leaf("a.weight", came=norm),
+        leaf("skip.weight"),
+        index=step,
+        step=step,
+    )
+
+
+def test_what_dies_late() -> None:
+    parameters = reached("a.weight", "skip.weight")
+    calls = [dying(step, 1.0 if step < 8 else 0.0) for step in range(16)]
+    found = only(traced(*calls, parameters=parameters))
+    assert (found.kind, found.confidence, found.parameters) == ("zero-grad", "likely", ("a.weight",))
+    assert roles(found)[0] == ("cut", 11)
+    # Once in a while is no death.
+    assert not kinds(traced(*calls, dying(16, 1.0), parameters=parameters))

@@ -8,7 +8,7 @@ and several orders of magnitude in all.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from ..graphs.plan import VIEW_NODES
 from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
 from ..text import few, number
 from .questions import LEARNING, MEANT, SPOILED, Kind, question
+from .spikes import spike
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -28,6 +29,8 @@ SHRINKS, GROWS = 0.5, 1.5
 FORGOTTEN = 1e-8
 #: Layers that a trend needs, and the share of them that must follow it.
 LAYERS, SHARE = 5, 0.75
+#: Steps at the end of a run that are looked at too.
+AT_THE_END = 3
 #: Nodes that may stand between a layer and its weight.
 _PASS = VIEW_NODES | {"ToCopyBackward0"}
 
@@ -50,9 +53,19 @@ class _Layer:
 def growth(trace: Trace) -> list[Finding]:
     """At most one finding: what the first calls that show a trend all agree on."""
     big = {p.name for p in trace.parameters if len(p.shape) >= 2}
+    seen = _trends(trace.backwards, big)
+    if not seen and len(trace.steps) > 2 * AT_THE_END:  # it may have come to that later
+        late = [call for step in trace.steps[-AT_THE_END:] for call in step.backwards]
+        seen = _trends(late, big) if len(late) >= AT_THE_END else {}
+    found = [_finding(kind, call, layers) for kind, (call, layers) in seen.items()]
+    return found or _spiked(trace)
+
+
+def _trends(calls: Iterable[BackwardCall], big: set[str]) -> dict[str, tuple[BackwardCall, list[_Layer]]]:
+    """What the first three of `calls` that can be looked at all show."""
     seen: dict[str, tuple[BackwardCall, list[_Layer]]] = {}
     looked = 0
-    for call in trace.backwards:
+    for call in calls:
         if call.raised is not None or call.inside is not None or any(r.bad for r in call.roots) or not len(call.nodes):
             continue
         kinds = {}
@@ -64,7 +77,17 @@ def growth(trace: Trace) -> list[Finding]:
         seen = kinds if looked == 1 else {k: v for k, v in seen.items() if k in kinds}
         if not seen or looked == 3:
             break
-    return [_finding(kind, call, layers) for kind, (call, layers) in seen.items()]
+    return seen
+
+
+def _spiked(trace: Trace) -> list[Finding]:
+    """The first call in which one operation makes a gradient explode."""
+    for call in trace.backwards:
+        if call.raised is None and call.inside is None and len(call.nodes):
+            found = spike(call)
+            if found is not None:
+                return [found]
+    return []
 
 
 def _chains(call: BackwardCall, big: set[str]) -> Iterator[list[_Layer]]:

@@ -50,7 +50,7 @@ def _of(call: BackwardCall, before: Sequence[BackwardCall], trace: Trace) -> lis
         return [_finding(call, title, advice, last.site, confidence="likely", evidence={"op": "autograd.grad"})]
     usable = [c for c in cuts if c.parameters and c.op != "checkpoint"]
     if before:  # it went well so far: what cut the graph is new
-        usable = [c for c in usable if c.since == call.step]
+        usable = [c for c in usable if c.step == call.step]
     cut = usable[0] if usable else None
     if call.raised is not None and UNUSED in call.raised.text:
         title = "autograd.grad was asked for the gradient of a tensor that the output does not depend on"

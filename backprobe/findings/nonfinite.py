@@ -84,9 +84,14 @@ def nonfinite(call: BackwardCall) -> list[Finding]:
     first = call.bad_nodes[0]
     run = call.nodes[first.node]
     origin = _origin(call, first.node, ops)
-    if origin is not None and origin[0].site != run.site:
+    if origin is not None and origin[0].site != run.site and not _absorbed(call, origin[0]):
         return [_forward(call, *origin, f"it reached the gradient of {run.name}", run)]
     return [_backward(call, first, run, origin[0] if origin is not None else None)]
+
+
+def _absorbed(call: BackwardCall, op: BadOp) -> bool:
+    """Whether the forward is right though `op` gave Inf: it was put there on purpose, and the loss is finite."""
+    return _meant(op) and not any(root.bad for root in call.roots)
 
 
 def _what(bad: object) -> str:
@@ -129,7 +134,8 @@ def _origin(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[Bad
     if hidden is not None:
         return hidden, True
     for i, op in enumerate(ordered):
-        if not _meant(op) or not any(later.output.nan for later in ordered[i + 1 :]):
+        spoilt = next((later for later in ordered[i + 1 :] if later.output.nan), None)
+        if spoilt is None or not _meant(op) or (op.origin is not None and not _masked(spoilt)):
             return op, i == 0
     return ordered[0], True
 
@@ -186,13 +192,21 @@ def _meant(op: BadOp) -> bool:
     )
 
 
+def _masked(op: BadOp) -> bool:
+    """Whether `op` is one of those that Inf is put into to leave something out."""
+    return any(word in op.op for word in ("softmax", "logsumexp", "attention"))
+
+
 #: What the eye did not look into: views, and nodes made out of its sight.
 _UNSEEN = frozenset({*VIEW_OPS, "", "Function.apply"})
 
 
 def _forward(call: BackwardCall, op: BadOp, begins: bool, reached: str, victim: NodeRun | None = None) -> Finding:
+    entered = None
+    sure = not (begins and op.guessed)
     if begins and op.origin is not None:
-        reached, op = f"{reached} (it entered the graph in {op.op})", op.origin
+        reached = f"{reached} (it entered the graph in {op.op})"
+        entered, op = op, op.origin
     outside = [t for t in op.inputs if t.bad and not t.made] if begins else []
     source = "" if begins else f"; its input held {_held(op)} already, put there on purpose"
     if outside:
@@ -212,12 +226,12 @@ def _forward(call: BackwardCall, op: BadOp, begins: bool, reached: str, victim: 
     return Finding(
         kind="nonfinite-forward",
         severity="error",
-        title=f"{op.op} gave {op.output} in the forward, and {reached}{source}",
-        confidence="certain",
+        title=f"{op.op} gave {op.output} {'outside the graph' if entered else 'in the forward'}, and {reached}{source}",
+        confidence="certain" if sure else "likely",
         module=op.module,
         tensor=outside[0].name if outside and outside[0].name else f"output of {op.op}",
         step=call.step,
-        sites=_sites(("cause", op.site), ("failed", call.site)),
+        sites=_sites(("cause", op.site), ("entered", entered.site if entered else None), ("failed", call.site)),
         evidence=evidence,
         advice=(
             f"Look at {' and '.join(t.name or 'that input' for t in outside)} before the model sees it: "
@@ -255,17 +269,20 @@ def _backward(call: BackwardCall, first: BadNode, run: NodeRun, origin: BadOp | 
     else:
         how = "its derivative is not finite for the values that it had kept"
     outside = [t.name for t in origin.inputs if t.bad] if origin is not None else []
+    op, site, module, second = run.node.op or run.name, run.site, run.module, None
+    if first.of is not None and first.of.site is not None:
+        op, site, module, second = f"the derivative of {first.of.op}", first.of.site, first.of.module, run.site
     return Finding(
         kind="nonfinite-backward",
         severity="error",
-        title=f"the backward of {run.node.op or run.name} made {first.values} from finite gradients: {how}",
+        title=f"the backward of {op} made {first.values} from finite gradients: {how}",
         confidence="certain",
-        module=run.module,
+        module=module,
         node=run.name,
         tensor=f"gradient {first.output} of {run.name}",
         parameters=parameters,
         step=call.step,
-        sites=_sites(("cause", run.site), ("failed", call.site)),
+        sites=_sites(("cause", site), ("derived", second), ("failed", call.site)),
         evidence={
             "values": str(first.values),
             "nan": first.values.nan,

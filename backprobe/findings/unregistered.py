@@ -71,8 +71,14 @@ def not_in_optimizer(trace: Trace) -> list[Finding]:
         blamed = next((o for o in reversed(trace.facts.of(OptimizerSeen)) if o.site is not None), None)
     if blamed is None:
         return []
+    thawed = [p for p in idle if p.thawed is not None and any(q.trained for q in trace.parameters if q.root == p.root)]
+    if thawed and not late:
+        return [_thawed(thawed, blamed)]
+    nothing = next((o for o in trace.facts.of(OptimizerSeen) if o.tensors and o.orphans == o.tensors), None)
+    if nothing is not None and idle and not late:
+        return [_other_model(idle, nothing)]
     if not late:
-        return _missed(trace, idle, blamed)
+        return _forgotten(trace, idle, blamed) or _missed(trace, idle, blamed)
     names = tuple(p.name for p in late)
     defined = list(dict.fromkeys(p.defined for p in late if p.defined is not None))
     sites = [FindingSite("optimizer", blamed.site)] if blamed.site else []
@@ -92,6 +98,66 @@ def not_in_optimizer(trace: Trace) -> list[Finding]:
             evidence={"orphans": blamed.orphans, "tensors_in_optimizer": blamed.tensors},
             advice="Make the optimizer after the last change to the model, or give it the new parameters "
             "(optimizer.add_param_group).",
+        )
+    ]
+
+
+def _thawed(thawed: list[Parameter], optimizer: OptimizerSeen) -> Finding:
+    """Parameters that were frozen when the optimizer was made from the others, and thawed later."""
+    names = tuple(p.name for p in thawed)
+    sites = [FindingSite("optimizer", optimizer.site)] if optimizer.site else []
+    sites += [FindingSite("thawed", s) for s in dict.fromkeys(p.thawed for p in thawed) if s is not None][:3]
+    return Finding(
+        kind="parameter-not-in-optimizer",
+        severity="warning",
+        title=f"{few(names)} were thawed, get gradients and are not trained: the optimizer was made without them",
+        confidence="certain",
+        parameters=names,
+        sites=tuple(sites),
+        evidence={"count": len(names)},
+        advice="Give them to the optimizer when they are thawed (optimizer.add_param_group), or give it all parameters "
+        "from the start: it leaves out those without a gradient.",
+    )
+
+
+def _other_model(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
+    """Nothing that the optimizer holds ever got a gradient: what is trained is a copy, or another model."""
+    names = tuple(p.name for p in idle)
+    return Finding(
+        kind="parameter-not-in-optimizer",
+        severity="warning",
+        title=f"none of the {optimizer.tensors} tensors that {optimizer.name} holds ever got a gradient, and "
+        f"{few(names)} got one: it was made from another model, or from a copy",
+        confidence="certain",
+        parameters=names,
+        sites=(FindingSite("optimizer", optimizer.site),) if optimizer.site else (),
+        evidence={"orphans": optimizer.orphans, "tensors_in_optimizer": optimizer.tensors},
+        advice="Make the optimizer from the parameters of the model that is called, after it was copied or wrapped.",
+    )
+
+
+def _forgotten(trace: Trace, idle: list[Parameter], optimizer: OptimizerSeen) -> list[Finding]:
+    """Parameters of a module of its own that has no modules inside (a criterion with weights, a head), in the same
+    graphs as a model that is trained, which the optimizer was not given."""
+    trained = {p.root for p in trace.parameters if p.trained}
+    most = max((p.reached for p in trace.parameters if p.trained), default=0)
+    roots = {p.root for p in idle} - trained
+    alone = {r for r in roots if not any("." in p.name.removeprefix(f"{r}.") for p in trace.parameters if p.root == r)}
+    lost = [p for p in idle if p.root in alone and p.reached >= most > 0]
+    if not lost or not trained:
+        return []
+    names = tuple(p.name for p in lost)
+    return [
+        Finding(
+            kind="parameter-not-in-optimizer",
+            severity="warning",
+            title=f"{few(names)} got a gradient in every step, and no optimizer holds them",
+            confidence="likely",
+            parameters=names,
+            sites=(FindingSite("optimizer", optimizer.site),) if optimizer.site else (),
+            evidence={"groups": optimizer.groups, "tensors_in_optimizer": optimizer.tensors},
+            advice="Give the optimizer the parameters of the criterion too: [*model.parameters(), "
+            "*criterion.parameters()]. If they are meant to stay as they are, call requires_grad_(False) on them.",
         )
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..graphs.plan import VIEW_NODES
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
     from ..traced import Trace
 
 _Key = tuple[str, "Site | None", "str | None"]
+
+#: Ops that are flat for a part of what they may be given.
+_SATURATE = ("Relu", "Threshold", "Hardtanh", "Clamp", "Sigmoid", "Tanh", "Softmax", "LogSoftmax", "Hardsigmoid", "Elu")
+#: Steps at the end of a run in which all gradients of a parameter that learned before are zero.
+AT_THE_END = 6
 #: Ops whose derivative is zero wherever it exists.
 _FLAT = ("Sign", "Round", "Floor", "Ceil", "Trunc", "Heaviside", "Fix", "Frac")
 #: Nodes that add an input to something, as a bias: which of them; all where none is named.
@@ -36,7 +42,7 @@ def zero_grads(trace: Trace) -> list[Finding]:
     """
     dead = {p.name for p in trace.parameters if p.requires_grad and p.reached and not p.alive and all(p.shape)}
     if not dead:
-        return []
+        return _died(trace)
     young = sum(1 for _ in trace.backwards) < 3
     groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]] = {}
     for call in trace.backwards:
@@ -59,6 +65,36 @@ def zero_grads(trace: Trace) -> list[Finding]:
         explained |= names
         found.append(_finding(run, [p.name for p in trace.parameters if p.name in names], call))
     return found
+
+
+def _died(trace: Trace) -> list[Finding]:
+    """Parameters that learned, and got exact zeros in all of the last calls while others went on learning, because of
+    an operation that is flat where its input went. A factor of zero, and a loss that is met, are taken for choices."""
+    alive = {p.name for p in trace.parameters if p.requires_grad and p.alive and all(p.shape)}
+    calls = [c for step in trace.steps[-AT_THE_END:] for c in step.backwards if c.inside is None and len(c.nodes)]
+    if len(trace.steps) < 2 * AT_THE_END or len(calls) < AT_THE_END:
+        return []
+    dead: set[str] | None = None
+    for call in calls:
+        norms = {str(r.parameter): g.norm for r in call.nodes if r.parameter in alive for g in r.grad_outputs[:1] if g}
+        zeros = {name for name, norm in norms.items() if norm == 0}
+        dead = zeros if dead is None else dead & zeros
+        if not dead or len(zeros) == len(norms):
+            return []
+    groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]] = {}
+    for name, run, _ in _killers(calls[0], dead or set()):
+        if run.name.startswith(_SATURATE):
+            groups.setdefault((run.name, run.site, run.module), (run, set(), calls[0]))[1].add(name)
+    return [
+        replace(
+            found,
+            title=f"{found.title}, though they did before",
+            confidence="likely",
+            evidence={**found.evidence, "learned_before": True},
+        )
+        for run, names, call in groups.values()
+        for found in [_finding(run, sorted(names), call)]
+    ]
 
 
 def _merge_starved(groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]]) -> None:

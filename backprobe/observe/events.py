@@ -110,6 +110,12 @@ class Tracker:
     def op_made(self, out: Any, before: int, after: int, entry: Entry) -> None:
         """An op made the nodes `before` to `after` - 1, in a step that is not looked at closely; views are left out."""
 
+    def op_outside(self, func: Any, args: Any, out: Any, frame: Any) -> None:
+        """An op that `frame` called with `args` made no node, in a step that is not looked at closely."""
+
+    def requires_grad_set(self, tensor: Any, on: bool, frame: Any) -> None:
+        """``requires_grad`` of a leaf is about to be set at `frame`."""
+
     def op_claimed(self, op: Op) -> bool:
         """An op ran. ``True``: it is of a recomputation whose nodes no backward will run, and nobody else's."""
         return False

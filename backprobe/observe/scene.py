@@ -25,6 +25,7 @@ class Scene:
     :ivar whole: the session watches a script from its start to its end, and not a block of code.
     :ivar raised: what ended the script, if anything did.
     :ivar code: the exit code of a script that ended.
+    :ivar look_closely: asks for a closer look at the steps before a number.
     """
 
     settings: Settings
@@ -38,6 +39,7 @@ class Scene:
     whole: bool = False
     raised: BaseException | None = None
     code: int = 0
+    look_closely: Callable[[int], None] = lambda step: None
 
     @property
     def modules(self) -> ModuleWatch:

@@ -70,9 +70,10 @@ class Session:
         self._attention = Attention(eye, modules, values, self.settings.careful)
         # Backward calls, and what the eye does at functions that mean something: calls go through it.
         self._calls = calls = BackwardCalls(eye, names, steps, values, regions, self._attention)
-        calls.outcome = Outcome(names, steps, eye, values, Failures(names, regions)).of
+        calls.outcome = Outcome(names, steps, eye, values, Failures(names, regions), calls.second).of
         self.special = Special(eye, names, steps, calls)
         self.scene = Scene(self.settings, events, names, eye, writes, steps, calls, self.origins)
+        self.scene.look_closely = self._attention.look_closely
         #: Those who are asked for records, and for what they did not see.
         self._known: list[Any] = [regions, cuts, steps, calls.layouts, modules, eye.log, values, leaves]
         for one in (eye, writes, values, regions, cuts, leaves, self._attention, Reached(leaves), _Handing(sink, self)):

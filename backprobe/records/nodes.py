@@ -90,8 +90,20 @@ class BadOp:
     call: int
     output: BadValues
     inputs: tuple[TensorStat, ...]
-    #: An operation outside the graph that made the NaN which this one was given.
+    #: An operation outside the graph that made the values which this one was given.
     origin: BadOp | None = None
+    #: That operation was told by shape and order only.
+    guessed: bool = False
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class Derivative:
+    """The forward operation whose backward made a node."""
+
+    op: str
+    site: Site | None
+    module: str | None
 
 
 @record
@@ -104,3 +116,5 @@ class BadNode:
     values: BadValues
     zero_incoming: bool
     saved: tuple[TensorStat, ...]
+    #: What the node is the derivative of, where a backward with ``create_graph`` made it.
+    of: Derivative | None = None

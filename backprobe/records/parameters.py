@@ -36,6 +36,8 @@ class Parameter:
     added: bool = False
     #: Where the code would use it, or the outermost module around it that was never called; and did not.
     used: Site | None = None
+    #: Where it was thawed, after an optimizer had been made.
+    thawed: Site | None = None
 
 
 @record
@@ -54,17 +56,32 @@ class FreeParameter:
 @record
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A forward operation that took tensors with a graph and gave one without: the gradient stops there.
-
-    ``since`` is the step in which it was first seen.
-    """
+    """A forward operation that took tensors with a graph and gave one without: the gradient stops there."""
 
     op: str
     site: Site | None
     module: str | None
     parameters: tuple[str, ...]
     count: int = 1
-    since: int | None = None
+    #: The step in which it was first seen.
+    step: int = 0
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class StoppedLearning:
+    """Parameters that backward calls of the line ``failed`` reached until step ``step``, and not after it.
+
+    ``reason``: ``cut`` (their module runs as before), ``quiet`` (it runs with gradient mode off, turned off at
+    ``site``), ``frozen`` (``requires_grad`` was turned off at ``site``, by a library or together with parameters that
+    were thawed again), ``switched`` (another module beside theirs runs in its place).
+    """
+
+    parameters: tuple[str, ...]
+    step: int
+    reason: str
+    site: Site | None
+    failed: Site | None
 
 
 @record

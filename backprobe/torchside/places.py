@@ -44,6 +44,8 @@ OPTIMIZER = "self"
 #: Calls a function of torch's that is written in Python for the modes that are on.
 HANDLE_TORCH_FUNCTION = _code("torch.overrides:handle_torch_function")
 
+#: The file of ``nn.Module``.
+MODULE_FILE = _file("torch.nn.modules.module")
 #: Where ``no_grad`` and its like are; the file of the function that one makes as a decorator, and its variable for what
 #: it is on.
 GRAD_MODE_FILE = _file("torch.autograd.grad_mode")

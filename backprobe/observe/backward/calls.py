@@ -24,6 +24,7 @@ from ..schedule.steps import StepWatch
 from .layouts import Layouts, LiveLayout
 from .node_hooks import Hooks
 from .recorded import Recorded
+from .second import SecondOrder
 from .watch import Look, PythonNodes, Watch
 
 _clock = time.perf_counter
@@ -55,6 +56,8 @@ class Running:
     #: Nodes that a hook on their tensor enters the eye for: it is left before them.
     entered: set[int] = field(default_factory=set)
     began: float = 0.0
+    #: The counter of nodes when it began.
+    began_at: int = 0
     ended: float = 0.0
     error: BaseException | None = None
 
@@ -87,6 +90,7 @@ class BackwardCalls:
         self._own = eye.events.own
         self._plans, self._hooks = Plans(), Hooks()
         self.layouts = Layouts(eye.log, names)
+        self.second = SecondOrder(eye.log, names)
         #: Calls so far, and the numbers of those that are going on, innermost last.
         self.count = 0
         self.inside: list[int] = []
@@ -176,7 +180,7 @@ class BackwardCalls:
         self.count += 1
         self.inside.append(running.index)
         self._names.modules.in_backward = True
-        running.began = _clock()
+        running.began, running.began_at = _clock(), private.next_sequence_nr()
         return running
 
     def _count_only(self, roots: Sequence[Any], nested: bool, writes: bool) -> None:
@@ -225,6 +229,7 @@ class BackwardCalls:
             self._events.tell("backward_over", running, recorded)
             self._events.well()
         if running.creates_graph and self._eye.is_here():
+            self.second.note(running)
             self._eye.made_by(running.spot, running.kind)
         self._eye.last = private.next_sequence_nr()
         hooked, inside = len(watch.order), watch.watching

@@ -13,14 +13,17 @@ from .calls import Running
 from .failures import Failures
 from .program import Program, signature_of
 from .recorded import Cause, Recorded
+from .second import SecondOrder
 
 
 class Outcome:
     """Makes a ``Recorded`` of each call."""
 
-    def __init__(self, names: Naming, steps: StepWatch, eye: Eye, values: Values, failures: Failures) -> None:
+    def __init__(
+        self, names: Naming, steps: StepWatch, eye: Eye, values: Values, failures: Failures, second: SecondOrder
+    ) -> None:
         self._names, self._steps, self._eye = names, steps, eye
-        self._values, self._failures = values, failures
+        self._values, self._failures, self._second = values, failures, second
 
     def of(self, running: Running) -> Recorded:
         """`running` is over."""
@@ -66,12 +69,13 @@ class Outcome:
             times=watch.seconds,
             unmeasured=frozenset(watch.norms.unmeasured),
             bad=watch.norms.bad,
-            bad_nodes=tuple(watch.bad_nodes),
+            bad_nodes=self._second.described(watch.bad_nodes, graph.seqs.__getitem__),
             bad_seen=self._values.take_bad(),
             base=graph.span[0],
             inside=running.inside,
             cause=cause,
             names=self._names,
+            second=self._second,
         )
 
     def _signature(self, running: Running) -> Signature:

@@ -26,6 +26,8 @@ class Reached:
             reached = self._slots_of(recorded)
             for leaf, slot in reached:
                 leaf.reached += 1
+                if leaf.first is None:
+                    leaf.first = recorded.step
                 leaf.alive = leaf.alive or slot is None or norms[slot] != 0.0
             live.settled = len(reached) == len(live.named) and all(leaf.alive for leaf, _ in reached)
         if recorded.step < 3 or not recorded.index % 64:

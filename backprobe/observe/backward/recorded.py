@@ -13,11 +13,12 @@ from typing import Any
 
 from ...packed import Packed, PackedNodes, Signature
 from ...records import BackwardCall, BadNode, BadOp, Mutation, Raised, Reuse, Root, Site
+from ..forward.born import SeenBad
 from ..forward.naming import Naming
 from ..forward.oplog import op_name, spot_of
-from ..forward.values import SeenBad
 from ..forward.writes import SeenMutation
 from .layouts import LiveLayout
+from .second import SecondOrder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +86,7 @@ class Recorded:
     inside: int | None
     cause: Cause
     names: Naming
+    second: SecondOrder
 
     def _bad_op(self, seen: SeenBad) -> BadOp:
         where = seen.entry[3]
@@ -98,6 +100,7 @@ class Recorded:
             seen.output,
             seen.inputs,
             self._bad_op(seen.origin) if seen.origin is not None else None,
+            seen.guessed,
         )
 
     def packed(self) -> Packed:
@@ -120,7 +123,7 @@ class Recorded:
         nodes = PackedNodes(self.packed())
         bad_nodes = self.bad_nodes
         if self.bad and not bad_nodes:
-            bad_nodes = culprits(nodes)
+            bad_nodes = self.second.described(culprits(nodes), lambda node: self.base + nodes[node].node.seq)
         ops = tuple(self._bad_op(s) for s in self.bad_seen)
         return BackwardCall(
             self.index,

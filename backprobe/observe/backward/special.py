@@ -45,6 +45,8 @@ class Special:
         eye.special[private.set_grad_enabled] = self._set_grad_mode
         if UPDATE_SCALE is not None:
             eye.special[UPDATE_SCALE] = self._update_scale
+        eye.special[torch.Tensor.requires_grad.__set__] = self._set_requires_grad  # type: ignore[attr-defined]
+        eye.special[torch.Tensor.requires_grad_] = self._set_requires_grad
 
     @passes_on
     def _entry_point(self, entry: EntryPoint) -> Callable[..., Any]:
@@ -120,6 +122,13 @@ class Special:
     def _update_scale(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         if self.on and args:
             self._safely(self._steps.scaler_updates, args[0])
+        return self._eye.call(func, args, kwargs, frame)
+
+    @passes_on
+    def _set_requires_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        if self.on and isinstance(args[0], torch.nn.Parameter):
+            on = bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True))
+            self._events.tell("requires_grad_set", args[0], on, frame)
         return self._eye.call(func, args, kwargs, frame)
 
     @passes_on

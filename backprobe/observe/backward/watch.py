@@ -96,6 +96,8 @@ class Watch:
         #: (node, input, slot, shape, dtype) of what came in where it was measured apart.
         self.came: list[tuple[int, int, int, Any, Any]] = []
         self.bad_nodes: list[BadNode] = []
+        #: Where nodes make nodes: each that ran, and the counter of nodes after it.
+        self.made: list[tuple[int, int]] | None = [] if look.create_graph else None
         at_once = look.careful or look.create_graph or self._hidden
         self.program = None if at_once else program
         #: Gradients of the program that did not come this time: (node, number).
@@ -317,6 +319,8 @@ class Watch:
         torch._C._set_grad_enabled(False)
         try:
             norms = self.norms
+            if self.made is not None:
+                self.made.append((int(i), private.next_sequence_nr()))
             for k, g in enumerate(grad_inputs):
                 if g is None:
                     continue

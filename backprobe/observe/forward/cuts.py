@@ -43,7 +43,7 @@ class SeenCut:
     where: Where | None
     leaves: frozenset[int]
     rank: int
-    since: int
+    step: int = 0
     count: int = 1
 
     def record(self, names: Naming) -> Cut:
@@ -53,7 +53,7 @@ class SeenCut:
             names.modules.name_of(self.where),
             tuple(sorted(names.leaves.names_of(self.leaves))),
             self.count,
-            self.since,
+            self.step,
         )
 
 
@@ -67,7 +67,7 @@ class Cuts:
         self._reentries = Reentries()
         #: Gradient mode was turned off by a library last: what it does then may cut a path too.
         self._library_off = False
-        self._careful, self._step = True, 0
+        self._step, self._careful = 0, True
 
     def op(self, op: Op) -> None:
         if self._reentries.active:
@@ -80,7 +80,7 @@ class Cuts:
             self._note(op.func, op.out[1], op.args, op.frame)  # the indices of max, sort, topk
 
     def step_begins(self, step: int, careful: bool) -> None:
-        self._careful, self._step = careful, step
+        self._step, self._careful = step, careful
 
     def data_read(self, tensor: Any, out: Any, frame: Any) -> None:
         if self._careful:

@@ -32,6 +32,9 @@ from .writes import kind_of, targets
 
 #: Functions whose result shares the memory of what they are given.
 VIEWS = frozenset(getattr(torch.Tensor, name) for name in VIEW_OPS)
+#: What an op outside the graph may give that is worth a look.
+_PLAIN = (torch.Tensor, tuple)
+_SET = torch.Tensor.__setitem__
 _next = private.next_sequence_nr
 _compiling = private.compiling
 _frame, _clock = sys._getframe, time.perf_counter
@@ -177,6 +180,12 @@ class Eye(TorchFunctionMode):
                             hear(out, before, after, entry)
                         except Exception as error:
                             events.failed(hear, error)
+            elif not self.optimizing and (type(out) in _PLAIN or func is _SET):
+                for hear in events.op_outside:
+                    try:
+                        hear(func, args, out, frame)
+                    except Exception as error:
+                        events.failed(hear, error)
         except Exception as error:
             events.fault(self, error)
         finally:

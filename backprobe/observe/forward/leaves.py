@@ -17,7 +17,7 @@ from torch import nn
 
 from ...records import FreeParameter, Parameter, Site, Unseen
 from ...source.defined import Owner, defined_at, replaced_at, used
-from ...source.frames import Frames, variables
+from ...source.frames import Frames, Spot, variables
 from ...source.roots import RootModule, clean_path, modules_in_sight
 from ...torchside import private
 from ...torchside.measure import shape_of
@@ -29,8 +29,8 @@ class Leaf:
     """One parameter of a module, or another leaf tensor under the name that the user's code gives it."""
 
     __slots__ = (
-        *("alive", "label", "owner", "owners", "parameter", "path", "reached", "ref"),
-        *("requires_grad", "root", "shape"),
+        *("alive", "first", "label", "owner", "owners", "parameter", "path", "reached", "ref"),
+        *("requires_grad", "root", "shape", "thawed"),
     )
 
     def __init__(
@@ -48,6 +48,10 @@ class Leaf:
         self.requires_grad = bool(tensor.requires_grad)
         self.reached = 0
         self.alive = False
+        #: The step of the first call that reached it.
+        self.first: int | None = None
+        #: Where it was thawed after an optimizer had been made that does not hold it.
+        self.thawed: Spot | None = None
 
 
 class Leaves:
@@ -100,6 +104,12 @@ class Leaves:
     def names_of(self, numbers: Iterable[int]) -> list[str]:
         """Names of the leaves with these ids, of those that are known."""
         return [self.name(leaf) for n in numbers if (leaf := self.of_id(n)) is not None]
+
+    def requires_grad_set(self, tensor: torch.Tensor, on: bool, frame: Any) -> None:
+        """A parameter that is known is frozen or thawed."""
+        leaf = self._by_id.get(id(tensor))
+        if on and not tensor.requires_grad and leaf is not None and leaf.ref() is tensor:
+            leaf.thawed = self._frames.spot(frame)
 
     def reached(self) -> list[Leaf]:
         """Those that a backward call gave a gradient to."""
@@ -215,6 +225,7 @@ class Leaves:
                     self._modules.turned_off(leaf.owner),
                     not held_too and id(leaf) in later,
                     None if leaf.reached else self._not_used(leaf),
+                    self._frames.site(leaf.thawed),
                 )
             )
         return tuple(found)

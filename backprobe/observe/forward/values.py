@@ -7,8 +7,6 @@ at once.
 
 from __future__ import annotations
 
-import weakref
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +18,7 @@ from ...torchside.measure import FLOATS, SMALL, Norms, is_float, stat_of
 from ...torchside.structure import is_a, tensors_in
 from ...torchside.walk import LiveGraph
 from ..own_time import OwnTime
+from .born import Outside, SeenBad
 from .cuts import NO_FLOW
 from .eye import VIEWS, Op
 from .modules import ModuleWatch
@@ -30,19 +29,6 @@ if TYPE_CHECKING:
 
 _Tensor = torch.Tensor
 _wrapped, _modes, _ref = private.is_wrapped, private.dispatch_modes, private.tensor_ref
-
-
-@dataclass
-class SeenBad:
-    """A forward result that was not finite, of the op that made the nodes `first` to `last`."""
-
-    first: int
-    last: int
-    entry: Entry
-    output: BadValues
-    inputs: tuple[TensorStat, ...]
-    #: The op outside the graph that made the NaN which this one was given.
-    origin: SeenBad | None = None
 
 
 class Values:
@@ -64,8 +50,7 @@ class Values:
         self._waiting: list[tuple[Any, int, int, Entry]] = []
         #: The graph of the backward call that begins, while what waits is looked at.
         self._graph: LiveGraph | None = None
-        #: Results outside the graph that hold NaN: id -> reference, the op that made it.
-        self._origins: dict[int, tuple[weakref.ref[Any], SeenBad]] = {}
+        self._outside = Outside(frames, modules)
 
     def op_made(self, out: Any, before: int, after: int, entry: Entry) -> None:
         """An op made nodes. This is called for each in a step that is not looked at closely."""
@@ -95,8 +80,19 @@ class Values:
         if op.entry is not None:
             if op.func not in VIEWS:
                 self._check(op, op.entry)
-        elif not op.optimizing and type(op.out) is _Tensor:
-            self._outside(op)
+        elif not op.optimizing:
+            self.op_outside(op.func, op.args, op.out, op.frame)
+
+    def op_outside(self, func: Any, args: Any, out: Any, frame: Any) -> None:
+        """An op made no node: what it gave may enter the graph later."""
+        if self.checking and func not in NO_FLOW:
+            self._outside.note(func, args, out, frame)
+
+    def step_begins(self, step: int, careful: bool) -> None:
+        self._outside.careful = careful
+
+    def detached(self) -> None:
+        self._outside.forget()
 
     def about_to_write(self) -> None:
         """While what waits has the values that it was made with."""
@@ -106,6 +102,7 @@ class Values:
 
     def backward_over(self, running: object, recorded: Recorded) -> None:
         """What was not finite is not looked at again where a backward after it went well, time and again."""
+        self._outside.clear()
         if not recorded.trouble:
             for one in recorded.bad_seen:
                 key = one.entry[:3]
@@ -181,12 +178,16 @@ class Values:
     def _batch_bad(self, slot: int, tensor: Any, values: BadValues) -> None:
         ref, first, after, entry = self._waiting[slot]
         if len(self._bad) < self._limit:
-            inputs: tuple[TensorStat, ...] = ()
             made = ref()
             node = made.grad_fn if made is not None else self._node_of(first, after)
-            if node is not None:
-                inputs = tuple(stat_of(name, t) for name, t in private.saved_tensors(node) if name != "result")
-            self._bad.append(SeenBad(first, after - 1, entry, values, inputs))
+            saved = [(n, t) for n, t in private.saved_tensors(node) if n != "result"] if node is not None else []
+            seen = SeenBad(first, after - 1, entry, values, tuple(stat_of(name, t) for name, t in saved))
+            self._outside.settle()
+            seen.origin = self._outside.origin_of(t for _, t in saved)
+            if seen.origin is None and not saved:
+                seen.origin = self._outside.guess(first, values.shape)
+                seen.guessed = seen.origin is not None
+            self._bad.append(seen)
             self._bad.sort(key=lambda b: b.last)
 
     def _node_of(self, first: int, after: int) -> Any:
@@ -215,41 +216,11 @@ class Values:
                 norms.flush()
                 if norms.bad and len(self._bad) < self._limit:
                     seen = SeenBad(op.before, op.after - 1, entry, norms.bad[0], self._inputs(op))
-                    seen.origin = self._origin_among(op)
+                    self._outside.settle()
+                    seen.origin = self._outside.origin_of(tensors_in((op.args, op.kwargs), depth=3))
                     self._bad.append(seen)
             finally:
                 torch._C._set_grad_enabled(was)
-
-    def _outside(self, op: Op) -> None:
-        """Look at the result of an op that made no node: a NaN of its may enter the graph later."""
-        out = op.out
-        if not is_float(out) or op.func in NO_FLOW or private.hands_off(out) or not torch.is_grad_enabled():
-            return
-        with torch.no_grad():
-            norms = Norms(sums=True)
-            norms.now(out)
-            norms.flush()
-        if not norms.bad or not norms.bad[0].nan:
-            return
-        came = self._origin_among(op)
-        if came is None:
-            if any(is_float(t) and bool(t.isnan().any()) for t in tensors_in(op.args, depth=2)):
-                return  # it was in the data
-            stack = self._modules.stack
-            spot = self._frames.spot(op.frame)
-            entry = (*(spot or (None, 0)), op.func, stack[-1] if stack else None)
-            came = SeenBad(0, 0, entry, norms.bad[0], self._inputs(op))
-        if len(self._origins) > 1000:
-            self._origins.clear()
-        self._origins[id(out)] = (private.tensor_ref(out), came)
-
-    def _origin_among(self, op: Op) -> SeenBad | None:
-        return next((o for t in tensors_in(op.args, depth=2) if (o := self._origin_of(t)) is not None), None)
-
-    def _origin_of(self, tensor: Any) -> SeenBad | None:
-        """The op outside the graph that made the NaN in `tensor`."""
-        known = self._origins.get(id(tensor))
-        return known[1] if known is not None and known[0]() is tensor else None
 
     def _inputs(self, op: Op) -> tuple[TensorStat, ...]:
         names = tensor_names(self._frames, op.frame)

@@ -62,6 +62,10 @@ class Attention:
         """Whether everything has been bad for a while: looking closely at it is slow."""
         return self._troubled > TROUBLE
 
+    def look_closely(self, until: int) -> None:
+        """Look closely at the steps before `until`."""
+        self._until = max(self._until, until)
+
     def begin_step(self, step: int, settings: Settings) -> bool:
         """Set the detail for a step; whether it is looked at closely."""
         traced = settings.traced(step)

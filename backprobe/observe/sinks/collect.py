@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +11,9 @@ from ...records import BackwardCall, ModuleCall, Step
 from ...traced import Trace, TracedStep
 from ..backward.recorded import Recorded
 from ..session import Session
+
+#: How far beyond the usual a gradient is, where a step is kept for it.
+SPIKE = 1e5
 
 
 class _Calls(Sequence[BackwardCall]):
@@ -48,11 +52,17 @@ class Collector:
         self._late: deque[_Kept] = deque(maxlen=last)
         self._trouble: list[_Kept] = []
         self._open = _Kept()
+        #: The largest gradient of the call in which it was smallest.
+        self._usual = math.inf
         self.steps = 0
         self.backwards = 0
 
     def backward(self, recorded: Recorded) -> None:
         self.backwards += 1
+        most = max(recorded.norms, default=0.0)
+        if 0.0 < most < math.inf:
+            self._open.trouble = self._open.trouble or most > SPIKE * self._usual
+            self._usual = min(self._usual, most)
         if len(self._open.backwards) < self._limit or recorded.trouble:
             self._open.backwards.append(recorded)
         if len(self._open.backwards) > 2 * self._limit:

@@ -12,16 +12,21 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
+import torch
 from torch import nn
 
 from ...records import Site, Stray
-from ...source.defined import assigned
+from ...source.defined import assigned, calls_of_method, replaced_at
 from ...source.frames import Spot
 from ...source.roots import RootModule, Where, clean_path
 from ...torchside import private
 from ...torchside.structure import attributes_of, is_a
 from ..events import Tracker
+from ..forward.cuts import leaves_of
 from ..scene import Scene
+
+#: Path of the owner, its class, attribute, what kind of holder, index in it.
+_Place = tuple[str, type, str, str, str]
 
 
 @dataclass
@@ -71,10 +76,18 @@ class Strays(Tracker):
             return
         for root in self._modules.roots:
             place = self._place(root, tensor)
+            made = False
+            if place is None:
+                place = self._place(root, tensor, made := True)
             if place is None:
                 continue
             owner, cls, attribute, how, key = place
             site = assigned(cls, attribute)
+            if made:
+                self._add_made(
+                    root, place, tensor, site or replaced_at(self._frames, attribute) or self._registered(attribute)
+                )
+                return
             if site is None or (not isinstance(tensor, nn.Parameter) and site.function != "__init__"):
                 return  # an input that is kept for a while
             how = how if isinstance(tensor, nn.Parameter) or key else "a tensor that is not a parameter"
@@ -82,6 +95,21 @@ class Strays(Tracker):
             stray = self._at((id(root), path, attribute), SeenStray(root, path, attribute, how, site))
             self._add(stray, f"{attribute}{key}", tensor)
             return
+
+    def _registered(self, attribute: str) -> Site | None:
+        """The line ``register_buffer("attribute", ...)``."""
+        calls = calls_of_method(self._frames, "register_buffer")
+        return next((site for site, *_ in calls if attribute in site.text), None)
+
+    def _add_made(self, root: RootModule, place: _Place, tensor: Any, site: Site | None) -> None:
+        """An attribute holds what was made from a leaf that nobody holds: ``nn.Parameter(...).to(...)``."""
+        owner, _, attribute, _, key = place
+        if site is None or (site.function not in _MAKERS and not isinstance(tensor, nn.Parameter)):
+            return
+        path = clean_path_of(root, owner)
+        how = "what was made from a parameter that nobody holds (a cast, a view, a product)"
+        stray = self._at((id(root), path, attribute), SeenStray(root, path, attribute, how, site))
+        self._add(stray, f"{attribute}{key}", tensor)
 
     def _at(self, key: tuple[Any, ...], new: SeenStray) -> SeenStray:
         return self._found.setdefault(key, new)
@@ -91,17 +119,20 @@ class Strays(Tracker):
             stray.names.append(name)
             stray.leaves.append(private.tensor_ref(tensor))
 
-    def _place(self, root: RootModule, thing: Any) -> tuple[str, type, str, str, str] | None:
-        """(path of the owner, its class, attribute, what kind of holder, index in it) of `thing`."""
+    def _place(self, root: RootModule, thing: Any, made: bool = False) -> _Place | None:
+        """Where `thing` is held, or what was `made` from it."""
         module = root.ref()
         if module is None:
             return None
         for path, owner in module.named_modules():
-            for attribute, value in list(vars(owner).items()):
+            for attribute, value in [*vars(owner).items(), *(owner._buffers.items() if made else ())]:
                 if attribute.startswith("_") and attribute in _OWN:
                     continue
                 for how, key, item in _items(value):
-                    if item is thing or (is_a(item, nn.Module) and is_a(thing, nn.Module) and _holds(item, thing)):
+                    if made:
+                        if isinstance(item, torch.Tensor) and item.grad_fn is not None and _made_from(item, thing):
+                            return path, type(owner), attribute, how, key
+                    elif item is thing or (is_a(item, nn.Module) and is_a(thing, nn.Module) and _holds(item, thing)):
                         return path, type(owner), attribute, how, key
         return None
 
@@ -119,8 +150,15 @@ class Strays(Tracker):
         return tuple(found)
 
 
+#: Methods that set up a module.
+_MAKERS = frozenset({"__init__", "__post_init__", "setup", "build", "reset_parameters", "<module>"})
 #: Attributes of every module that hold what is registered, and hooks.
 _OWN = frozenset(vars(nn.Module()))
+
+
+def _made_from(item: Any, leaf: Any) -> bool:
+    """Whether a few ops made `item` from `leaf` alone: what a forward kept has more behind it."""
+    return leaves_of([item], limit=8) == {id(leaf)}
 
 
 def _holds(module: nn.Module, thing: nn.Module) -> bool:

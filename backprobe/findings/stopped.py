@@ -1,0 +1,70 @@
+"""Parameters that learned, and from a step on do not: what ``none_grad`` says of those that had a gradient once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..records import Cut, Finding, FindingSite, StoppedLearning
+from ..text import few
+from .growth import common_module
+
+if TYPE_CHECKING:
+    from ..traced import Trace
+
+_ADVICE = {
+    "frozen": "Turn requires_grad on again for all that was frozen, or freeze and thaw in one place that remembers "
+    "what was trainable. If they are meant to stay frozen, freeze them alone, in a line of your own.",
+    "quiet": "Let the part that is to be trained run outside torch.no_grad(). If it is meant to stay as it is from "
+    "there on, call requires_grad_(False) on its parameters.",
+    "switched": "If the change is meant to last, call requires_grad_(False) on what is left behind; else switch back "
+    "after what it was switched for.",
+    "cut": "Compute the loss from tensors that keep their graph. If the cut is meant from that step on, call "
+    "requires_grad_(False) on these parameters, so that everybody can see it.",
+}
+
+
+def stopped(trace: Trace) -> list[Finding]:
+    """One finding for each reason and step. A module that runs as before, and whose output no line was seen to cut off,
+    was left out of the loss: that is taken for a choice."""
+    found = []
+    for seen in trace.facts.of(StoppedLearning):
+        if seen.reason != "cut":
+            found.append(_finding(seen))
+            continue
+        rest = set(seen.parameters)
+        for cut in trace.facts.of(Cut):
+            mine = tuple(name for name in seen.parameters if name in rest and name in cut.parameters)
+            if mine and cut.step >= seen.step:
+                rest -= set(mine)
+                found.append(_finding(replace(seen, parameters=mine, site=cut.site), cut))
+    return found
+
+
+def _finding(seen: StoppedLearning, cut: Cut | None = None) -> Finding:
+    names = few(seen.parameters)
+    how = {
+        "frozen": "requires_grad was turned off, and not on again",
+        "quiet": "their module runs with gradient mode off from there on",
+        "switched": "another module runs in place of theirs",
+        "cut": f"{cut.op if cut else ''} cut the graph",
+    }[seen.reason]
+    sites = [("cut", seen.site), ("failed", seen.failed)]
+    guess = seen.reason == "switched"
+    return Finding(
+        kind="none-grad",
+        severity="info" if guess else "warning",
+        title=f"{names} learned until step {seen.step - 1} and got no gradient from step {seen.step} on: {how}",
+        confidence="possible" if guess else "likely",
+        module=cut.module if cut is not None else common_module(_owners(seen.parameters)),
+        parameters=seen.parameters,
+        step=seen.step,
+        sites=tuple(FindingSite(role, site) for role, site in sites if site is not None),
+        evidence={"reason": seen.reason, "op": cut.op if cut is not None else None, "since_step": seen.step},
+        advice=_ADVICE[seen.reason],
+    )
+
+
+def _owners(names: Sequence[str]) -> list[str]:
+    return [name.rpartition(".")[0] for name in names]

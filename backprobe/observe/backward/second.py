@@ -1,0 +1,60 @@
+"""Nodes that a backward with ``create_graph`` made: which op of the forward each is the derivative of."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...records import BadNode, Derivative
+from ..forward.naming import Naming
+from ..forward.oplog import Entry, OpLog
+from ..forward.origins import line_and_op
+
+if TYPE_CHECKING:
+    from .calls import Running
+
+#: Nodes that are remembered.
+MOST = 100_000
+
+
+class SecondOrder:
+    """A log by sequence number, as ``OpLog`` is one of the forward."""
+
+    def __init__(self, log: OpLog, names: Naming) -> None:
+        self._log, self._names = log, names
+        self._ends: list[int] = []
+        self._entries: list[Entry | None] = []
+
+    def note(self, running: Running) -> None:
+        """A call with ``create_graph`` is over."""
+        seqs, made = running.graph.seqs, running.watch.made or ()
+        if len(self._ends) > MOST:
+            del self._ends[: MOST // 2], self._entries[: MOST // 2]
+        if made:
+            self._ends.append(running.began_at)
+            self._entries.append(None)
+        for node, end in made:
+            if end > self._ends[-1]:
+                self._ends.append(end)
+                self._entries.append(self._of(seqs[node]) or self._forward(seqs[node]))
+
+    def described(self, bad_nodes: Iterable[BadNode], seqs: Callable[[int], int]) -> tuple[BadNode, ...]:
+        """`bad_nodes`, whose sequence numbers `seqs` gives, each with what it is the derivative of."""
+        found = []
+        for bad in bad_nodes:
+            entry = self._of(seqs(bad.node)) if self._ends else None
+            if entry is not None:
+                site, op = line_and_op(entry, self._names.frames)
+                bad = replace(bad, of=Derivative(op, site, self._names.modules.name_of(entry[3])))
+            found.append(bad)
+        return tuple(found)
+
+    def _of(self, seq: int) -> Entry | None:
+        at = bisect_right(self._ends, seq)
+        return self._entries[at] if at < len(self._ends) else None
+
+    def _forward(self, seq: int) -> Entry | None:
+        _, entries = self._log.slice(seq, seq)
+        return entries[0] if entries else None

@@ -1,0 +1,192 @@
+"""Parameters that one line's backward calls reached, and from some step on do not: frozen, cut off, switched.
+
+Note [What stopped]: each line that calls backward is looked at apart, so that schemes which train parts in turn have
+nothing that stops. A parameter has stopped where the line went on without it for a while, which has to be longer than
+any time that it had been away before, and no other line reaches it either.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...records import Site, StoppedLearning
+from ...source.frames import Spot
+from ...torchside import places, private
+from ..backward.calls import Running
+from ..backward.layouts import LiveLayout
+from ..backward.recorded import Recorded
+from ..events import Tracker
+from ..forward.leaves import Leaf
+from ..scene import Scene
+
+#: Calls of a line that a parameter has to be away for, and the part of the calls before that it has to be.
+AWAY, SHARE = 5, 0.2
+#: Calls after which it is looked at why, and how often in a run.
+LOOK_AFTER, LOOKS = 2, 3
+
+
+@dataclass
+class _Away:
+    """A parameter that a line does not reach any more.
+
+    :ivar call, step: of the first call without it. ``counts``: calls of its module until then.
+    :ivar beside: one that the line goes on to reach, and the calls of its module.
+    """
+
+    leaf: Leaf
+    call: int
+    step: int
+    counts: tuple[int, int]
+    beside: tuple[Leaf, tuple[int, int]] | None
+
+
+@dataclass
+class _Line:
+    """The backward calls of one line."""
+
+    calls: int = 0
+    same: int = 0
+    live: LiveLayout | None = None
+    leaves: dict[int, Leaf] = field(default_factory=dict)
+    away: dict[int, _Away] = field(default_factory=dict)
+    #: The longest time that a parameter was away and came back.
+    gaps: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class _Frozen:
+    """``requires_grad`` of a tensor was turned off, ``indirectly``: by a library's code."""
+
+    ref: weakref.ref[Any]
+    spot: Spot | None
+    step: int
+    indirectly: bool
+    back: bool = False
+
+
+class Stopped(Tracker):
+    """Compares the parameters that calls of a line reach."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene, self._names, self._modules = scene, scene.names, scene.modules
+        self._lines: dict[Any, _Line] = {}
+        self._frozen: dict[int, _Frozen] = {}
+        self._looks = 0
+        #: Optimizer -> the step in which it stepped last.
+        self._last: dict[int, int] = {}
+
+    def optimizer_over(self, optimizer: Any) -> None:
+        self._last[id(optimizer)] = self._scene.steps.index
+
+    def requires_grad_set(self, tensor: Any, on: bool, frame: Any) -> None:
+        """Note where a parameter was frozen, and whether it was thawed."""
+        if not on:
+            if len(self._frozen) > 100_000 or not tensor.requires_grad:
+                return
+            mine = frame.f_code.co_filename == places.MODULE_FILE or self._names.frames.is_user(frame.f_code)
+            spot = self._names.frames.spot(frame)
+            self._frozen[id(tensor)] = _Frozen(private.tensor_ref(tensor), spot, self._scene.steps.index, not mine)
+            return
+        known = self._frozen.get(id(tensor))
+        if known is not None and known.ref() is tensor:
+            known.back = True
+
+    def backward_over(self, running: Running, recorded: Recorded) -> None:
+        if running.inside is not None or recorded.raised is not None or running.kind == "autograd.grad":
+            return
+        line = self._lines.get(running.spot)
+        if line is None:
+            if len(self._lines) > 100:
+                return
+            line = self._lines[running.spot] = _Line()
+        line.calls += 1
+        live = running.live
+        if live is line.live:
+            line.same += 1
+            if line.away and line.same == LOOK_AFTER and self._looks < LOOKS:
+                self._looks += 1
+                self._scene.look_closely(recorded.step + 2)
+            return
+        line.live, line.same = live, 1
+        before, line.leaves = line.leaves, {id(leaf): leaf for leaf in live.named.values() if leaf.root is not None}
+        counts = self._modules.counts
+        other = next((leaf for key, leaf in line.leaves.items() if key in before), None)
+        beside = (other, counts(other.owner)) if other is not None else None
+        for key in before.keys() - line.leaves.keys():
+            leaf = before[key]
+            line.away[key] = _Away(leaf, line.calls, recorded.step, counts(leaf.owner), beside)
+        for key in line.away.keys() & line.leaves.keys():
+            line.gaps[key] = max(line.gaps.get(key, 0), line.calls - line.away.pop(key).call)
+
+    def records(self) -> tuple[StoppedLearning, ...]:
+        """What stopped, by step and reason."""
+        groups: dict[Any, list[_Away]] = {}
+        for spot, line in self._lines.items():
+            for key, away in line.away.items():
+                gone = line.calls - away.call + 1
+                enough = max(AWAY, SHARE * away.call, 3 * line.gaps.get(key, 0))
+                steady = away.call > AWAY and gone >= enough
+                if not steady or any(key in other.leaves for other in self._lines.values()) or not self._held(away):
+                    continue
+                groups.setdefault((spot, *self._reason(away, gone)), []).append(away)
+        found = []
+        for (spot, reason, site), mine in groups.items():
+            if reason:
+                names = tuple(self._names.leaves.name(one.leaf) for one in mine)
+                failed = self._names.frames.site(spot)
+                found.append(StoppedLearning(names, min(one.step for one in mine), reason, site, failed))
+        return tuple(found)
+
+    def _held(self, away: _Away) -> bool:
+        """Whether an optimizer that holds it went on: training was not over for all of it."""
+        optimizers = self._scene.steps.optimizers
+        mine = [n for n, one in optimizers.items() if (r := one.refs.get(id(away.leaf.ref()))) and r() is not None]
+        return any(self._last.get(n, -1) >= away.step + AWAY - 1 for n in mine)
+
+    def _reason(self, away: _Away, gone: int) -> tuple[str, Site | None]:
+        leaf, frames = away.leaf, self._names.frames
+        tensor = leaf.ref()
+        if tensor is None:
+            return "", None
+        frozen = self._frozen.get(id(tensor))
+        if not tensor.requires_grad:
+            if frozen is None or frozen.ref() is not tensor:
+                return "", None
+            whole = self._restored_in_part(leaf, frozen)
+            return ("frozen" if frozen.indirectly or whole else ""), frames.site(frozen.spot)
+        calls, quiet = self._since(leaf, away.counts)
+        if calls:
+            return "cut", None
+        evaluated = self._since(*away.beside)[1] if away.beside is not None else 0
+        if quiet - evaluated > gone / 2:
+            return "quiet", self._modules.turned_off(leaf.owner)
+        return ("switched" if self._taken_over(away) else ""), None
+
+    def _since(self, leaf: Leaf, then: tuple[int, int]) -> tuple[int, int]:
+        """Calls of a parameter's module, with gradient mode on and off."""
+        calls, quiet = self._modules.counts(leaf.owner)
+        return calls - then[0], quiet - then[1]
+
+    def _restored_in_part(self, leaf: Leaf, frozen: _Frozen) -> bool:
+        """Whether `leaf` was frozen with all of its model, of which another part was thawed again."""
+        mine = [
+            self._frozen.get(id(tensor))
+            for one in self._names.leaves.reached()
+            if one.root is leaf.root and (tensor := one.ref()) is not None
+        ]
+        together = [one for one in mine if one is not None and one.spot == frozen.spot and one.step == frozen.step]
+        return len(together) == len(mine) and any(one.back for one in together)
+
+    def _taken_over(self, away: _Away) -> bool:
+        """Whether another parameter of the same name and shape in a module beside its own was first reached when this
+        one was last."""
+        own = away.leaf.path.split(".")
+        for one in self._names.leaves.reached():
+            path = one.path.split(".")
+            apart = [i for i, (a, b) in enumerate(zip(own, path, strict=False)) if a != b]
+            beside = one.root is away.leaf.root and len(path) == len(own) and len(apart) == 1
+            if beside and one.shape == away.leaf.shape and (one.first or 0) >= away.step:
+                return True
+        return False
