@@ -81,6 +81,7 @@ class _Debugging:
     def begin(self, session: Session) -> None:
         from ..engine.attach import Stops
         from ..engine.prompt import Prompt
+        from ..engine.prompt.reading import File
         from ..engine.resume import CONTINUE, Resume
 
         collector = self._collector
@@ -88,7 +89,7 @@ class _Debugging:
             session.frames,
             lambda: [f"{f}\n  {f.advice}".rstrip() for f in collector.trace(session).findings],
             self._options.commands,
-            self._source,
+            None if self._source is None else File(self._source),
             SystemExit(0),
         )
         stops = self._stops = Stops(session, prompt.ask, CONTINUE if self._points else Resume("step", 1), True)

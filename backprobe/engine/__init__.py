@@ -16,7 +16,7 @@
 ``steering.py``       what a ``Debugger`` and a ``Replay`` have in common
 ``handle.py``         ``backprobe.debug``: the engine in a second thread, the caller in control
 ``attach.py``         ``backprobe.breakpoint_backward``: stops in the engine's own thread
-``prompt.py``         the prompt, in the manner of pdb; ``show.py`` text of what is there
+``prompt/``           the prompt, in the manner of pdb; ``show.py`` text of what is there
 ``replay.py``         ``backprobe.replay``; ``start.py`` what it begins with, ``graph_task.py`` which node is next and
                       what has come for it, ``runner.py`` one node, ``rules.py`` what can take its place, ``nested.py``
                       backwards inside nodes, ``isolation.py`` leaves random state and ``.grad`` of activations alone,

@@ -1,0 +1,118 @@
+"""Commands that look at what is there."""
+
+from __future__ import annotations
+
+import pdb
+
+import torch
+
+from .. import show
+from ..values import summary
+from .command import command
+from .loop import Prompt
+
+
+@command(
+    "Look",
+    "g(radients)",
+    "the incoming gradients, and the outgoing ones when the node has run",
+    "g",
+    "grads",
+)
+def gradients(prompt: Prompt, arg: str) -> None:
+    """The incoming gradients, and the outgoing ones when the node has run. p grads[0] shows values."""
+    prompt.say(prompt.stop.gradient_lines())
+
+
+@command("Look", "saved", "the tensors that the node has kept from the forward")
+def saved(prompt: Prompt, arg: str) -> None:
+    """The tensors that the node has kept from the forward. p saved['self'] shows values."""
+    prompt.say(show.saved(prompt.stop.saved))
+
+
+@command("Look", "graph [N | all]", "the nodes in the order they run: done, here, to come")
+def graph(prompt: Prompt, arg: str) -> None:
+    """N nodes before and after this one (12) in the order they run."""
+    if arg and arg != "all" and not arg.isdecimal():
+        prompt.note(f"graph takes a number or 'all', not {arg!r}", "red")
+        return
+    stop, around = prompt.stop, None if arg == "all" else int(arg or 12)
+    prompt.say(show.listing(stop.backward, stop.index, stop.phase, around))
+
+
+@command("Look", "ready", "the nodes whose gradients have all come")
+def ready(prompt: Prompt, arg: str) -> None:
+    """The nodes whose gradients have all come, the next one first."""
+    prompt.say([[("  ", ""), (str(info), "")] for info in prompt.stop.ready])
+
+
+@command("Look", "u(p)", "to the module around this one: its parameters and how much of it has run", "u", repeats=True)
+def up(prompt: Prompt, arg: str) -> None:
+    """To the module around: how much of it has run, and its parameters. p module is the module itself."""
+    levels = prompt.levels()
+    if prompt.level + 1 >= len(levels):
+        prompt.note("this is the outermost module")
+        return
+    _show_module(prompt, prompt.level + 1)
+
+
+@command("Look", "d(own)", "back towards the node's own module", "d", repeats=True)
+def down(prompt: Prompt, arg: str) -> None:
+    """Back towards the node's own module."""
+    prompt.levels()
+    if not prompt.level:
+        prompt.note("this is the node's own module")
+        return
+    _show_module(prompt, prompt.level - 1)
+
+
+def _show_module(prompt: Prompt, level: int) -> None:
+    prompt.level = level
+    prompt.names.forget()
+    prompt.say(show.module(prompt.stop.backward, prompt.levels()[level]))
+
+
+@command(
+    "Look", "rerun [float64]", "run the node by itself and compare with the engine; in float64: its rounding error"
+)
+def rerun(prompt: Prompt, arg: str) -> None:
+    """Run the node by itself from its incoming gradients, in its own precision or in float64. After it ran, compare
+    with what the engine got. backprobe.replay runs a whole backward again."""
+    if arg not in ("", "float64"):
+        prompt.note(f"rerun takes 'float64' or nothing, not {arg!r}", "red")
+        return
+    again = prompt.stop.rerun(dtype=torch.float64 if arg else None)
+    for k, grad in enumerate(again.grad_inputs):
+        equal = ""
+        if again.equal is not None and not arg:
+            equal = "  as the engine's" if again.equal[k] else "  NOT as the engine's"
+        prompt.note(f"  out [{k}]  {summary(grad)}{equal}")
+    if arg and again.error is not None:
+        prompt.note(f"  the engine's are off by {again.error:.2g} of their norm")
+
+
+@command("Look", "why", "after an exception: what backprobe makes of it")
+def why(prompt: Prompt, arg: str) -> None:
+    """After an exception, what backprobe makes of it."""
+    stop = prompt.stop
+    found = prompt.findings() if stop.phase == "exception" else []
+    for line in found:
+        prompt.note(line)
+    if not found:
+        prompt.note("backprobe has nothing to say about it" if stop.error else "nothing was raised")
+
+
+@command("Look", "pdb", "Python's debugger at the line that called backward, or that raised; its c comes back here")
+def pdb_(prompt: Prompt, arg: str) -> None:
+    """Python's debugger at the line that called backward, or that raised. Its c comes back here."""
+    debugger = pdb.Pdb(nosigint=True)
+    debugger.reset()
+    error = prompt.stop.error
+    if error is not None and error.__traceback__ is not None:
+        debugger.interaction(None, error.__traceback__)
+        return
+    frame = prompt.names.frame()
+    if frame is None:
+        prompt.note("no frame of yours called this backward in this thread", "red")
+        return
+    debugger.interaction(frame, None)
