@@ -152,7 +152,7 @@ def graphs(draw):
 def test_generated_graphs(steps, data) -> None:
     """Shared nodes, several y and x, some of them not connected, x on the way to another x."""
     # Looking for tensors that keep gradients costs more than all of the rest here.
-    with mock.patch("backprobe.derivatives.guard._retaining", list):
+    with mock.patch("backprobe.torchside.isolation.retaining", list):
         check_graph(steps, data)
 
 

@@ -145,7 +145,7 @@ def coverage(kind: str, method: str, products: int, draws: int) -> tuple[float, 
     [("slow", "hutchinson", 16), ("rank 1", "hutchinson", 8), ("steep", "krylov", 24), ("slow", "xnystrace", 24)],
 )
 def test_intervals_hold_what_they_promise(kind: str, method: str, products: int, monkeypatch) -> None:
-    monkeypatch.setattr("backprobe.derivatives.guard._retaining", list)  # the search costs more than the products here
+    monkeypatch.setattr("backprobe.torchside.isolation.retaining", list)  # the search costs more than the products here
     share, _ = coverage(kind, method, products, 60)
     assert share >= 0.8  # 0.9 less 2.6 standard deviations
 
@@ -158,14 +158,14 @@ def test_intervals_hold_what_they_promise(kind: str, method: str, products: int,
 )
 @pytest.mark.parametrize("kind", SPECTRA)
 def test_coverage_over_many_draws(kind: str, method: str, products: int, monkeypatch) -> None:
-    monkeypatch.setattr("backprobe.derivatives.guard._retaining", list)
+    monkeypatch.setattr("backprobe.torchside.isolation.retaining", list)
     share, error = coverage(kind, method, products, 400)
     print(f"{kind:13s} {method:11s} {products:3d}: coverage {share:.3f}, error {error:.2%}")
     assert share >= 0.85
 
 
 def test_a_basis_pays_where_the_spectrum_is_steep(monkeypatch) -> None:
-    monkeypatch.setattr("backprobe.derivatives.guard._retaining", list)
+    monkeypatch.setattr("backprobe.torchside.isolation.retaining", list)
     plain, low_rank = (coverage("steep", method, 48, 20)[1] for method in ("hutchinson", "krylov"))
     assert low_rank < plain / 5
     flat = bp.jacobian_norm(*linear(matrix("flat", 150, 200)), method="krylov", products=48)

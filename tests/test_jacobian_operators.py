@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 from torch.testing._internal.common_methods_invocations import op_db
 
 import backprobe as bp
-from backprobe.derivatives import guard
+from backprobe.torchside import isolation
 
 #: ``zero_`` takes its tensor in place, and a leaf cannot be written.
 NOT_RUN = {"zero_"}
@@ -128,7 +128,7 @@ def compare(op, sample) -> str:
 @pytest.fixture(autouse=True)
 def no_search(monkeypatch) -> None:
     """Looking for tensors that keep gradients takes longer than most operators do; test_jacobian.py tests it."""
-    monkeypatch.setattr(guard, "_retaining", list)
+    monkeypatch.setattr(isolation, "retaining", list)
 
 
 @pytest.mark.parametrize("op", OPS, ids=name_of)

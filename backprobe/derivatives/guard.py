@@ -1,8 +1,4 @@
-"""Nothing of the user's changes while we differentiate: ``.grad`` of kept activations, random state, modes.
-
-``torch.autograd.grad`` leaves ``.grad`` of leaves alone, but it does add to ``.grad`` of an activation on which
-``retain_grad`` was called, whoever asks.
-"""
+"""Nothing of the user's changes while we differentiate."""
 
 from __future__ import annotations
 
@@ -11,32 +7,18 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
-from ..torchside import modes, references
-from ..torchside.retain_grad import retaining as _retaining
+from ..torchside import modes
+from ..torchside.isolation import Isolation
 
 
 class Guard:
     """``with guard():`` differentiate inside: outside of inference mode, unseen by torch function modes, and without a
-    trace left on the user's side. `tensors` say which devices' random state is kept. Looks for tensors that keep their
-    gradient (Note [Activations that retain gradients]) once, when it is made."""
+    trace left on the user's side. `tensors` say which devices' random state is kept."""
 
     def __init__(self, tensors: Iterable[torch.Tensor]) -> None:
-        self._devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
-        self._retaining = [references.tensor_ref(tensor) for tensor in _retaining()]
+        self._aside = Isolation(tensors)
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
-        kept = [(tensor, tensor.grad) for ref in self._retaining if (tensor := ref()) is not None]
-        state = torch.get_rng_state()
-        states = [(device, torch.cuda.get_rng_state(device)) for device in self._devices]
-        for tensor, _ in kept:
-            tensor.grad = None
-        try:
-            with torch.inference_mode(False), modes.unseen():
-                yield
-        finally:
-            for tensor, grad in kept:
-                tensor.grad = grad
-            torch.set_rng_state(state)
-            for device, one in states:
-                torch.cuda.set_rng_state(one, device)
+        with self._aside(), torch.inference_mode(False), modes.unseen():
+            yield

@@ -9,8 +9,8 @@
 ``resume.py``         how to go on from a stop
 ``control.py``        ``Pilot`` decides where to stop; ``Control`` is its hooks on one backward call
 ``rewind.py``         going back in a running backward
-``rerun.py``          a node once more, by a call; in float64 by ``double.py``
-``single.py``         a node once more, as the engine runs it, hooks and all
+``rerun.py``          the node of a stop once more
+``single.py``         the one way to run a node by itself; ``calling.py`` calls it, ``double.py`` in float64
 ``difference.py``     whether gradients agree bit for bit, and how far they are from each other
 ``values.py``         gradients as numbers and words
 ``steering.py``       what a ``Debugger`` and a ``Replay`` have in common
@@ -19,7 +19,7 @@
 ``prompt/``           the prompt, in the manner of pdb; ``show.py`` text of what is there
 ``replay.py``         ``backprobe.replay``; ``start.py`` what it begins with, ``graph_task.py`` which node is next and
                       what has come for it, ``runner.py`` one node, ``rules.py`` what can take its place, ``nested.py``
-                      backwards inside nodes, ``isolation.py`` leaves random state and ``.grad`` of activations alone,
-                      ``results.py`` what came out, ``parity.py`` held against the engine and float64
+                      backwards inside nodes, ``results.py`` what came out, ``parity.py`` held against the engine
+                      and float64
 ===================== =========================================================================
 """

@@ -11,10 +11,11 @@ import torch
 from ..errors import BackprobeError
 from ..torchside import private
 from .backward_graph import BackwardGraph, NodeInfo
+from .calling import call_node_wide
 from .difference import bitwise_equal, combined, difference
 from .nested import nothing_accumulated
-from .rerun import call_node_wide
 from .runner import ReplayedNode
+from .single import hooks_of
 from .start import Start
 
 
@@ -182,6 +183,10 @@ def rounding(start: Start, runs: Sequence[ReplayedNode]) -> Parity:
             rows.append(NodeParity(ran.node, "not compared", reason=f"it ran by {ran.how}"))
             continue
         node = start.graph.nodes[ran.node.index]
+        if hooks_of(node, node.register_hook):
+            why = "a hook of its own runs after it: what the node itself gave is not known"
+            rows.append(NodeParity(ran.node, "not compared", reason=why))
+            continue
         try:
             with torch.no_grad():
                 wide = call_node_wide(node, ran.node, ran.grad_outputs)

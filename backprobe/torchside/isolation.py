@@ -1,4 +1,9 @@
-"""What a replay must not change on the user's side: random state, and ``.grad`` of activations that keep theirs."""
+"""What we must not change on the user's side while we run a part of a backward: random state, and ``.grad`` of
+activations that keep theirs.
+
+``torch.autograd.grad`` leaves ``.grad`` of leaves alone, but it does add to ``.grad`` of an activation on which
+``retain_grad`` was called, whoever asks.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +13,8 @@ from typing import Any
 
 import torch
 
-from ..torchside import private
-from ..torchside.retain_grad import retaining
+from . import references
+from .retain_grad import retaining
 
 
 class RandomState:
@@ -33,22 +38,27 @@ class RandomState:
 
 
 class Isolation:
-    """``with aside:`` run a part of a backward with a random state of its own, which goes on from block to block; the
-    user's is put back after each, and so is ``.grad`` of activations (``retain_grad``).
+    """``with aside():`` run a part of a backward inside. Afterwards the user's random state is as it was, and so is
+    ``.grad`` of activations that retain it.
 
+    :param tensors: say which devices' random state is kept.
+    :param goes_on: whether a block has a random state of its own, which goes on from block to block; else it begins
+        with the user's.
+    :param engine: whether the engine may run inside: only it adds to the ``.grad`` of activations (Note [Activations
+        that retain gradients]), which are looked for once, here.
     :ivar now: the own random state.
     """
 
-    def __init__(self, tensors: Iterable[Any]) -> None:
-        devices = {t.device for t in tensors}
-        self._devices = sorted((d for d in devices if d.type == "cuda"), key=str)
-        self._retaining = [private.tensor_ref(tensor) for tensor in retaining()]
-        self.now = self.read()
+    def __init__(self, tensors: Iterable[Any], goes_on: bool = False, engine: bool = True) -> None:
+        self._devices = sorted({t.device for t in tensors if t.device.type == "cuda"}, key=str)
+        self._retaining = [references.tensor_ref(tensor) for tensor in retaining()] if engine else []
+        self._goes_on = goes_on
+        self.now = RandomState(self._devices)
 
     def read(self) -> RandomState:
         """The random state of this moment; the object that is known already where it has not changed."""
         found = RandomState(self._devices)
-        return self.now if hasattr(self, "now") and found == self.now else found
+        return self.now if found == self.now else found
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
@@ -56,7 +66,8 @@ class Isolation:
         theirs = RandomState(self._devices)
         for tensor, _ in kept:
             tensor.grad = None
-        self.now.put()
+        if self._goes_on:
+            self.now.put()
         try:
             yield
         finally:
