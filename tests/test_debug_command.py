@@ -81,7 +81,7 @@ def test_a_first_session(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     first, g, n, s, g2, rerun, source, where, graph, ready, _ = answers(done.stdout)
     assert "'help' lists the commands" in first and "no terminal" in first and "--tty" in first
-    assert "> before MeanBackward0  in (no module)  (0 of 14 nodes have run)" in first
+    assert "> before MeanBackward0  in (no module)  (0 of 14 nodes have run, step 0)" in first
     assert "train.py:32: loss = out.square().mean()" in first
     assert g == "  in  [0]  float32[]  norm 1  from 1 to 1"
     assert "> before PowBackward0" in n
@@ -172,7 +172,7 @@ def test_an_exception_stops_inside(tmp_path: Path) -> None:
 
 def test_quit_abort_and_the_end_of_input(tmp_path: Path) -> None:
     done = debug(tmp_path, "n\nq\n")
-    assert done.returncode == 0 and "step 0" not in done.stdout and done.stderr == ""
+    assert done.returncode == 0 and "step 0 " not in done.stdout and done.stderr == ""
     done = debug(tmp_path, "n\nabort\n")
     assert done.returncode == 1 and "BackwardAborted: the backward was aborted before PowBackward0" in done.stderr
     done = debug(tmp_path, "n\n")

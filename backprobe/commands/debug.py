@@ -43,6 +43,11 @@ class Debug:
             metavar="COMMAND",
             help="give this command at the first stop, before any is read; may be given again",
         )
+        parser.add_argument(
+            "--retain",
+            action="store_true",
+            help="keep the graph of every backward, so that 'back' works; takes the memory of the graph for longer",
+        )
         parser.add_argument("--tty", action="store_true", help="read commands from the terminal, not standard input")
         script_arguments(parser)
 
@@ -58,7 +63,7 @@ class Debug:
         collector = Collector()
         debugging = _Debugging(options, points, source, collector)
         try:
-            return launch(*script, collector, Settings(), debugging.begin, debugging.finish)
+            return launch(*script, collector, Settings(careful=0), debugging.begin, debugging.finish)
         finally:
             if source is not None:
                 source.close()
@@ -84,15 +89,15 @@ class _Debugging:
         from ..engine.prompt.reading import File
         from ..engine.resume import CONTINUE, Resume
 
-        collector = self._collector
+        options = self._options
         prompt = Prompt(
             session.frames,
-            lambda: [f"{f}\n  {f.advice}".rstrip() for f in collector.trace(session).findings],
-            self._options.commands,
+            options.commands,
             None if self._source is None else File(self._source),
             SystemExit(0),
         )
-        stops = self._stops = Stops(session, prompt.ask, CONTINUE if self._points else Resume("step", 1), True)
+        resume = CONTINUE if self._points else Resume("step", 1)
+        stops = self._stops = Stops(session, self._collector, prompt.ask, resume, True, options.retain)
         prompt.pilot = stops.pilot
         for point in self._points:
             stops.pilot.add(point)

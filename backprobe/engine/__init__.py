@@ -4,7 +4,9 @@
 ``backward_graph.py`` the graph of one backward call: nodes, names, modules, lines, what has run
 ``provenance.py``     which module and line made a node, as far as the forward was watched
 ``breakpoints.py``    breakpoints, and the nodes that they name; ``options.py`` what they are made from: keyword
-                      arguments or text; ``conditions.py`` what is to hold besides
+                      arguments or text; ``conditions.py`` what is to hold besides, ``sieve.py`` what of it
+                      a cheap look rules out
+``why.py``            what is to be said where something went wrong
 ``stop.py``           what is there at a stop, and what can be changed
 ``resume.py``         how to go on from a stop
 ``control.py``        ``Pilot`` decides where to stop; ``Control`` is its hooks on one backward call

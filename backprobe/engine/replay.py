@@ -163,8 +163,6 @@ class Replay(Steering):
         for ran in self._history:
             self._task.ran(ran.node.index, ran.grad_inputs)
         graph.ran[:] = [ran.node.index for ran in kept if ran.how != "asked"]
-        graph.done.clear()
-        graph.done.update(graph.ran)
         self._isolation.now = following
         self._accumulated = False
         if phase == "after":
@@ -250,7 +248,6 @@ class Replay(Steering):
         self._history.append(ran)
         if ran.how != "asked":
             self._graph.ran.append(i)
-            self._graph.done.add(i)
         return ran
 
     def _stops(self, i: int, before: bool, incoming: Any, outgoing: Any) -> bool:

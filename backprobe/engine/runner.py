@@ -73,7 +73,7 @@ class Runner:
     def run(self, i: int, received: Grads) -> ReplayedNode:
         """Run node `i` with what came for it."""
         graph = self._start.graph
-        node, info = graph.nodes[i], graph.infos[i]
+        node, info = graph.nodes[i], graph.info(i)
         rule = self._rules.at(i)
         inner: list[tuple[torch.Tensor, torch.Tensor]] = []
         if not graph.runs(i):
@@ -110,4 +110,4 @@ class Runner:
     def _node(self, i: int, grads: Grads) -> Ran:
         start = self._start
         how = How(True, start.create_graph, self._wide, start.wanted(i))
-        return run_node(start.graph.nodes[i], start.graph.infos[i], grads, how)
+        return run_node(start.graph.nodes[i], start.graph.info(i), grads, how)

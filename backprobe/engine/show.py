@@ -34,14 +34,15 @@ def nearby(path: str) -> str:
 
 def head(graph: BackwardGraph, i: int, phase: str, reason: str) -> list[Line]:
     """Where we are, and why."""
-    node = graph.infos[i]
+    node = graph.info(i)
     done = len(graph.ran)
     line: Line = [("> ", "bold"), (phase, "yellow" if phase != "exception" else "bold red"), (" ", "")]
     line.append((node.label, "bold cyan"))
     if node.module is not None:
         line += [("  in ", ""), (node.place.name, "green")]
     line.append((f"  ({done} of {graph.count} nodes have run", "dim"))
-    line.append((f", {graph.depth - 1} backward around it)" if graph.depth > 1 else ")", "dim"))
+    line.append((f", {graph.depth - 1} backward around it" if graph.depth > 1 else "", "dim"))
+    line.append((f", step {graph.step})" if graph.step is not None else ")", "dim"))
     lines = [line]
     site = node.place.site
     if site is not None:
@@ -57,7 +58,7 @@ def gradients(graph: BackwardGraph, i: int, phase: str, incoming: Grads, outgoin
     lines = [_gradient("in ", k, g) for k, g in enumerate(incoming)]
     if phase == "exception" and not lines:
         lines.append([("  its incoming gradients were not kept", "dim")])
-    names = {k: f"  -> {graph.infos[e[0]].label}" for k, e in enumerate(graph.edges(i)) if e is not None}
+    names = {k: f"  -> {graph.info(e[0]).label}" for k, e in enumerate(graph.edges(i)) if e is not None}
     for k, g in enumerate(outgoing):
         lines.append([*_gradient("out", k, g), (names.get(k, ""), "dim")])
     variable = graph.leaf(i)
@@ -90,7 +91,7 @@ def way(graph: BackwardGraph, i: int) -> list[Line]:
     """From where the backward began to here, one node a line, with the module where it changes."""
     lines: list[Line] = [[(graph.text, "dim")]]
     last: str | None = ""
-    path = [graph.infos[at] for at in graph.path(i)]
+    path = [graph.info(at) for at in graph.path(i)]
     for n, info in enumerate(path):
         here = n == len(path) - 1
         line: Line = [("-> " if here else "   ", "bold"), (info.label, "bold cyan" if here else "cyan")]
@@ -115,14 +116,14 @@ def listing(graph: BackwardGraph, here: int, phase: str, around: int | None = 12
     low, high = (0, len(order)) if around is None else (max(0, at - around), at + around + 1)
     lines: list[Line] = [[(f"... {low} before", "dim")]] if low else []
     for k, i in enumerate(order[low:high], low):
-        info = graph.infos[i]
+        info = graph.info(i)
         state = "->" if k == at else "ok" if i in graph.done else "* " if i in ready else "  "
         style = "bold cyan" if k == at else "dim" if i in graph.done else ""
         line: Line = [(f"{state} {k:>4}  ", "bold" if k == at else "dim"), (info.label, style)]
         if info.module is not None:
             line += [("  ", ""), (info.place.name, "green")]
         line += _site(info)
-        to = sorted({graph.infos[e[0]].label for e in graph.edges(i) if e is not None and graph.runs(e[0])})
+        to = sorted({graph.info(e[0]).label for e in graph.edges(i) if e is not None and graph.runs(e[0])})
         if to:
             line.append((f"  -> {', '.join(to)}", "dim"))
         lines.append(line)
@@ -137,7 +138,7 @@ def listing(graph: BackwardGraph, here: int, phase: str, around: int | None = 12
 
 def source(graph: BackwardGraph, i: int, context: int = 5) -> list[Line]:
     """The lines of the forward that made the node."""
-    place = graph.infos[i].place
+    place = graph.info(i).place
     site = place.site
     if site is None:
         if place.parameter is not None:

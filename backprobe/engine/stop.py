@@ -34,11 +34,13 @@ class Stop:
         self, graph: BackwardGraph, i: int, phase: str, incoming: Any, outgoing: Any, reason: str = ""
     ) -> None:
         self._graph, self._i = graph, i
-        self.node: NodeInfo = graph.infos[i]
+        self.node: NodeInfo = graph.info(i)
         self.phase = phase
         self.reason = reason
         self.breakpoint: Breakpoint | None = None
         self.error: BaseException | None = None
+        #: What is made of the error.
+        self.explain: Callable[[], Sequence[str]] = lambda: ()
         self.depth = graph.depth
         self._incoming, self._outgoing = incoming, outgoing
         self._new: dict[int, torch.Tensor] = {}
@@ -97,28 +99,33 @@ class Stop:
     @property
     def ran(self) -> list[NodeInfo]:
         """The nodes of this call that have run, in their order."""
-        return [self._graph.infos[i] for i in self._graph.ran]
+        return [self._graph.info(i) for i in self._graph.ran]
 
     @property
     def ready(self) -> list[NodeInfo]:
         """Nodes whose gradients have all come and that have not run, this one first if it has not."""
         found = self._graph.ready()
-        return [self._graph.infos[i] for i in sorted(found, key=lambda i: i != self._i)]
+        return [self._graph.info(i) for i in sorted(found, key=lambda i: i != self._i)]
 
     @property
     def waiting(self) -> list[NodeInfo]:
         """All nodes that will still run, in the order that the engine is expected to take."""
-        return [self._graph.infos[i] for i in self._graph.waiting()]
+        return [self._graph.info(i) for i in self._graph.waiting()]
 
     @property
     def path(self) -> list[NodeInfo]:
         """A shortest way from where the backward began to this node, both included."""
-        return [self._graph.infos[i] for i in self._graph.path(self._i)]
+        return [self._graph.info(i) for i in self._graph.path(self._i)]
 
     @property
     def call(self) -> str:
         """The backward call and its arguments."""
         return self._graph.text
+
+    @property
+    def step(self) -> int | None:
+        """The step of training, counted from 0, where it is known."""
+        return self._graph.step
 
     # What can be changed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..records import Facts, Step, Unseen
@@ -66,6 +66,7 @@ class Session:
         # What is noted of the forward.
         writes, values = WriteLog(frames, modules), Values(frames, modules)
         regions, cuts = Regions(names, writes, events), Cuts(names)
+        self._regions = regions
         # How much is looked at.
         self._steps = steps = StepWatch(names, events, self._step_over)
         self._cost = Cost(eye.log, modules, steps)
@@ -193,6 +194,10 @@ class Session:
     def calls(self) -> int:
         """Backward calls so far."""
         return self._calls.count
+
+    def recomputing(self, seqs: list[int]) -> Sequence[int]:
+        """Which nodes, of these numbers, may recompute what a checkpoint did not keep."""
+        return self._regions.within(seqs) if self._regions.known else ()
 
     @property
     def cost(self) -> float:

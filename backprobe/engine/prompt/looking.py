@@ -6,7 +6,7 @@ import pdb
 
 import torch
 
-from .. import show
+from .. import show, why
 from ..values import summary
 from .command import command
 from .loop import Prompt
@@ -91,15 +91,11 @@ def rerun(prompt: Prompt, arg: str) -> None:
         prompt.note(f"  the engine's are off by {again.error:.2g} of their norm")
 
 
-@command("Look", "why", "after an exception: what backprobe makes of it")
-def why(prompt: Prompt, arg: str) -> None:
-    """After an exception, what backprobe makes of it."""
-    stop = prompt.stop
-    found = prompt.findings() if stop.phase == "exception" else []
-    for line in found:
-        prompt.note(line)
-    if not found:
-        prompt.note("backprobe has nothing to say about it" if stop.error else "nothing was raised")
+@command("Look", "why", "what backprobe makes of an exception, or of values that are not finite")
+def why_(prompt: Prompt, arg: str) -> None:
+    """What backprobe makes of it: after an exception its findings; where a gradient is not finite whether this node
+    made it, and of what."""
+    prompt.say(why.lines(prompt.stop))
 
 
 @command("Look", "pdb", "Python's debugger at the line that called backward, or that raised; its c comes back here")

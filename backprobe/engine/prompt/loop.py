@@ -33,7 +33,6 @@ class Prompt:
     """Asks a person at each stop how to go on.
 
     :param frames: tells the user's frames, for the variables of ``p``.
-    :param findings: what backprobe makes of an exception, as lines.
     :param commands: given at the first stop before any is read.
     :param reader: where commands are read instead of standard input.
     :param quit: how ``q`` ends the script; without it only the backward is aborted.
@@ -44,13 +43,12 @@ class Prompt:
     def __init__(
         self,
         frames: Frames,
-        findings: Callable[[], Sequence[str]],
         commands: Sequence[str] = (),
         reader: Reader | None = None,
         quit: BaseException | None = None,
     ) -> None:
         self.reader: Reader = reader or StandardInput()
-        self.names, self.findings, self._quit = Names(frames), findings, quit
+        self.names, self._quit = Names(frames), quit
         self.queue = list(commands)
         #: Set by whoever makes the pilot.
         self.pilot: Pilot
