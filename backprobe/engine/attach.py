@@ -6,6 +6,7 @@ A session sees the forward (modules, lines) and every backward call; its ``aroun
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -57,6 +58,8 @@ class Stops:
         self.pilot = Pilot(ask, resume)
         self.pilot.around_python = self._around_python
         self.pilot.within = session.recomputing
+        self.pilot.on_begin = self._check
+        self._checked: set[int] = set()
         self.forward = Forward(session.eye, session.modules, session.leaves, session.frames)
         self.calls = 0
         session.special.around = self._around
@@ -84,6 +87,17 @@ class Stops:
                 return pilot.run(kind, args, kwargs, call, self.forward, begins, explain)
         finally:
             self.session.eye.unwind(modes)
+
+    def _check(self, graph: BackwardGraph) -> None:
+        """Say of a breakpoint, in the first call that it is there for, that it names no node: a typo, mostly."""
+        for point in self.pilot.breakpoints:
+            if point.number not in self._checked:
+                self._checked.add(point.number)
+                try:
+                    point.check(graph)
+                except BackprobeError as error:
+                    text = f"backprobe: breakpoint {point.number} cannot stop in this backward: {error}"
+                    print(text, file=sys.stderr)
 
     def _around_python(self) -> Callable[[], None]:
         """The eye is off inside a call: on while a node runs Python, which may call backward itself."""

@@ -5,12 +5,14 @@ A line is a list of (text, style) pairs; the styles are rich's, and plain text l
 
 from __future__ import annotations
 
+import ast
 import linecache
 import os
 from collections.abc import Mapping, Sequence
 
 import torch
 
+from ..records import Site
 from .backward_graph import BackwardGraph, NodeInfo
 from .provenance import UNKNOWN, inside
 from .values import shape_text, summary
@@ -32,8 +34,11 @@ def nearby(path: str) -> str:
     return relative if len(relative) < len(path) else path
 
 
-def head(graph: BackwardGraph, i: int, phase: str, reason: str) -> list[Line]:
-    """Where we are, and why."""
+def head(graph: BackwardGraph, i: int, phase: str, reason: str, raised_at: Site | None = None) -> list[Line]:
+    """Where we are, and why.
+
+    :param raised_at: the line that raised, where it is the user's.
+    """
     node = graph.info(i)
     done = len(graph.ran)
     line: Line = [("> ", "bold"), (phase, "yellow" if phase != "exception" else "bold red"), (" ", "")]
@@ -50,6 +55,9 @@ def head(graph: BackwardGraph, i: int, phase: str, reason: str) -> list[Line]:
         lines.append([*_site(node), (text, "")])
     if reason not in ("step", ""):
         lines.append([("  ", ""), (reason, "bold red" if phase == "exception" else "yellow")])
+    if raised_at is not None:
+        at = f"{nearby(raised_at.file)}:{raised_at.line}"
+        lines.append([("  raised at ", ""), (at, "magenta"), (f" in {raised_at.function}: {raised_at.text}", "")])
     return lines
 
 
@@ -151,6 +159,32 @@ def source(graph: BackwardGraph, i: int, context: int = 5) -> list[Line]:
             continue
         here = n == site.line
         lines.append([(f"{n:>5} {'->' if here else '  '} ", "bold" if here else "dim"), (text, "bold" if here else "")])
+    return lines
+
+
+def whole_source(graph: BackwardGraph, i: int) -> list[Line]:
+    """The function whose line made the node, all of it."""
+    site = graph.info(i).place.site
+    if site is None:
+        return source(graph, i)
+    text = linecache.getlines(site.file)
+    first, last = 1, len(text)
+    try:
+        functions = [
+            n for n in ast.walk(ast.parse("".join(text))) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))
+        ]
+    except SyntaxError:  # of a file that has changed
+        functions = []
+    around = [n for n in functions if n.lineno <= site.line <= (n.end_lineno or n.lineno)]
+    if around:
+        inner = max(around, key=lambda n: n.lineno)
+        first = min([inner.lineno, *(d.lineno for d in inner.decorator_list)])
+        last = inner.end_lineno or last
+    lines: list[Line] = [[(f"{nearby(site.file)} in {site.function}", "magenta")]]
+    for n in range(first, last + 1):
+        here = n == site.line
+        line = text[n - 1].rstrip() if n <= len(text) else ""
+        lines.append([(f"{n:>5} {'->' if here else '  '} ", "bold" if here else "dim"), (line, "bold" if here else "")])
     return lines
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import Any, TypeAlias
 
 import torch
 
 from ..errors import BackprobeError
-from ..torchside import private
+from ..records import Site
+from ..torchside import places, private
 from ..torchside.measure import dtype_name, shape_of
 from . import show
 from .backward_graph import BackwardGraph, NodeInfo
@@ -127,6 +129,13 @@ class Stop:
         """The step of training, counted from 0, where it is known."""
         return self._graph.step
 
+    @property
+    def raised_at(self) -> Site | None:
+        """The user's line that raised; ``None`` where the error came from torch alone, or there is none."""
+        if self.error is None:
+            return None
+        return self._graph.forward.frames.site_of_traceback(inside(self.error))
+
     # What can be changed
 
     def replace(self, value: Replacement, index: int = 0) -> torch.Tensor:
@@ -213,7 +222,7 @@ class Stop:
         return show.plain(show.listing(self._graph, self._i, self.phase, around))
 
     def __str__(self) -> str:
-        head = show.head(self._graph, self._i, self.phase, self.reason)
+        head = show.head(self._graph, self._i, self.phase, self.reason, self.raised_at)
         return show.plain(head) + "\n" + show.plain(self.gradient_lines())
 
     def __repr__(self) -> str:
@@ -250,6 +259,16 @@ class Stop:
             raise BackprobeError(
                 f"the backward has gone on from {self.node.label}: its gradients are gone; clone them at a stop"
             )
+
+
+def inside(error: BaseException) -> TracebackType | None:
+    """The part of an error's traceback that is inside the engine."""
+    found, frame = None, error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code is places.ENGINE_CALL:
+            found = frame.tb_next
+        frame = frame.tb_next
+    return found
 
 
 def _kind(tensor: Any) -> str:

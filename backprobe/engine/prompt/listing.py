@@ -17,3 +17,9 @@ def list_(prompt: Prompt, arg: str) -> None:
 def where(prompt: Prompt, arg: str) -> None:
     """The way from the loss to here, with modules and lines."""
     prompt.say(show.way(prompt.stop.backward, prompt.stop.index))
+
+
+@command("Look", "ll", "the whole function of the forward that made this node")
+def ll(prompt: Prompt, arg: str) -> None:
+    """The whole function of the forward that made this node."""
+    prompt.say(show.whole_source(prompt.stop.backward, prompt.stop.index))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pdb
+import traceback
 
 import torch
 
@@ -98,17 +99,25 @@ def why_(prompt: Prompt, arg: str) -> None:
     prompt.say(why.lines(prompt.stop))
 
 
-@command("Look", "pdb", "Python's debugger at the line that called backward, or that raised; its c comes back here")
+@command("Look", "pdb", "Python's debugger at your line that called backward, or that raised; its c comes back here")
 def pdb_(prompt: Prompt, arg: str) -> None:
     """Python's debugger at the line that called backward, or that raised. Its c comes back here."""
-    debugger = pdb.Pdb(nosigint=True)
-    debugger.reset()
     error = prompt.stop.error
+    frames = prompt.names.frames
     if error is not None and error.__traceback__ is not None:
+        stack = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        mine = [k for k, frame in enumerate(stack) if frames.is_user(frame.f_code)]
+        debugger = pdb.Pdb(nosigint=True)
+        debugger.reset()
+        # It opens at the innermost frame, which may be of a library.
+        up = len(stack) - 1 - mine[-1] if mine else 0
+        debugger.rcLines += [f"up {up}"] if up else []
         debugger.interaction(None, error.__traceback__)
         return
     frame = prompt.names.frame()
     if frame is None:
         prompt.note("no frame of yours called this backward in this thread", "red")
         return
+    debugger = pdb.Pdb(nosigint=True)
+    debugger.reset()
     debugger.interaction(frame, None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -57,6 +58,10 @@ class Prompt:
         self._ending: BaseException | None = None
         self.level = self.times = 0
         self._last = ""
+        #: Expressions that are shown at every stop.
+        self.displayed: list[str] = []
+        #: By number of a breakpoint: what is done when it stops.
+        self.scripts: dict[int, list[str]] = {}
         self._greeted = False
 
     # The loop
@@ -92,7 +97,18 @@ class Prompt:
                     "Commands are read from standard input, which is no terminal. A script that reads standard input "
                     "too shares it with them: 'backprobe debug --tty' reads commands from the terminal instead."
                 )
-        self.say(show.head(stop.backward, stop.index, stop.phase, stop.reason))
+        lines = self.scripts.get(stop.breakpoint.number, ()) if stop.breakpoint is not None else ()
+        if "silent" not in lines:
+            self.say(show.head(stop.backward, stop.index, stop.phase, stop.reason, stop.raised_at))
+        for text in self.displayed:
+            self.contained(partial(self.show_displayed, text))
+        for line in lines:
+            if line != "silent" and self._resume is None:
+                self.contained(partial(self.do, line))
+
+    def show_displayed(self, text: str) -> None:
+        """Show the value of one displayed expression."""
+        self.note(f"  {text}: {self.evaluate(text)!r}")
 
     def _turn(self) -> None:
         """One command."""
@@ -222,11 +238,21 @@ class Prompt:
     # Output
 
     def say(self, lines: Sequence[show.Line]) -> None:
-        """Show styled lines."""
-        console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        """Show styled lines; on a terminal a long one goes on below, further in."""
+        out = self.reader.out or sys.stdout
+        console = Console(file=out, highlight=False)
         for line in lines:
-            console.print(Text.assemble(*line))
-        sys.stdout.flush()
+            text = Text.assemble(*line)
+            if not console.is_terminal:
+                console.print(text, soft_wrap=True)
+                continue
+            for part in text.split("\n", allow_blank=True):
+                begin = len(part.plain) - len(part.plain.lstrip())
+                first, *rest = part.wrap(console, max(console.width - begin - 4, 20)) or [part]
+                console.print(first, soft_wrap=True)
+                for more in rest:
+                    console.print(Text(" " * (begin + 4)).append_text(more), soft_wrap=True)
+        out.flush()
 
     def note(self, text: str, style: str = "") -> None:
         """Show text."""

@@ -26,7 +26,7 @@ class Names:
     """
 
     def __init__(self, frames: Frames) -> None:
-        self._frames = frames
+        self.frames = frames
         self._found: dict[str, Any] = {}
         #: What was assigned at the prompt, kept from stop to stop.
         self._own: dict[str, Any] = {}
@@ -38,7 +38,7 @@ class Names:
     def frame(self) -> Any:
         """The user's frame that called backward, where it is this thread's."""
         frame: Any = sys._getframe(1)
-        while frame is not None and not self._frames.is_user(frame.f_code):
+        while frame is not None and not self.frames.is_user(frame.f_code):
             frame = frame.f_back
         return frame
 

@@ -73,3 +73,38 @@ def _chosen(prompt: Prompt, numbers: list[str]) -> Iterator[Breakpoint]:
             yield known[word]
         else:
             prompt.note(f"there is no breakpoint {word}; there are: {', '.join(known) or 'none'}", "red")
+
+
+@command("Breakpoints", "condition N [COND]", "stop at N only if COND holds; without it always")
+def condition(prompt: Prompt, arg: str) -> None:
+    """Stop at breakpoint N only if COND holds; without COND always. COND can use your variables too."""
+    number, _, when = arg.partition(" ")
+    for point in _chosen(prompt, [number] if number else []):
+        point.on_condition(when.strip().removeprefix("if ").strip() or None)
+        prompt.note(f"breakpoint {point.number}: {point}")
+
+
+@command("Breakpoints", "ignore N COUNT", "do not stop at N the next COUNT times")
+def ignore(prompt: Prompt, arg: str) -> None:
+    """Do not stop at breakpoint N the next COUNT times."""
+    words = arg.split()
+    if len(words) != 2 or not words[1].isdecimal():
+        prompt.note("ignore takes a breakpoint and a count: ignore 1 10", "red")
+        return
+    for point in _chosen(prompt, words[:1]):
+        point.count = point.hits + int(words[1]) + 1
+        prompt.note(f"breakpoint {point.number} is met {words[1]} times without a stop")
+
+
+@command("Breakpoints", "commands N", "lines that are run when N stops, up to 'end'; 'silent' shows no head")
+def commands(prompt: Prompt, arg: str) -> None:
+    """The lines that follow, up to 'end', are run when breakpoint N stops. 'silent' among them: without the head line.
+    One that goes on, such as c, ends the stop. No lines: none are run."""
+    for point in _chosen(prompt, arg.split()[:1]):
+        lines: list[str] = []
+        try:
+            while (line := prompt.line("(commands) ").strip()) != "end":
+                lines.append(line)
+        except EOFError:
+            prompt.note("the input has ended before 'end'", "red")
+        prompt.scripts[point.number] = [line for line in lines if line]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TextIO
+
+from ...errors import BackprobeError
 
 
 class Reader(Protocol):
@@ -21,9 +25,16 @@ class Reader(Protocol):
         """Whether a person types."""
         ...
 
+    @property
+    def out(self) -> TextIO | None:
+        """Where answers go; ``None``: to standard output."""
+        ...
+
 
 class StandardInput:
     """The script's own; a person at a terminal can edit the line."""
+
+    out = None
 
     @property
     def interactive(self) -> bool:
@@ -39,21 +50,64 @@ class StandardInput:
             raise EOFError(str(error)) from None
 
 
-class File:
-    """Lines of a file."""
+class Terminal:
+    """The terminal of the process, whatever standard input and output are: with line editing where readline is there.
+
+    Note [Editing on another terminal]: ``input`` edits only where standard input and output are the terminal. What it
+    calls takes any two C files, and so is called directly; where that is not there lines are read as they come.
+
+    :raises BackprobeError: there is no terminal.
+    """
 
     interactive = True
 
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
+    def __init__(self) -> None:
+        try:
+            self._in, self.out = open("/dev/tty"), open("/dev/tty", "w")  # noqa: SIM115
+        except OSError as error:
+            raise BackprobeError(f"--tty: there is no terminal to read commands from ({error.strerror})") from None
+        self._edit = self._editor()
+
+    def _editor(self) -> Callable[[str], str] | None:
+        try:
+            import readline  # noqa: F401
+
+            libc, line_of = ctypes.CDLL(None), ctypes.pythonapi.PyOS_Readline
+            libc.fdopen.restype = ctypes.c_void_p
+            line_of.restype, line_of.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
+            free = ctypes.pythonapi.PyMem_Free
+            free.restype, free.argtypes = None, (ctypes.c_void_p,)
+        except (ImportError, AttributeError, OSError):
+            return None
+        files = [libc.fdopen(os.dup(f.fileno()), mode) for f, mode in ((self._in, b"r"), (self.out, b"w"))]
+        if not all(files):
+            return None
+
+        def edit(prompt: str) -> str:
+            at = line_of(*files, prompt.encode())
+            if not at:
+                raise EOFError
+            text = ctypes.string_at(at).decode(errors="replace")
+            free(at)
+            if not text:
+                raise EOFError
+            return text
+
+        return edit
 
     def read(self, prompt: str) -> str:
-        sys.stdout.write(prompt)
-        sys.stdout.flush()
-        line = self._file.readline()
+        if self._edit is not None:
+            return self._edit(prompt).rstrip("\r\n")
+        self.out.write(prompt)
+        self.out.flush()
+        line = self._in.readline()
         if not line:
             raise EOFError
         return line.rstrip("\r\n")
+
+    def close(self) -> None:
+        self._in.close()
+        self.out.close()
 
 
 @contextmanager
