@@ -236,3 +236,58 @@ def test_ll_shows_the_function(monkeypatch, capsys) -> None:
     x = torch.tensor([1.0, 2.0], requires_grad=True)
     said = talk(monkeypatch, capsys, ["ll", "pp {'a': 1}"], lambda: forward(x).sum().backward(), place="ExpBackward0")
     assert "def forward(x):" in said and "->         first = x.exp()" in said and "{'a': 1}" in said
+
+
+def test_a_notebook_gets_tables_and_escaped_text() -> None:
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    dbg = backprobe.debug(x.exp().sum())
+    dbg.until("ExpBackward0", phase="after", when="norm < 1e9")
+    shown = dbg._repr_html_()
+    assert shown.startswith("<pre>") and "ExpBackward0" in shown and "norm &lt; 1e9" in shown
+    rerun = dbg.rerun(dtype=torch.float64)
+    assert "<table>" in rerun._repr_html_() and "float64[2]" in rerun._repr_html_() and "tensor(" not in str(rerun)
+    stop = dbg.stop
+    dbg.finish()
+    assert "over" in dbg._repr_html_() and "ExpBackward0" in stop._repr_html_()
+    replay = backprobe.replay(x.exp().sum(), dtype=torch.float64)
+    replay.finish()
+    assert "<th>off by</th>" in replay.compare()._repr_html_()
+
+
+def test_a_cell_is_called_by_its_number(monkeypatch) -> None:
+    import types
+
+    from backprobe.engine.show import nearby
+
+    shell = types.SimpleNamespace(compile=types.SimpleNamespace(_filename_map={"/tmp/kernel/12.py": 3}))
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    assert nearby("/tmp/kernel/12.py") == "Cell In[3]"
+
+
+def test_back_in_an_ordinary_run(tmp_path) -> None:
+    import subprocess
+
+    script = "import torch\nx = torch.ones(2, requires_grad=True)\nx.exp().sum().backward()\nprint(x.grad.tolist())\n"
+    (tmp_path / "train.py").write_text(script)
+    command = [sys.executable, "-m", "backprobe", "debug", "--retain", "train.py"]
+    typed = "n\nn\nback\nreplace 2.0\nf\n"
+    done = subprocess.run(command, input=typed, capture_output=True, text=True, cwd=tmp_path, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("before ExpBackward0") == 2 and "[5.43656" in done.stdout
+
+
+def test_a_backward_in_another_thread_is_announced(tmp_path) -> None:
+    import subprocess
+
+    script = """\
+import threading, torch
+layer = torch.nn.Linear(2, 1)
+thread = threading.Thread(target=lambda: layer(torch.ones(3, 2)).sum().backward())
+thread.start()
+thread.join()
+"""
+    (tmp_path / "train.py").write_text(script)
+    command = [sys.executable, "-m", "backprobe", "debug", "train.py"]
+    done = subprocess.run(command, input="", capture_output=True, text=True, cwd=tmp_path, timeout=600)
+    assert done.returncode == 0
+    assert "1 module calls ran in other threads: a backward there does not stop" in done.stderr

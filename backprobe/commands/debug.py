@@ -100,6 +100,10 @@ class _Debugging:
         stops = self._stops
         if stops is None:
             return
+        elsewhere = stops.session.modules.other_threads
+        if elsewhere:
+            text = f"{elsewhere} module calls ran in other threads: a backward there does not stop"
+            print(f"backprobe: {text}; only the thread that runs the script is watched", file=sys.stderr)
         if not stops.calls:
             print("backprobe: the script ended without a backward call", file=sys.stderr)
             return

@@ -10,6 +10,7 @@ import torch
 
 from ..errors import BackprobeError
 from ..torchside import private
+from . import html
 from .backward_graph import BackwardGraph, NodeInfo
 from .calling import call_node_wide
 from .difference import bitwise_equal, combined, difference
@@ -96,6 +97,12 @@ class Parity:
         if len(rest) > 20:
             lines.append(f"  ... {len(rest) - 20} more")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [node for node in self.nodes if node.status != "identical"][:50]
+        heads = ("node", "status", "off by", "largest difference", "why")
+        cells = [(n.node, n.status, n.error, n.difference, n.reason) for n in rows]
+        return html.table(str(self).splitlines()[0], heads, cells)
 
 
 @dataclass

@@ -10,10 +10,12 @@ import torch
 
 from ..errors import BackprobeError
 from ..torchside.isolation import Isolation
+from . import html
 from .backward_graph import NodeInfo
 from .difference import bitwise_equal, combined, difference
 from .nested import is_python
 from .single import How, run_node
+from .values import summary
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,18 @@ class Rerun:
     @property
     def same(self) -> bool | None:
         return None if self.equal is None else all(self.equal)
+
+    def __str__(self) -> str:
+        return "\n".join(f"out [{k}]  {what}  {equal}".rstrip() for k, what, equal in self._rows())
+
+    def _repr_html_(self) -> str:
+        off = "" if self.error is None else f": the engine's are off by {self.error:.2g} of their norm"
+        return html.table(f"the node by itself{off}", ("out", "gradient", "as the engine's"), self._rows())
+
+    def _rows(self) -> list[tuple[int, str, str]]:
+        equal = self.equal
+        words = ["" if equal is None else "yes" if equal[k] else "no" for k in range(len(self.grad_inputs))]
+        return [(k, summary(g), words[k]) for k, g in enumerate(self.grad_inputs)]
 
 
 def rerun(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import linecache
 import os
+import sys
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -27,7 +28,12 @@ def plain(lines: Sequence[Line]) -> str:
 
 
 def nearby(path: str) -> str:
-    """A path as seen from the working folder, where that is shorter."""
+    """A path as seen from the working folder, where that is shorter; a notebook's cell by its number."""
+    notebook = sys.modules.get("IPython")
+    shell = notebook.get_ipython() if notebook is not None else None
+    cells = getattr(getattr(shell, "compile", None), "_filename_map", {})
+    if path in cells:
+        return f"Cell In[{cells[path]}]"
     if not os.path.isabs(path):
         return path
     relative = os.path.relpath(path)

@@ -12,7 +12,7 @@ from ..errors import BackprobeError
 from ..records import Site
 from ..torchside import places, private
 from ..torchside.measure import dtype_name, shape_of
-from . import show
+from . import html, show
 from .backward_graph import BackwardGraph, NodeInfo
 from .breakpoints import Breakpoint
 from .rerun import Rerun, rerun
@@ -227,6 +227,12 @@ class Stop:
 
     def __repr__(self) -> str:
         return f"<stop {self.phase} {self.node}: {self.reason}>"
+
+    def _repr_html_(self) -> str:
+        if not self._open:
+            return html.text([[(repr(self), "dim")]])
+        head = show.head(self._graph, self._i, self.phase, self.reason, self.raised_at)
+        return html.text([*head, *self.gradient_lines()])
 
     # For the controller and the prompt
 

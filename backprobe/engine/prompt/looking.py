@@ -107,7 +107,7 @@ def pdb_(prompt: Prompt, arg: str) -> None:
     if error is not None and error.__traceback__ is not None:
         stack = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
         mine = [k for k, frame in enumerate(stack) if frames.is_user(frame.f_code)]
-        debugger = pdb.Pdb(nosigint=True)
+        debugger = pdb.Pdb(stdin=prompt.reader.file, stdout=prompt.reader.out, nosigint=True)
         debugger.reset()
         # It opens at the innermost frame, which may be of a library.
         up = len(stack) - 1 - mine[-1] if mine else 0
@@ -118,6 +118,6 @@ def pdb_(prompt: Prompt, arg: str) -> None:
     if frame is None:
         prompt.note("no frame of yours called this backward in this thread", "red")
         return
-    debugger = pdb.Pdb(nosigint=True)
+    debugger = pdb.Pdb(stdin=prompt.reader.file, stdout=prompt.reader.out, nosigint=True)
     debugger.reset()
     debugger.interaction(frame, None)

@@ -58,6 +58,8 @@ def interact(prompt: Prompt, arg: str) -> None:
     names = prompt.namespace()
     before = dict(names)
     session = code.InteractiveConsole(names, "<prompt>")
+    if prompt.reader.file is not None:
+        session.raw_input = prompt.reader.read  # type: ignore[method-assign,assignment]
     try:
         session.interact("Python with the names of this stop; Ctrl-D comes back", "back at the stop")
     finally:

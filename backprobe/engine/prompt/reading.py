@@ -30,11 +30,16 @@ class Reader(Protocol):
         """Where answers go; ``None``: to standard output."""
         ...
 
+    @property
+    def file(self) -> TextIO | None:
+        """Where other debuggers are to read; ``None``: standard input."""
+        ...
+
 
 class StandardInput:
     """The script's own; a person at a terminal can edit the line."""
 
-    out = None
+    out = file = None
 
     @property
     def interactive(self) -> bool:
@@ -63,7 +68,7 @@ class Terminal:
 
     def __init__(self) -> None:
         try:
-            self._in, self.out = open("/dev/tty"), open("/dev/tty", "w")  # noqa: SIM115
+            self.file, self.out = open("/dev/tty"), open("/dev/tty", "w")  # noqa: SIM115
         except OSError as error:
             raise BackprobeError(f"--tty: there is no terminal to read commands from ({error.strerror})") from None
         self._edit = self._editor()
@@ -79,7 +84,7 @@ class Terminal:
             free.restype, free.argtypes = None, (ctypes.c_void_p,)
         except (ImportError, AttributeError, OSError):
             return None
-        files = [libc.fdopen(os.dup(f.fileno()), mode) for f, mode in ((self._in, b"r"), (self.out, b"w"))]
+        files = [libc.fdopen(os.dup(f.fileno()), mode) for f, mode in ((self.file, b"r"), (self.out, b"w"))]
         if not all(files):
             return None
 
@@ -100,13 +105,13 @@ class Terminal:
             return self._edit(prompt).rstrip("\r\n")
         self.out.write(prompt)
         self.out.flush()
-        line = self._in.readline()
+        line = self.file.readline()
         if not line:
             raise EOFError
         return line.rstrip("\r\n")
 
     def close(self) -> None:
-        self._in.close()
+        self.file.close()
         self.out.close()
 
 
