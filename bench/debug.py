@@ -3,7 +3,8 @@
     python bench/debug.py [gpt convnet mlp rnn]
     python bench/debug.py --armed [gpt convnet mlp rnn]
 
-``--armed``: ratios of a backward with a breakpoint that is never met to the plain one, taken in turn.
+``--armed``: ratios of a backward with a breakpoint that is never met to the plain one, taken in turn. On one thread of a
+busy machine (rnn, 3,010 nodes in 24 ms): a type 1.9, a module or line 2.0, ``norm >`` 3.7, ``nonfinite`` 3.8.
 
 Least times of five rounds: where a backward is long, its own spread is larger than the cost of its steps.
 ``us a step`` is all that a stepped backward takes more than a plain one, ``us waiting`` what it takes more than one
@@ -12,9 +13,11 @@ that runs through in the same thread.
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from typing import Any
 
 import torch
@@ -79,7 +82,8 @@ def armed(names: list[str], rounds: int = 9) -> None:
         for _ in range(rounds):
             for kind, where in ARMED.items():
                 plain.append(timed(make, lambda loss: loss.backward())[0])
-                with backprobe.breakpoint_backward(action=lambda stop: None, **where):
+                said = redirect_stderr(io.StringIO())  # that it names no node
+                with said, backprobe.breakpoint_backward(action=lambda stop: None, **where):
                     timed(make, lambda loss: loss.backward())  # what is seen once for all
                     taken[kind].append(timed(make, lambda loss: loss.backward())[0])
         count, _ = stepped(make())
