@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import gc
+import io
 import itertools
 import os
 import threading
@@ -722,6 +723,51 @@ def test_a_hook_that_calls_backward_over_the_same_nodes() -> None:
 
     alone, stepped = both(run, "into")
     assert same(alone, stepped)
+
+
+@pytest.mark.parametrize("way", ["debug", "prompt"])
+def test_rerun_of_a_node_that_runs_a_backward_accumulates_nothing(way: str, monkeypatch) -> None:
+    """A reentrant checkpoint adds to ``.grad`` of its parameters, draws random numbers, and calls hooks after the
+    accumulation: once each, whoever looks."""
+    torch.manual_seed(0)
+    model = Net("reentrant")
+    x = torch.randn(4, 6, requires_grad=True)
+    parameters = list(model.parameters())
+    called: list[int] = []
+    for p in parameters:
+        p.register_post_accumulate_grad_hook(lambda p: called.append(1))
+        p.grad = torch.zeros_like(p)
+
+    def loss():
+        torch.manual_seed(1)
+        return nn.functional.dropout(model(x * 1), 0.5).sum()
+
+    loss().backward()
+    expected, once = [p.grad.clone() for p in parameters], len(called)
+    grads = [torch.zeros_like(p) for p in parameters]
+    for p, grad in zip(parameters, grads, strict=True):
+        p.grad = grad
+    called.clear()
+    if way == "debug":
+        with backprobe.trace(model) as trace:
+            dbg = backprobe.debug(loss())
+            dbg.until("CheckpointFunctionBackward")
+            before = [p.grad.clone() for p in parameters], torch.get_rng_state()
+            dbg.rerun()
+            assert all(torch.equal(p.grad, old) for p, old in zip(parameters, before[0], strict=True))
+            assert torch.equal(torch.get_rng_state(), before[1])
+            dbg.step("after")
+            assert dbg.rerun().same
+            dbg.finish()
+        assert sum(len(step.backward_calls) for step in trace.steps) == 0
+    else:
+        monkeypatch.setattr("sys.stdin", io.StringIO("unt Checkpoint*\nrerun\nrerun float64\nn\nrerun\nf\n"))
+        with backprobe.breakpoint_backward():
+            loss().backward()
+    assert all(
+        torch.equal(p.grad, g) and p.grad is mine for p, g, mine in zip(parameters, expected, grads, strict=True)
+    )
+    assert len(called) == once
 
 
 def test_steps_go_into_a_reentrant_checkpoint() -> None:

@@ -697,8 +697,6 @@ def test_what_cannot_run_in_float64_says_why_and_runs_as_it_is() -> None:
     y = Writes.apply(y)
     y = nn.functional.dropout(y, 0.5)
     y = Pair.apply(2.0, y, "", y)[0]
-    y.register_hook(lambda g: g)
-    y.grad_fn.register_prehook(lambda g: None)
     loss = y.sum()
     replay = backprobe.replay(loss, dtype=torch.float64)
     assert replay.finish()[x].dtype is torch.float64
@@ -706,12 +704,70 @@ def test_what_cannot_run_in_float64_says_why_and_runs_as_it_is() -> None:
     assert "SinBackward0 cannot be run in float64: its saved tensor 'self' lies behind a saved-tensor hook" in notes
     assert "NoisyBackward cannot be run in float64: aten.rand_like.default draws random numbers" in notes
     assert "WritesBackward cannot be run in float64: aten.add_.Tensor writes into a tensor that was there" in notes
-    assert "PairBackward: its hooks did not run" in notes
-    assert len(replay.notes) == 4
+    assert len(replay.notes) == 3
     again = backprobe.replay(loss)
     again.finish()
     reasons = {row.node.name for row in again.rounding().not_compared}
     assert reasons == {"SinBackward0", "NoisyBackward", "WritesBackward"}
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_hooks_run_in_float64_and_are_said(asked: bool) -> None:
+    """Of each kind one, each once: a gradient with and without them differs by factors."""
+    x = torch.randn(5, requires_grad=True)
+    y = x.exp()
+    z = Pair.apply(2.0, y.sin(), "", y)[0]
+    calls: list[str] = []
+
+    def times(factor: float, name: str):
+        def hook(*grads):
+            calls.append(name)
+            return grads[0] * factor if isinstance(grads[0], torch.Tensor) else (grads[0][0] * factor, *grads[0][1:])
+
+        return hook
+
+    x.register_hook(times(3.0, "leaf"))
+    y.register_hook(times(0.1, "tensor"))
+    y.register_hook(lambda g: calls.append("looks"))
+    y.grad_fn.register_prehook(times(5.0, "node before"))
+    z.grad_fn.next_functions[0][0].register_hook(times(7.0, "node after"))
+    node = torch.autograd.graph.get_gradient_edge(x).node
+    node.register_prehook(times(2.0, "accumulator"))
+    loss = z.sum()
+    inputs = [y, x] if asked else None
+    there = backprobe.replay(loss, inputs=inputs).finish()
+    once = [*calls]
+    calls.clear()
+    replay = backprobe.replay(loss, inputs=inputs, dtype=torch.float64)
+    found = replay.finish()
+    assert sorted(calls) == sorted(once) and len(set(once)) >= 5
+    for key, grad in there.items():
+        torch.testing.assert_close(found[key], grad.double(), rtol=1e-6, atol=0)
+    assert len(replay.notes) >= 2
+    assert all("a hook changed its gradient, in its own precision" in note for note in replay.notes)
+
+
+def test_hooks_that_only_look_leave_float64_as_it_is() -> None:
+    x = torch.randn(50, requires_grad=True)
+    y = x.exp()
+    loss = y.sin().sum()
+    exact = backprobe.replay(loss, dtype=torch.float64).finish()[x]
+    seen = []
+    y.register_hook(lambda g: seen.append(g.dtype))
+    y.grad_fn.register_hook(lambda made, came: seen.append(made[0].dtype))
+    replay = backprobe.replay(loss, dtype=torch.float64)
+    assert torch.equal(replay.finish()[x], exact)
+    assert replay.notes == [] and seen == [torch.float32, torch.float32]
+
+
+def test_a_node_with_hooks_of_its_own_has_no_rounding_of_its_own() -> None:
+    x = torch.randn(5, requires_grad=True)
+    y = x.exp()
+    y.grad_fn.register_hook(lambda made, came: (made[0] * 2,))
+    replay = backprobe.replay(y.sum())
+    replay.finish()
+    (row,) = replay.rounding().not_compared
+    assert row.node.name == "ExpBackward0" and "a hook of its own" in row.reason
 
 
 def test_rerun_in_float64_at_a_stop() -> None:

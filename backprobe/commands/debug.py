@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
-from ..errors import BackprobeError
 from .script import script_arguments, script_of
 
 if TYPE_CHECKING:
     from ..engine.attach import Stops
-    from ..engine.backward_graph import BackwardGraph
+    from ..engine.prompt.reading import Terminal
     from ..observe.session import Session
 
 
@@ -43,38 +42,39 @@ class Debug:
             metavar="COMMAND",
             help="give this command at the first stop, before any is read; may be given again",
         )
-        parser.add_argument("--tty", action="store_true", help="read commands from the terminal, not standard input")
+        parser.add_argument(
+            "--retain",
+            action="store_true",
+            help="keep the graph of every backward, so that 'back' works; takes the memory of the graph for longer",
+        )
+        parser.add_argument(
+            "--tty", action="store_true", help="talk on the terminal itself, not on standard input and output"
+        )
         script_arguments(parser)
 
     def run(self, options: argparse.Namespace) -> int:
         from ..engine.options import breakpoint_from
+        from ..engine.prompt.reading import Terminal
         from ..observe.launch import launch
         from ..observe.session import Settings
         from ..observe.sinks.collect import Collector
 
         script = script_of(options)
         points = [breakpoint_from(text, {}) for text in options.breaks]
-        source = _terminal() if options.tty else None
+        source = Terminal() if options.tty else None
         collector = Collector()
         debugging = _Debugging(options, points, source, collector)
         try:
-            return launch(*script, collector, Settings(), debugging.begin, debugging.finish)
+            return launch(*script, collector, Settings(careful=0), debugging.begin, debugging.finish)
         finally:
             if source is not None:
                 source.close()
 
 
-def _terminal() -> TextIO:
-    try:
-        return open("/dev/tty")
-    except OSError as error:
-        raise BackprobeError(f"--tty: there is no terminal to read commands from ({error.strerror})") from None
-
-
 class _Debugging:
     """What is attached to the session, and what is said at the end."""
 
-    def __init__(self, options: Any, points: list[Any], source: TextIO | None, collector: Any) -> None:
+    def __init__(self, options: Any, points: list[Any], source: Terminal | None, collector: Any) -> None:
         self._options, self._points, self._source, self._collector = options, points, source, collector
         self._stops: Stops | None = None
 
@@ -83,35 +83,27 @@ class _Debugging:
         from ..engine.prompt import Prompt
         from ..engine.resume import CONTINUE, Resume
 
-        collector = self._collector
+        options = self._options
         prompt = Prompt(
             session.frames,
-            lambda: [f"{f}\n  {f.advice}".rstrip() for f in collector.trace(session).findings],
-            self._options.commands,
+            options.commands,
             self._source,
             SystemExit(0),
         )
-        stops = self._stops = Stops(session, prompt.ask, CONTINUE if self._points else Resume("step", 1), True)
+        resume = CONTINUE if self._points else Resume("step", 1)
+        stops = self._stops = Stops(session, self._collector, prompt.ask, resume, True, options.retain)
         prompt.pilot = stops.pilot
         for point in self._points:
             stops.pilot.add(point)
-        stops.pilot.on_begin = self._check
-
-    def _check(self, graph: BackwardGraph) -> None:
-        """Say once of a breakpoint given at the start that it fits no node of the first backward."""
-        assert self._stops is not None
-        if self._stops.calls > 1:
-            return
-        for point in self._points:
-            try:
-                point.check(graph)
-            except BackprobeError as error:
-                print(f"backprobe: breakpoint {point.number} cannot stop in this backward: {error}", file=sys.stderr)
 
     def finish(self, error: BaseException | None) -> None:
         stops = self._stops
         if stops is None:
             return
+        elsewhere = stops.session.modules.other_threads
+        if elsewhere:
+            text = f"{elsewhere} module calls ran in other threads: a backward there does not stop"
+            print(f"backprobe: {text}; only the thread that runs the script is watched", file=sys.stderr)
         if not stops.calls:
             print("backprobe: the script ended without a backward call", file=sys.stderr)
             return

@@ -6,8 +6,9 @@ A session sees the forward (modules, lines) and every backward call; its ``aroun
 from __future__ import annotations
 
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from ..errors import BackprobeError
-from ..observe.session import Session
+from ..observe.backward.special import DebuggedCall
+from ..observe.session import Session, Settings
 from ..observe.sinks.collect import Collector
 from ..torchside import private
+from .backward_graph import BackwardGraph
 from .breakpoints import Breakpoint
 from .control import Pilot
 from .options import BreakpointOptions, breakpoint_from
@@ -39,19 +42,68 @@ class Stops:
 
     :param ask: what is called at a stop.
     :param ctrl_c: Ctrl-C during a backward stops at the next node instead of raising.
+    :param retain: every call keeps its graph, so that one can go back in it.
     """
 
-    def __init__(self, session: Session, ask: Callable[[Stop], Resume], resume: Resume, ctrl_c: bool) -> None:
-        self.session, self._ctrl_c = session, ctrl_c
+    def __init__(
+        self,
+        session: Session,
+        collector: Collector,
+        ask: Callable[[Stop], Resume],
+        resume: Resume,
+        ctrl_c: bool,
+        retain: bool = False,
+    ) -> None:
+        self.session, self._collector, self._ctrl_c, self._retain = session, collector, ctrl_c, retain
         self.pilot = Pilot(ask, resume)
+        self.pilot.around_python = self._around_python
+        self.pilot.within = session.recomputing
+        self.pilot.on_begin = self._check
+        self._checked: set[int] = set()
         self.forward = Forward(session.eye, session.modules, session.leaves, session.frames)
         self.calls = 0
         session.special.around = self._around
 
-    def _around(self, kind: str, args: Any, kwargs: Any, proceed: Callable[[], Any]) -> Any:
-        self.calls += not self.pilot.calls
-        with self._interrupts():
-            return self.pilot.run(kind, args, kwargs, proceed, self.forward)
+    def _around(self, call: DebuggedCall) -> Any:
+        pilot = self.pilot
+        self.calls += not pilot.calls
+        if self._retain and not pilot.calls:
+            call.keep_graph()
+
+        def begins(graph: BackwardGraph) -> int | None:
+            return call.begins(graph.roots, [graph.nodes[i].variable for i in graph.plan.leaves])
+
+        def explain(error: BaseException, ran: Sequence[int]) -> list[str]:
+            recorded = call.explained(error, ran)
+            if recorded is None:
+                return []
+            findings = self._collector.at(self.session, recorded).findings
+            return [f"{finding}\n  {finding.advice}".rstrip() for finding in findings]
+
+        kind, args, kwargs = call.entry.kind, call.args, call.kwargs
+        modes = self.session.eye.modes()
+        try:
+            with self._interrupts():
+                return pilot.run(kind, args, kwargs, call, self.forward, begins, explain)
+        finally:
+            self.session.eye.unwind(modes)
+
+    def _check(self, graph: BackwardGraph) -> None:
+        """Say of a breakpoint, in the first call that it is there for, that it names no node: a typo, mostly."""
+        for point in self.pilot.breakpoints:
+            if point.number not in self._checked:
+                self._checked.add(point.number)
+                try:
+                    point.check(graph)
+                except BackprobeError as error:
+                    text = f"backprobe: breakpoint {point.number} cannot stop in this backward: {error}"
+                    print(text, file=sys.stderr)
+
+    def _around_python(self) -> Callable[[], None]:
+        """The eye is off inside a call: on while a node runs Python, which may call backward itself."""
+        eye = self.session.eye
+        eye.push()
+        return eye.pop
 
     @contextmanager
     def _interrupts(self) -> Iterator[None]:
@@ -88,18 +140,18 @@ class BackwardBreakpoints:
 
     def __init__(self, point: Breakpoint | None, action: Action | None, model: nn.Module | None) -> None:
         collector = Collector()
-        self._session = Session(collector)
+        self._session = Session(collector, Settings(careful=0))
         if model is not None:
             self._session.modules.add_root(model, "model")
         ask: Callable[[Stop], Resume]
         if action is None:
-            session = self._session
-            prompt = Prompt(session.frames, lambda: [str(f) for f in collector.trace(session).findings])
+            prompt = Prompt(self._session.frames)
             ask = prompt.ask
         else:
             chosen = action
             ask = lambda stop: _resume(stop, chosen(stop))  # noqa: E731
-        self._stops = Stops(self._session, ask, CONTINUE if point is not None else Resume("step", 1), action is None)
+        resume = CONTINUE if point is not None else Resume("step", 1)
+        self._stops = Stops(self._session, collector, ask, resume, action is None)
         if action is None:
             prompt.pilot = self._stops.pilot
         if point is not None:

@@ -14,7 +14,7 @@ from ..graphs.plan import ACCUMULATE, engine_order
 from ..records import ACCUMULATE_SEQ
 from ..torchside.entry_points import BY_KIND, as_list, describe, needed_nodes, node_of
 from ..torchside.walk import Plans, walk
-from .provenance import Forward, Provenance
+from .provenance import NOWHERE, Forward, Provenance
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,15 @@ class BackwardGraph:
 
     :param kind: one of ``BY_KIND``.
     :param depth: 1, and more in a backward that a node of another one runs.
+    :param plans: where plans are shared with other calls.
+    :ivar step: of training, counted from 0, where it is known.
     :raises TypeError: arguments that the function does not take: torch says it in its own words.
     """
 
-    def __init__(self, kind: str, args: Any, kwargs: Any, forward: Forward, depth: int = 1) -> None:
+    def __init__(
+        self, kind: str, args: Any, kwargs: Any, forward: Forward, depth: int = 1, plans: Plans | None = None
+    ) -> None:
+        self.step: int | None = None
         self.kind, self.forward, self.depth = kind, forward, depth
         entry = BY_KIND[kind]
         arguments = entry.bind(args, kwargs)
@@ -75,15 +80,15 @@ class BackwardGraph:
         self.retained = self.create_graph if keep is None else bool(keep)
         self.arguments = {name: describe(value) for name, value in arguments.items()}
         starts = [node_of(root) for root in self.roots]
-        graph = walk(starts, Plans())
+        graph = walk(starts, plans or Plans())
         self.nodes, self.seqs, self.plan = graph.nodes, graph.seqs, graph.plan
-        number = {node: i for i, node in enumerate(self.nodes)}
+        number = {node: i for i, node in enumerate(self.nodes[: len(starts)])}
         self.starts = sorted({number[s] for s in starts if s is not None})
         self.needed = needed_nodes(kind, arguments, graph)
-        #: Nodes that have run, in their order, and as a set.
+        #: Nodes that have run, in their order.
         self.ran: list[int] = []
-        self.done: set[int] = set()
-        self.places = forward.places(self.nodes, self.seqs)
+        self._done: set[int] = set()
+        self._infos: dict[int, NodeInfo] = {}
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -107,13 +112,36 @@ class BackwardGraph:
         """How many nodes this call runs."""
         return len(self.nodes) if self.needed is None else len(self.needed)
 
+    @property
+    def done(self) -> set[int]:
+        """The nodes that have run. Read, not kept."""
+        if len(self._done) > len(self.ran):
+            self._done = set()
+        self._done.update(self.ran[len(self._done) :])
+        return self._done
+
     @cached_property
+    def places(self) -> list[Provenance]:
+        """Where each node comes from; worked out when somebody asks."""
+        if not self.nodes:  # the call is over
+            return [NOWHERE] * len(self.seqs)
+        return self.forward.places(self.nodes, self.seqs)
+
+    def name(self, i: int) -> str:
+        return short(self.plan.names[i])
+
+    def info(self, i: int) -> NodeInfo:
+        """Node `i` as a person would name it."""
+        found = self._infos.get(i)
+        if found is None:
+            seq = self.seqs[i]
+            found = NodeInfo(i, self.name(i), None if seq == ACCUMULATE_SEQ else seq, self.places[i])
+            self._infos[i] = found
+        return found
+
+    @property
     def infos(self) -> list[NodeInfo]:
-        names = self.plan.names
-        return [
-            NodeInfo(i, short(name), None if seq == ACCUMULATE_SEQ else seq, place)
-            for i, (name, seq, place) in enumerate(zip(names, self.seqs, self.places, strict=True))
-        ]
+        return [self.info(i) for i in range(len(self.seqs))]
 
     @cached_property
     def order(self) -> list[int]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
 from typing import Any
 
 from ..errors import BackprobeError
+from ..records import ACCUMULATE_SEQ
 from ..select import Selection, described, nothing_chosen, selector
-from .backward_graph import BackwardGraph, NodeInfo
-from .provenance import UNKNOWN, around
+from .backward_graph import BackwardGraph, NodeInfo, short
+from .provenance import UNKNOWN, Provenance, around
 
 PHASES = ("before", "after", "both")
 FILE_AND_LINE = re.compile(r"^(?P<file>.*\.py[w]?|<[^>]*>):(?P<line>\d+)$")
@@ -56,7 +57,9 @@ class Breakpoint:
         self._file, self._line = _file_and_line(self.line)
         #: Of a condition that is an expression.
         self.code = _compiled(self.when) if isinstance(self.when, str) else None
-        self._owner: list[Breakpoint] | None = None
+        #: The list that it is in, and what is called when it is changed.
+        self.owner: list[Breakpoint] | None = None
+        self.tell: Callable[[], None] | None = None
 
     @property
     def bare(self) -> bool:
@@ -65,14 +68,30 @@ class Breakpoint:
 
     def disable(self) -> None:
         self.enabled = False
+        self._changed()
 
     def enable(self) -> None:
         self.enabled = True
+        self._changed()
 
     def remove(self) -> None:
         """Take it out of its debugger's list. Twice is as good as once."""
-        if self._owner is not None and self in self._owner:
-            self._owner.remove(self)
+        if self.owner is not None and self in self.owner:
+            self.owner.remove(self)
+            self._changed()
+
+    def on_condition(self, when: Any) -> None:
+        """Stop only if `when` holds; ``None``: always.
+
+        :raises BackprobeError: it is not an expression.
+        """
+        self.code = _compiled(when) if isinstance(when, str) else None
+        self.when = when
+        self._changed()
+
+    def _changed(self) -> None:
+        if self.tell is not None:
+            self.tell()
 
     def __str__(self) -> str:
         parts = []
@@ -106,11 +125,13 @@ class Breakpoint:
 
     def fits(self, info: NodeInfo) -> bool:
         """Whether it names this node (modules that are entered or left: one inside them)."""
-        place = info.place
         if self.node is not None and not selector(self.node)(info.name, info):
             return False
         if self.seq is not None and info.seq != self.seq:
             return False
+        return self._fits_place(info.place)
+
+    def _fits_place(self, place: Provenance) -> bool:
         if self.parameter is not None and (
             place.parameter is None or not selector(self.parameter)(place.parameter, None)
         ):
@@ -122,6 +143,35 @@ class Breakpoint:
             return site is not None and site.line == self._line and _same_file(site.file, self._file)
         return True
 
+    def named(self, graph: BackwardGraph) -> list[int]:
+        """The nodes of `graph` that it names. Looks at as little of each as it can: it is asked in each call."""
+        found: Iterable[int] = range(len(graph)) if graph.needed is None else sorted(graph.needed)
+        if self.seq is not None:
+            found = [i for i in found if graph.seqs[i] == self.seq]
+        if isinstance(self.node, (str, re.Pattern)):
+            fits = selector(self.node)
+            names = {name for name in set(graph.plan.names) if fits(short(name), None)}
+            found = [i for i in found if graph.plan.names[i] in names]
+        elif self.node is not None:
+            fits = selector(self.node)
+            found = [i for i in found if fits(graph.name(i), graph.info(i))]
+        if self.parameter is not None:
+            found = [i for i in found if graph.seqs[i] == ACCUMULATE_SEQ]
+        if self.parameter is None and self.module is None and self.line is None:
+            return list(found)
+        # Many nodes are from one place.
+        known: dict[int, bool] = {}
+        places = graph.places if found else []
+        chosen = []
+        for i in found:
+            place = places[i]
+            holds = known.get(id(place))
+            if holds is None:
+                holds = known[id(place)] = self._fits_place(place)
+            if holds:
+                chosen.append(i)
+        return chosen
+
     def modules_of(self, module: str | None) -> list[str]:
         """The chosen ones among `module` and those around it: a module's nodes are also those of the modules in it."""
         chosen = selector(self.module)
@@ -132,11 +182,11 @@ class Breakpoint:
 
         :raises BackprobeError: no node of `graph` fits, with names that look like what was given.
         """
-        infos = [info for info in graph.infos if graph.runs(info.index)]
         if (self.module is not None or self.line is not None) and not graph.forward.watched:
             raise BackprobeError(f"no node fits {self}: {UNKNOWN}")
-        if self.bare or any(map(self.fits, infos)):
+        if self.bare or self.named(graph):
             return
+        infos = [info for info in graph.infos if graph.runs(info.index)]
         if self.parameter is not None:
             raise nothing_chosen(sorted({i.parameter for i in infos if i.parameter}), self.parameter, "parameter")
         if self.module is not None:
@@ -164,9 +214,7 @@ class NamedNodes:
 
     def concerns(self, point: Breakpoint, i: int, before: bool) -> bool:
         """Whether `point` has to do with node `i` now, its condition apart."""
-        named = self._named.get(point)
-        if named is None:
-            named = self._named[point] = self._find(point)
+        named = self._of(point)
         if point.on is None:
             if point.phase == ("after" if before else "before"):
                 return False
@@ -177,11 +225,28 @@ class NamedNodes:
         done = self.graph.done
         return any(group.isdisjoint(done) if before else group <= done for group in groups)
 
+    def hooked(self, point: Breakpoint, before: bool) -> Iterable[int]:
+        """The nodes before (after) which `point` can stop."""
+        if point.on is not None:
+            wanted = before is (point.on == "enter")
+        else:
+            wanted = point.phase != ("after" if before else "before")
+        if not wanted:
+            return ()
+        named = self._of(point)
+        return range(len(self.graph)) if named is True else named
+
+    def _of(self, point: Breakpoint) -> Any:
+        named = self._named.get(point)
+        if named is None:
+            named = self._named[point] = self._find(point)
+        return named
+
     def _find(self, point: Breakpoint) -> Any:
         graph = self.graph
         if point.bare:
             return True
-        fits = [i for i in range(len(graph)) if graph.runs(i) and point.fits(graph.infos[i])]
+        fits = point.named(graph)
         if point.on is None:
             return frozenset(fits)
         modules: dict[str, set[int]] = {}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import torch
 
+from ..source.frames import variables
 from ..torchside.measure import shape_of
 from . import values
 from .breakpoints import Breakpoint
@@ -20,37 +22,49 @@ def holds(point: Breakpoint, stop: Stop) -> bool:
     """Whether the condition of `point` holds at `stop`. Raises what the condition raises."""
     if point.code is not None:
         with values.looking():
-            return bool(eval(point.code, {"__builtins__": __builtins__}, ConditionNames(stop)))
+            names = ConditionNames(stop)
+            return bool(eval(point.code, names, names))
     if callable(point.when):
         with values.looking():
             return bool(point.when(stop))
     return True
 
 
-class ConditionNames(Mapping[str, Any]):
-    """The names that an expression can use; each is worked out when it is read."""
+class ConditionNames(dict[str, Any]):
+    """The names that an expression can use; each is worked out when it is read. Those that mean nothing to us are the
+    script's: variables of the user's function that called backward."""
 
     def __init__(self, stop: Stop) -> None:
+        super().__init__(__builtins__=__builtins__)
         self._stop = stop
-        self._values: dict[str, Callable[[], Any]] = {
-            "grads": lambda: stop.gradients,
-            "norm": lambda: values.norm(stop.gradients),
-            "nonfinite": lambda: values.nonfinite(stop.gradients),
-            "shape": lambda: next((shape_of(g) for g in stop.gradients if g is not None), None),
-            "node": lambda: stop.node.name,
-            "module": lambda: stop.node.module,
-            "parameter": lambda: stop.node.parameter,
-            "seq": lambda: stop.node.seq,
-            "phase": lambda: stop.phase,
-            "stop": lambda: stop,
-            "torch": lambda: torch,
-        }
 
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]()
+    def __missing__(self, name: str) -> Any:
+        known = NAMES.get(name)
+        if known is not None:
+            return known(self._stop)
+        frame: Any = sys._getframe(1)
+        frames = self._stop.backward.forward.frames
+        while frame is not None and not frames.is_user(frame.f_code):
+            frame = frame.f_back
+        if frame is not None:
+            for scope in (variables(frame), frame.f_globals):
+                if name in scope:
+                    return scope[name]
+        raise KeyError(name)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
 
-    def __len__(self) -> int:
-        return len(self._values)
+#: Name -> what it is at a stop.
+NAMES: Mapping[str, Callable[[Stop], Any]] = {
+    "grads": lambda stop: stop.gradients,
+    "norm": lambda stop: values.norm(stop.gradients),
+    "nonfinite": lambda stop: values.nonfinite(stop.gradients),
+    "shape": lambda stop: next((shape_of(g) for g in stop.gradients if g is not None), None),
+    "node": lambda stop: stop.node.name,
+    "module": lambda stop: stop.node.module,
+    "parameter": lambda stop: stop.node.parameter,
+    "seq": lambda stop: stop.node.seq,
+    "phase": lambda stop: stop.phase,
+    "step": lambda stop: stop.step,
+    "stop": lambda stop: stop,
+    "torch": lambda stop: torch,
+}

@@ -11,23 +11,37 @@ Note [Holding incoming gradients]: The incoming gradients are held while their n
 where it raises. Not for an accumulator, which would have to copy them.
 
 Note [Hooks go with the call]: All hooks go when it is over, however it ends.
+
+Note [One hook a node]: Every node has a hook before it, which tells that the node before has run. A hook after it is
+put on where somebody wants to stop there, on Python nodes (a mode is left there), and everywhere in a call that can go
+back (Note [Going back in the engine]). What is to be done at which node is worked out again when the plan has changed:
+a breakpoint, or how to go on.
+
+Note [Whose error]: Where a node has no hook after it, an error may be that of a hook between it and the next. It is
+that of the node itself where no Python of anybody's ran, or where Python that belongs to the node did: a hook after it,
+an unpacking hook of what it saved, a dispatch mode.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Container, Iterable, Sequence
+from functools import partial
 from typing import Any
 
-import torch
-
 from ..errors import BackprobeError
-from ..torchside import private
+from ..records import ACCUMULATE_SEQ
+from ..torchside import places, private
+from ..torchside.walk import Plans
 from .backward_graph import BackwardGraph
 from .breakpoints import Breakpoint, NamedNodes
 from .conditions import holds
+from .nested import is_python
 from .provenance import Forward
 from .resume import CONTINUE, Resume
 from .rewind import Journal, Rewind
+from .sieve import Sieve, look_of
+from .single import hooks_of
 from .stop import Stop
 
 _task = private.graph_task
@@ -45,40 +59,81 @@ class Pilot:
     """
 
     def __init__(self, on_stop: Callable[[Stop], Resume], resume: Resume) -> None:
-        self.on_stop, self.resume = on_stop, resume
+        self.on_stop, self._resume = on_stop, resume
         self.breakpoints: list[Breakpoint] = []
         self._numbered = 0
+        #: Counts changes of what is to be done at nodes; see Note [One hook a node].
+        self.version = 0
         #: The calls that are running, innermost last.
         self.calls: list[Control] = []
-        #: Set from elsewhere to stop at the next node.
-        self.interrupted = False
+        self._interrupted = False
         #: Whether a stop waits for a command now.
         self.asking = False
         #: Runs around a node that may call backward itself; returns what to call after it.
         self.around_python: Callable[[], Callable[[], None]] | None = None
+        #: More nodes of that kind than those of Python functions.
+        self.within: Callable[[list[int]], Iterable[int]] = lambda seqs: ()
         #: Told about breakpoints that fit no node of a call that begins.
         self.on_begin: Callable[[BackwardGraph], None] | None = None
         self._mourned: BaseException | None = None
         #: Of the outermost call, where its graph is kept.
         self.journal: Journal | None = None
+        self._plans = Plans()
+
+    @property
+    def resume(self) -> Resume:
+        """How to go on."""
+        return self._resume
+
+    @resume.setter
+    def resume(self, resume: Resume) -> None:
+        self._resume = resume
+        self.version += 1
+
+    @property
+    def interrupted(self) -> bool:
+        """Set from elsewhere to stop at the next node."""
+        return self._interrupted
+
+    @interrupted.setter
+    def interrupted(self, on: bool) -> None:
+        self._interrupted = on
+        self.version += 1
+
+    def _changed(self) -> None:
+        self.version += 1
 
     def add(self, point: Breakpoint) -> Breakpoint:
         self._numbered += 1
-        point.number = self._numbered
-        point._owner = self.breakpoints
+        point.number, point.owner, point.tell = self._numbered, self.breakpoints, self._changed
         self.breakpoints.append(point)
+        self._changed()
         return point
 
-    def run(self, kind: str, args: Any, kwargs: Any, proceed: Callable[[], Any], forward: Forward) -> Any:
-        """One backward call: `proceed` makes it, and we stop inside."""
+    def run(
+        self,
+        kind: str,
+        args: Any,
+        kwargs: Any,
+        proceed: Callable[[], Any],
+        forward: Forward,
+        begins: Callable[[BackwardGraph], int | None] = lambda graph: None,
+        explain: Explain | None = None,
+    ) -> Any:
+        """One backward call: `proceed` makes it, and we stop inside.
+
+        :param begins: told of the call; returns the step of training.
+        :param explain: what is made of an error, given the nodes that have run.
+        """
         if self.resume.kind == "finish":
             return proceed()
         try:
             with private.unseen():
-                graph = BackwardGraph(kind, args, kwargs, forward, len(self.calls) + 1)
+                graph = BackwardGraph(kind, args, kwargs, forward, len(self.calls) + 1, self._plans)
         except TypeError:  # wrong use: torch says so
             return proceed()
-        control = Control(self, graph)
+        graph.step = begins(graph)
+        control = Control(self, graph, explain)
         if graph.depth == 1 and self.on_begin is not None:
             self.on_begin(graph)
         if graph.depth == 1 and graph.retained:
@@ -138,11 +193,11 @@ class Pilot:
         if self.interrupted:
             self.interrupted = False
             found = Stop(graph, i, phase, incoming, outgoing, "interrupted")
-        for point in self.breakpoints[:] if self.breakpoints else ():
+        for point in self.breakpoints[:]:
             if not point.enabled or not named.concerns(point, i, before):
                 continue
             stop = found or Stop(graph, i, phase, incoming, outgoing)
-            text = f"breakpoint {point.number}: {point}"
+            raised = ""
             try:
                 if not holds(point, stop):
                     continue
@@ -151,7 +206,8 @@ class Pilot:
                     continue
             except Exception as error:  # of the condition's: a person has to know, and it would raise at every node
                 point.disable()
-                text += f"; its condition raised {type(error).__name__}: {error}; it is disabled now"
+                raised = f"; its condition raised {type(error).__name__}: {error}; it is disabled now"
+            text = f"breakpoint {point.number}: {point}{raised}"
             if point.temporary:
                 point.remove()
             if found is None or found.breakpoint is None:
@@ -188,11 +244,15 @@ class Pilot:
             raise
 
 
+#: Says what is made of an error of a call, given the nodes that have run.
+Explain = Callable[[BaseException, Sequence[int]], Sequence[str]]
+
+
 class Control:
     """The hooks on one backward call."""
 
-    def __init__(self, pilot: Pilot, graph: BackwardGraph) -> None:
-        self.pilot, self.graph = pilot, graph
+    def __init__(self, pilot: Pilot, graph: BackwardGraph, explain: Explain | None = None) -> None:
+        self.pilot, self.graph, self.explain = pilot, graph, explain
         self.running: int | None = None
         self._incoming: Any = None
         self._number = -1
@@ -201,14 +261,70 @@ class Control:
         self._leave: list[Callable[[], None]] = []
         self._named = NamedNodes(graph)
         self._leaves = frozenset(graph.plan.leaves)
-        function = torch.autograd.function.BackwardCFunction
-        self._python = frozenset(i for i, n in enumerate(graph.nodes) if isinstance(n, function))
+        python = {i for i, name in enumerate(graph.plan.names) if "::" not in name and is_python(graph.nodes[i])}
+        python.update(pilot.within(graph.seqs))
+        self._python = frozenset(i for i in python if graph.runs(i))
+        #: Nodes with a hook after them, those where something is to be done before (after) them, and the version of
+        #: the plan that they are of.
+        self._followed: set[int] = set()
+        self._at_before: Container[int] = ()
+        self._at_after: Container[int] = ()
+        self._version = -1
+        #: Nodes where a cheap look before (after) them comes first.
+        self._sifted_before: set[int] = set()
+        self._sifted_after: set[int] = set()
+        self._sieve = Sieve(())
+        self._sifts = not graph.create_graph and not private.in_mode()
 
     def attach(self) -> None:
+        before, keep = self.before, self._dicts.append
         for i, node in enumerate(self.graph.nodes):
             if self.graph.runs(i):
-                for handle in (node.register_prehook(_Before(self, i)), node.register_hook(_After(self, i))):
-                    self._dicts.append((handle.hooks_dict_ref(), handle.id))
+                handle = node.register_prehook(partial(before, i))
+                keep((handle.hooks_dict_ref(), handle.id))
+        self._follow(self._python)
+        self._replan()
+
+    def _follow(self, nodes: Iterable[int]) -> None:
+        """Put a hook after these nodes."""
+        for i in nodes:
+            if i not in self._followed and self.graph.runs(i):
+                self._followed.add(i)
+                handle = self.graph.nodes[i].register_hook(partial(self.after, i))
+                self._dicts.append((handle.hooks_dict_ref(), handle.id))
+
+    def _replan(self) -> None:
+        """Work out what is to be done where; see Note [One hook a node]."""
+        pilot = self.pilot
+        self._version = pilot.version
+        every = range(len(self.graph.nodes))
+        self._sifted_before = self._sifted_after = set()
+        kind = pilot.resume.kind
+        if pilot.journal is not None:
+            self._at_before = self._at_after = every
+            self._follow(every)
+            return
+        if kind == "finish":
+            self._at_before = every if pilot.interrupted else ()
+            self._at_after = ()
+            return
+        enabled = [point for point in pilot.breakpoints if point.enabled]
+        sifted = [point for point in enabled if self._sifts and look_of(point) is not None]
+        asked = [point for point in enabled if point not in sifted]
+        stepping = kind != "cont" or pilot.interrupted
+        after = self._nodes(asked, False)
+        if kind in ("into", "after"):
+            after.update(i for i in (self.running, pilot.resume.node) if i is not None and i in every)
+            after.update(self._python)
+        self._at_after, self._at_before = after, every if stepping else self._nodes(asked, True)
+        if sifted:
+            self._sieve = Sieve(sifted)
+            self._sifted_before, self._sifted_after = self._nodes(sifted, True), self._nodes(sifted, False)
+        self._follow(after | self._sifted_after)
+
+    def _nodes(self, points: Sequence[Breakpoint], before: bool) -> set[int]:
+        """The nodes before (after) which one of `points` can stop."""
+        return {i for point in points for i in self._named.hooked(point, before)}
 
     def detach(self) -> None:
         """See Note [Hooks go with the call]."""
@@ -217,23 +333,36 @@ class Control:
             hooks.pop(number, None)
         self._incoming = None
 
-    def before(self, i: int, grads: Any) -> Any:
+    def _begins(self) -> bool:
+        """Whether a hook that is called is the first of our call; see Note [Hooks of one call]."""
         number = _task()
-        if number != self._number:
-            if number <= self._before or 0 <= self._number < number:
-                return None  # see Note [Hooks of one call]
-            self._number = number
+        if number <= self._before or 0 <= self._number < number:
+            return False
+        self._number = number
+        return True
+
+    def before(self, i: int, grads: Any) -> Any:
+        if _task() != self._number and not self._begins():
+            return None
+        if self.running is not None:
+            self.graph.ran.append(self.running)
         self.running = i
         pilot = self.pilot
-        if i not in self._leaves:
-            self._incoming = grads  # see Note [Holding incoming gradients]
-        elif pilot.journal is not None:
-            pilot.journal.keep(self.graph.nodes[i].variable)
+        if pilot.version != self._version:
+            self._replan()
+        if i in self._leaves:
+            self._incoming = None  # see Note [Holding incoming gradients]
+            if pilot.journal is not None:
+                pilot.journal.keep(self.graph.nodes[i].variable)
+        else:
+            self._incoming = grads
         new = None
-        if pilot.resume.kind != "finish" or pilot.interrupted:
+        if i in self._at_before or (i in self._sifted_before and self._sieve.before(grads)):
             new = self._event(i, True, grads, None)
             if new is not None and self._incoming is not None:
                 self._incoming = new
+            if pilot.version != self._version:
+                self._replan()
         if i in self._python and pilot.around_python is not None:
             self._leave.append(pilot.around_python())
         return new
@@ -245,9 +374,9 @@ class Control:
             self._leave.pop()()
         self.running, self._incoming = None, None
         self.graph.ran.append(i)
-        self.graph.done.add(i)
-        pilot = self.pilot
-        if pilot.resume.kind == "finish":
+        if self.pilot.version != self._version:
+            self._replan()
+        if i not in self._at_after and not (i in self._sifted_after and self._sieve.after(grad_inputs)):
             return None
         return self._event(i, False, grad_outputs, grad_inputs)
 
@@ -285,12 +414,14 @@ class Control:
         self._before = private.last_graph_task()
         self._leave.clear()
         self.graph.ran.clear()
-        self.graph.done.clear()
 
     def mourn(self, error: BaseException) -> None:
         """The backward raised: stop where it happened, if a node had begun."""
         graph = self.graph
         at, how = self.running, "raised"
+        if at is not None and at not in self._followed and raised_by_another(graph.nodes[at], error):
+            graph.ran.append(at)
+            at = None
         if at is None and graph.ran:
             ready = graph.ready()
             at, how = (ready[0] if ready else graph.ran[-1]), "raised before it began, in a hook"
@@ -299,6 +430,9 @@ class Control:
         why = f"{how}: {type(error).__name__}: {error}"
         stop = Stop(graph, at, "exception", self._incoming, None, why)
         stop.error = error
+        explain = self.explain
+        if explain is not None:
+            stop.explain = lambda: explain(error, graph.ran)
         pilot = self.pilot
         pilot.asking = True
         try:
@@ -310,20 +444,17 @@ class Control:
             stop.close()
 
 
-class _Before:
-    """A hook that knows its node's number."""
-
-    __slots__ = ("control", "i")
-
-    def __init__(self, control: Control, i: int) -> None:
-        self.control, self.i = control, i
-
-    def __call__(self, grad_outputs: Any) -> Any:
-        return self.control.before(self.i, grad_outputs)
-
-
-class _After(_Before):
-    __slots__ = ()
-
-    def __call__(self, grad_inputs: Any, grad_outputs: Any) -> Any:  # type: ignore[override]
-        return self.control.after(self.i, grad_inputs, grad_outputs)
+def raised_by_another(node: Any, error: BaseException) -> bool:
+    """Whether `error` came from a hook after `node` had run; see Note [Whose error]."""
+    frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    engine = max((k for k, code in enumerate(frames) if code is places.ENGINE_CALL), default=len(frames))
+    inside = frames[engine + 1 :]
+    if not inside or any(code.co_name in ("__torch_dispatch__", "__torch_function__") for code in inside):
+        return False
+    hooks = [*hooks_of(node, node.register_hook).values()]
+    if node._sequence_nr() == ACCUMULATE_SEQ:
+        hooks += private.post_accumulate_hooks(node.variable).values()
+    if any(getattr(hook, "__code__", None) in inside for hook in hooks):
+        return False
+    slots = [private.slot_content(slot) for _, slot in private.saved_slots(node)]
+    return not any(content is not None and content[1] for content in slots)

@@ -21,7 +21,6 @@ from types import TracebackType
 from typing import Any
 
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from ..errors import BackprobeError
 from ..observe.forward.eye import Eye
@@ -29,6 +28,7 @@ from ..torchside import private
 from ..torchside.entry_points import BY_FUNCTION, BY_KIND
 from .backward_graph import call_kind
 from .control import BackwardAborted, Pilot
+from .nested import Passing
 from .provenance import Forward, forward_of
 from .resume import ABORT, CONTINUE, FINISH, Resume
 from .steering import Steering
@@ -38,7 +38,7 @@ from .stop import Stop
 _PATIENCE = 5.0
 
 
-class _Nested(TorchFunctionMode):
+class _Nested(Passing):
     """On while a node runs that may call backward itself."""
 
     def __init__(self, pilot: Pilot, forward: Forward) -> None:

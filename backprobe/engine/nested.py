@@ -17,11 +17,20 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ..observe.forward.eye import Eye
 from ..records import ACCUMULATE_SEQ
 from ..torchside import private
 from ..torchside.entry_points import BY_FUNCTION, node_of
 from ..torchside.walk import Plans, walk
-from .single import is_python
+
+
+class Passing(TorchFunctionMode):
+    """A mode of a debugger's that hands backward calls to it."""
+
+
+def is_python(node: Any) -> bool:
+    """Whether it is the node of a ``Function`` written in Python."""
+    return isinstance(node, torch.autograd.function.BackwardCFunction)
 
 
 class Inner(TorchFunctionMode):
@@ -64,6 +73,27 @@ class Inner(TorchFunctionMode):
                 leaf.grad = old
         self._kept.clear()
         return found
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """On, and of the torch function modes only those of the user's beside it: what we run once more is nobody's
+        backward call. Modes may be off where a person asks."""
+        stack = private.function_modes()
+        depth = len(stack)
+        for _ in stack:
+            private.pop_function_mode()
+        for mode in stack:
+            if not isinstance(mode, (Eye, Passing)):
+                private.push_function_mode(mode)
+        try:
+            with private.seen(), self:
+                yield
+        finally:
+            while private.mode_depth():
+                private.pop_function_mode()
+            for mode in stack:
+                private.push_function_mode(mode)
+            assert private.mode_depth() == depth
 
     def _enter(self, *grads: Any) -> None:
         private.push_function_mode(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from typing import TypedDict
 
@@ -43,8 +44,11 @@ def breakpoint_from(place: str | None, options: BreakpointOptions) -> Breakpoint
     :raises BackprobeError: it is none, or the two say the same thing.
     :raises TypeError: there is no such option.
     """
-    for name in options.keys() - BreakpointOptions.__annotations__.keys():
-        raise TypeError(f"a breakpoint has no argument {name!r}; it has {', '.join(BreakpointOptions.__annotations__)}")
+    known = BreakpointOptions.__annotations__
+    for name in options.keys() - known.keys():
+        near = difflib.get_close_matches(name, known, 1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise TypeError(f"a breakpoint has no argument {name!r}; {meant}it has {', '.join(known)}")
     given = {name: value for name, value in options.items() if value is not None}
     if place is None:
         return Breakpoint(given)

@@ -10,11 +10,13 @@ import torch
 
 from ..errors import BackprobeError
 from ..torchside import private
+from . import html
 from .backward_graph import BackwardGraph, NodeInfo
+from .calling import call_node_wide
 from .difference import bitwise_equal, combined, difference
 from .nested import nothing_accumulated
-from .rerun import call_node_wide
 from .runner import ReplayedNode
+from .single import hooks_of
 from .start import Start
 
 
@@ -95,6 +97,12 @@ class Parity:
         if len(rest) > 20:
             lines.append(f"  ... {len(rest) - 20} more")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = [node for node in self.nodes if node.status != "identical"][:50]
+        heads = ("node", "status", "off by", "largest difference", "why")
+        cells = [(n.node, n.status, n.error, n.difference, n.reason) for n in rows]
+        return html.table(str(self).splitlines()[0], heads, cells)
 
 
 @dataclass
@@ -182,6 +190,10 @@ def rounding(start: Start, runs: Sequence[ReplayedNode]) -> Parity:
             rows.append(NodeParity(ran.node, "not compared", reason=f"it ran by {ran.how}"))
             continue
         node = start.graph.nodes[ran.node.index]
+        if hooks_of(node, node.register_hook):
+            why = "a hook of its own runs after it: what the node itself gave is not known"
+            rows.append(NodeParity(ran.node, "not compared", reason=why))
+            continue
         try:
             with torch.no_grad():
                 wide = call_node_wide(node, ran.node, ran.grad_outputs)

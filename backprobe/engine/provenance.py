@@ -50,6 +50,9 @@ class Provenance:
         return path if self.call == 1 else f"{path}:{self.call}"
 
 
+NOWHERE = Provenance()
+
+
 class Forward:
     """What is known of the forward: places of nodes and names of leaves.
 
@@ -77,8 +80,9 @@ class Forward:
             if eye is not None and eye.log.ends:
                 log = eye.log
                 made = dict(makers(seqs, log.ends, log.entries, max(eye.first, log.ends[0] if log.dropped else 0)))
+            found: dict[int, Provenance] = {}  # one entry serves all nodes of its op, and all steps
             return [
-                self._leaf(node) if seq == ACCUMULATE_SEQ else self._made(made.get(i))
+                self._leaf(node) if seq == ACCUMULATE_SEQ else self._made(made.get(i), found)
                 for i, (node, seq) in enumerate(zip(nodes, seqs, strict=True))
             ]
 
@@ -94,12 +98,16 @@ class Forward:
         module = self.modules.full_name(leaf.root, leaf.path.rpartition(".")[0])
         return Provenance(module, type(owner).__name__ if owner is not None else "", parameter=name)
 
-    def _made(self, entry: Entry | None) -> Provenance:
+    def _made(self, entry: Entry | None, found: dict[int, Provenance]) -> Provenance:
         if entry is None:
-            return Provenance()
-        where = entry[3]
-        names = (where.class_name, where.call) if where else ("", 1)
-        return Provenance(self.modules.name_of(where), *names, *line_and_op(entry, self.frames))
+            return NOWHERE
+        known = found.get(id(entry))
+        if known is None:
+            where = entry[3]
+            names = (where.class_name, where.call) if where else ("", 1)
+            known = Provenance(self.modules.name_of(where), *names, *line_and_op(entry, self.frames))
+            found[id(entry)] = known
+        return known
 
     def module_at(self, path: str) -> nn.Module | None:
         """The module that findings call `path`, while it lives."""

@@ -21,10 +21,10 @@ from torch import nn
 
 from ..errors import BackprobeError
 from ..torchside import private
+from ..torchside.isolation import Isolation
 from .breakpoints import NamedNodes
 from .control import Pilot
 from .graph_task import GraphTask
-from .isolation import Isolation
 from .parity import Parity, compared, engine_run, rounding
 from .provenance import forward_of
 from .rerun import check_dtype
@@ -52,7 +52,7 @@ class Replay(Steering):
         self._named = NamedNodes(start.graph)
         self._runner = Runner(start, Rules(rules, start.graph), dtype)
         self._task = GraphTask(start.graph, start.roots, start.captured)
-        self._isolation = Isolation([n for node in start.graph.nodes for n in node._input_metadata])
+        self._isolation = Isolation([n for node in start.graph.nodes for n in node._input_metadata], True)
         self._begun = self._isolation.now
         self._history: list[ReplayedNode] = []
         self._received: Any = None
@@ -163,8 +163,6 @@ class Replay(Steering):
         for ran in self._history:
             self._task.ran(ran.node.index, ran.grad_inputs)
         graph.ran[:] = [ran.node.index for ran in kept if ran.how != "asked"]
-        graph.done.clear()
-        graph.done.update(graph.ran)
         self._isolation.now = following
         self._accumulated = False
         if phase == "after":
@@ -250,7 +248,6 @@ class Replay(Steering):
         self._history.append(ran)
         if ran.how != "asked":
             self._graph.ran.append(i)
-            self._graph.done.add(i)
         return ran
 
     def _stops(self, i: int, before: bool, incoming: Any, outgoing: Any) -> bool:
@@ -329,7 +326,7 @@ def replay(
     :param rules: place -> rule (``backprobe.rules``). The places are texts as in ``break_at``: a node type
         (``"ReluBackward0"``), ``"module encoder.*"``, ``"model.py:41"``.
     :param dtype: ``torch.float64``: calculate the gradients in double precision, from the saved tensors as they are.
-        Hooks do not run then. Nodes that cannot run so run in their own precision, and ``notes`` says why.
+        Nodes that cannot run so, and hooks, run in their own precision; ``notes`` says where that matters.
     :param model: the outermost module, for the names of parameters.
     :param trace: the ``backprobe.trace`` that watched the forward, where its block is over.
     :raises BackprobeError: there is no graph, an argument is wrong, or a ``torch.func`` transform is going on. A graph

@@ -1,8 +1,4 @@
-"""One node once more, outside the engine.
-
-What the engine does with what a node gives is done here too: it is summed to the shape that the next node takes, and
-cast to its dtype. Hooks do not run.
-"""
+"""The node of a stop once more, by itself, held against what the engine got from it."""
 
 from __future__ import annotations
 
@@ -13,9 +9,13 @@ from typing import Any
 import torch
 
 from ..errors import BackprobeError
+from ..torchside.isolation import Isolation
+from . import html
 from .backward_graph import NodeInfo
 from .difference import bitwise_equal, combined, difference
-from .double import Wide, widened
+from .nested import is_python
+from .single import How, run_node
+from .values import summary
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,18 @@ class Rerun:
     def same(self) -> bool | None:
         return None if self.equal is None else all(self.equal)
 
+    def __str__(self) -> str:
+        return "\n".join(f"out [{k}]  {what}  {equal}".rstrip() for k, what, equal in self._rows())
+
+    def _repr_html_(self) -> str:
+        off = "" if self.error is None else f": the engine's are off by {self.error:.2g} of their norm"
+        return html.table(f"the node by itself{off}", ("out", "gradient", "as the engine's"), self._rows())
+
+    def _rows(self) -> list[tuple[int, str, str]]:
+        equal = self.equal
+        words = ["" if equal is None else "yes" if equal[k] else "no" for k in range(len(self.grad_inputs))]
+        return [(k, summary(g), words[k]) for k, g in enumerate(self.grad_inputs)]
+
 
 def rerun(
     node: Any,
@@ -45,7 +57,7 @@ def rerun(
     engine: Sequence[Any] | None,
     dtype: torch.dtype | None = None,
 ) -> Rerun:
-    """Call `node` with `grads`.
+    """Run `node` by itself with `grads`, without hooks.
 
     :param engine: what the engine got from the node; ``None``: it has not run it, or not from these.
     :param dtype: ``torch.float64`` to calculate in double precision, from the saved tensors as they are.
@@ -55,10 +67,8 @@ def rerun(
         raise BackprobeError(f"{info.label} cannot be run again: it would add to .grad a second time")
     check_gradients(node, info, grads)
     check_dtype(dtype)
-    devices = sorted({g.device.index for g in grads if g is not None and g.is_cuda})
-    # A custom function may draw random numbers: the run must not notice.
-    with torch.no_grad(), torch.random.fork_rng(devices=devices):
-        out = call_node(node, info, grads) if dtype is None else call_node_wide(node, info, grads)
+    with Isolation([g for g in grads if g is not None], engine=is_python(node))():
+        out = run_node(node, info, grads, How(hooks=False, wide=dtype is not None)).outgoing
     if engine is None:
         return Rerun(out, None)
     # What goes nowhere need not agree: of a custom function it cannot be told which argument it belongs to.
@@ -96,92 +106,3 @@ def check_gradients(node: Any, info: NodeInfo, grads: Sequence[Any]) -> None:
             raise BackprobeError(
                 f"gradient {k} for {info.label} has the shape {list(grad.shape)}; its output has {list(like.shape)}"
             )
-
-
-def call_node(node: Any, info: NodeInfo, grads: Sequence[Any], wide: bool = False) -> tuple[Any, ...]:
-    """What `node` gives for `grads`, one for each of its edges, as the engine passes it on; not cast where `wide`."""
-    if not isinstance(node, torch.autograd.function.BackwardCFunction):
-        result = node(*grads)
-        return fitted(node, info, result if isinstance(result, (tuple, list)) else (result,), wide)
-    if _materializes(node):
-        # The engine does that for missing gradients.
-        grads = [
-            g if g is not None else torch.zeros(m.shape, dtype=m.dtype, device=m.device)
-            for g, m in zip(grads, node._input_metadata, strict=True)
-        ]
-    result = node.apply(*grads)
-    given = list(result) if isinstance(result, (tuple, list)) else [result]
-    # One for each argument of its forward, also for those that are no tensors: only tensors have an edge.
-    following = node.next_functions
-    needs = [k for k, need in enumerate(node.needs_input_grad) if need]
-    edges = [k for k, (child, _) in enumerate(following) if child is not None]
-    out: list[Any] = [None] * len(following)
-    for k, edge in zip(needs, edges, strict=True):
-        if k >= len(given):
-            raise BackprobeError(
-                f"{info.label} gave {len(given)} gradients; its forward has {len(node.needs_input_grad)} arguments"
-            )
-        out[edge] = given[k]
-    return fitted(node, info, out, wide)
-
-
-def _materializes(node: Any) -> bool:
-    """Whether missing gradients come as zeros. ``set_materialize_grads(False)`` cannot be read back from a node, so
-    look whether its class speaks of it."""
-    cls = getattr(node, "_forward_cls", None)
-    for name in ("forward", "setup_context"):
-        code = getattr(getattr(cls, name, None), "__code__", None)
-        if code is not None and "set_materialize_grads" in code.co_names:
-            return False
-    return True
-
-
-def call_node_wide(node: Any, info: NodeInfo, grads: Sequence[Any]) -> tuple[Any, ...]:
-    """What `node` gives for `grads` when it calculates in float64.
-
-    :raises BackprobeError: it cannot, with the reason.
-    """
-    grads = tuple(widened(g) for g in grads)
-    with Wide(node, info.label) as wide:
-        out = call_node(node, info, grads, True)
-    wide.check()
-    return out
-
-
-def fitted(node: Any, info: NodeInfo, grads: Sequence[Any], wide: bool) -> tuple[Any, ...]:
-    """Outgoing gradients as the engine passes them on (``validate_outputs`` in torch's ``engine.cpp``); not cast where
-    `wide`."""
-    out = []
-    for k, (grad, (following, number)) in enumerate(zip(grads, node.next_functions, strict=False)):
-        if following is None or grad is None:
-            out.append(grad)
-            continue
-        out.append(fitted_to(grad, following._input_metadata[number], f"Function {info.name} returned", k, wide))
-    return tuple(out)
-
-
-def fitted_to(grad: torch.Tensor, like: Any, who: str, k: int, wide: bool = False) -> torch.Tensor:
-    """One gradient as what it is for takes it.
-
-    :raises RuntimeError: it does not fit, as the engine raises it.
-    """
-    shape = tuple(like.shape)  # a list
-    if not grad.is_nested and not like.is_nested_tensor and tuple(grad.shape) != shape:
-        if grad.layout is not torch.strided or not _expandable(shape, grad.shape):
-            raise RuntimeError(
-                f"{who} an invalid gradient at index {k} - got {list(grad.shape)} but expected shape compatible with "
-                f"{list(shape)}"
-            )
-        grad = grad.sum_to_size(shape)
-    if grad.is_complex() and not like.dtype.is_complex:
-        grad = grad.real
-    if grad.dtype != like.dtype and not wide:
-        grad = grad.to(like.dtype)
-    if grad.device != like.device and grad.dim() == 0:
-        grad = grad.to(like.device)
-    return grad
-
-
-def _expandable(shape: Sequence[int], to: Sequence[int]) -> bool:
-    """Whether something of `shape` can be expanded to the shape `to`."""
-    return len(shape) <= len(to) and all(a in (1, b) for a, b in zip(reversed(shape), reversed(to), strict=False))

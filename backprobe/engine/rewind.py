@@ -19,8 +19,8 @@ import torch
 
 from ..errors import BackprobeError
 from ..torchside import private
+from ..torchside.isolation import RandomState
 from .backward_graph import BackwardGraph
-from .isolation import RandomState
 
 
 class Rewind(BaseException):

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from ..errors import BackprobeError
-from ..torch_texts import FREED
 from . import rules
 from .backward_graph import NodeInfo
-from .double import widened
-from .nested import Inner
-from .rerun import call_node_wide, fitted
+from .calling import fitted
 from .rules import Grads, NodeCall, Rules
-from .single import after_tensor_hooks, has_hooks, is_python, run_node
+from .single import How, Ran, after_tensor_hooks, before_wide, run_node
 from .start import Start
 
 
@@ -78,56 +73,41 @@ class Runner:
     def run(self, i: int, received: Grads) -> ReplayedNode:
         """Run node `i` with what came for it."""
         graph = self._start.graph
-        node, info = graph.nodes[i], graph.infos[i]
-        inner = Inner()
+        node, info = graph.nodes[i], graph.info(i)
         rule = self._rules.at(i)
-        note = ""
-        incoming = received
-        with ExitStack() as stack, torch.set_grad_enabled(self._start.create_graph):
-            stack.callback(inner.collect)  # where it raises
-            if not graph.runs(i):
-                if not self._wide:
-                    incoming = after_tensor_hooks(node, received, self._start.create_graph)
-                ran = ReplayedNode(info, received, incoming, (), (), "asked")
-            elif rule is not None:
-                place, function = rule
-                call = NodeCall(node, lambda grads: self._node(i, grads, inner)[1])
+        inner: list[tuple[torch.Tensor, torch.Tensor]] = []
+        if not graph.runs(i):
+            incoming, note = self._asked(node, received)
+            ran = ReplayedNode(info, received, incoming, (), (), "asked", note)
+        elif rule is not None:
+            place, function = rule
+
+            def real(grads: Grads) -> Grads:
+                one = self._node(i, grads)
+                inner.extend(one.inner)
+                return one.outgoing
+
+            with torch.set_grad_enabled(self._start.create_graph):
+                call = NodeCall(node, real)
                 out = rules.apply(function, place, info, received, call, len(node.next_functions))
                 out = fitted(node, info, out, self._wide)
-                ran = ReplayedNode(info, received, received, out, out, f"rule {place}")
-            else:
-                incoming, out, note = self._node(i, received, inner)
-                how = "float64" if self._wide and not note else "engine"
-                ran = ReplayedNode(info, received, incoming, out, out, how, note)
-            ran.inner = inner.collect()
+            ran = ReplayedNode(info, received, received, out, out, f"rule {place}", inner=inner)
+        else:
+            one = self._node(i, received)
+            how = "float64" if one.wide else "engine"
+            ran = ReplayedNode(info, received, one.incoming, one.outgoing, one.outgoing, how, one.note, inner=one.inner)
         ran.seal()
         return ran
 
-    def _node(self, i: int, grads: Grads, inner: Inner) -> tuple[Grads, Grads, str]:
+    def _asked(self, node: Any, received: Grads) -> tuple[Grads, str]:
+        """What the hooks of the tensors leave where a gradient is asked for."""
         start = self._start
-        node, info = start.graph.nodes[i], start.graph.infos[i]
-        try:
-            if self._wide and info.seq is None:
-                return grads, (), ""
-            if self._wide:
-                try:
-                    note = "its hooks did not run: they do not in float64" if has_hooks(node) else ""
-                    return grads, call_node_wide(node, info, grads), note
-                except BackprobeError as error:
-                    note = str(error)
-                narrow = (
-                    None if g is None else g.to(m.dtype) for g, m in zip(grads, node._input_metadata, strict=True)
-                )
-                grads = tuple(narrow)
-            else:
-                note = ""
-            with inner if is_python(node) else nullcontext():
-                incoming, out = run_node(node, info, grads, start.create_graph, start.wanted(i))
-            return incoming, tuple(map(widened, out)) if self._wide else out, note
-        except RuntimeError as error:
-            if FREED in str(error):
-                raise BackprobeError(
-                    f"{info.label} cannot be run: a backward has freed what it had saved. Make the replay before "
-                    "loss.backward(), or keep the graph with loss.backward(retain_graph=True)"
-                ) from error
-            raise
+        if self._wide:
+            return before_wide(node, received, False)
+        with torch.set_grad_enabled(start.create_graph):
+            return after_tensor_hooks(node, received, start.create_graph), ""
+
+    def _node(self, i: int, grads: Grads) -> Ran:
+        start = self._start
+        how = How(True, start.create_graph, self._wide, start.wanted(i))
+        return run_node(start.graph.nodes[i], start.graph.info(i), grads, how)

@@ -5,12 +5,15 @@ A line is a list of (text, style) pairs; the styles are rich's, and plain text l
 
 from __future__ import annotations
 
+import ast
 import linecache
 import os
+import sys
 from collections.abc import Mapping, Sequence
 
 import torch
 
+from ..records import Site
 from .backward_graph import BackwardGraph, NodeInfo
 from .provenance import UNKNOWN, inside
 from .values import shape_text, summary
@@ -25,23 +28,32 @@ def plain(lines: Sequence[Line]) -> str:
 
 
 def nearby(path: str) -> str:
-    """A path as seen from the working folder, where that is shorter."""
+    """A path as seen from the working folder, where that is shorter; a notebook's cell by its number."""
+    notebook = sys.modules.get("IPython")
+    shell = notebook.get_ipython() if notebook is not None else None
+    cells = getattr(getattr(shell, "compile", None), "_filename_map", {})
+    if path in cells:
+        return f"Cell In[{cells[path]}]"
     if not os.path.isabs(path):
         return path
     relative = os.path.relpath(path)
     return relative if len(relative) < len(path) else path
 
 
-def head(graph: BackwardGraph, i: int, phase: str, reason: str) -> list[Line]:
-    """Where we are, and why."""
-    node = graph.infos[i]
+def head(graph: BackwardGraph, i: int, phase: str, reason: str, raised_at: Site | None = None) -> list[Line]:
+    """Where we are, and why.
+
+    :param raised_at: the line that raised, where it is the user's.
+    """
+    node = graph.info(i)
     done = len(graph.ran)
     line: Line = [("> ", "bold"), (phase, "yellow" if phase != "exception" else "bold red"), (" ", "")]
     line.append((node.label, "bold cyan"))
     if node.module is not None:
         line += [("  in ", ""), (node.place.name, "green")]
     line.append((f"  ({done} of {graph.count} nodes have run", "dim"))
-    line.append((f", {graph.depth - 1} backward around it)" if graph.depth > 1 else ")", "dim"))
+    line.append((f", {graph.depth - 1} backward around it" if graph.depth > 1 else "", "dim"))
+    line.append((f", step {graph.step})" if graph.step is not None else ")", "dim"))
     lines = [line]
     site = node.place.site
     if site is not None:
@@ -49,6 +61,9 @@ def head(graph: BackwardGraph, i: int, phase: str, reason: str) -> list[Line]:
         lines.append([*_site(node), (text, "")])
     if reason not in ("step", ""):
         lines.append([("  ", ""), (reason, "bold red" if phase == "exception" else "yellow")])
+    if raised_at is not None:
+        at = f"{nearby(raised_at.file)}:{raised_at.line}"
+        lines.append([("  raised at ", ""), (at, "magenta"), (f" in {raised_at.function}: {raised_at.text}", "")])
     return lines
 
 
@@ -57,7 +72,7 @@ def gradients(graph: BackwardGraph, i: int, phase: str, incoming: Grads, outgoin
     lines = [_gradient("in ", k, g) for k, g in enumerate(incoming)]
     if phase == "exception" and not lines:
         lines.append([("  its incoming gradients were not kept", "dim")])
-    names = {k: f"  -> {graph.infos[e[0]].label}" for k, e in enumerate(graph.edges(i)) if e is not None}
+    names = {k: f"  -> {graph.info(e[0]).label}" for k, e in enumerate(graph.edges(i)) if e is not None}
     for k, g in enumerate(outgoing):
         lines.append([*_gradient("out", k, g), (names.get(k, ""), "dim")])
     variable = graph.leaf(i)
@@ -90,7 +105,7 @@ def way(graph: BackwardGraph, i: int) -> list[Line]:
     """From where the backward began to here, one node a line, with the module where it changes."""
     lines: list[Line] = [[(graph.text, "dim")]]
     last: str | None = ""
-    path = [graph.infos[at] for at in graph.path(i)]
+    path = [graph.info(at) for at in graph.path(i)]
     for n, info in enumerate(path):
         here = n == len(path) - 1
         line: Line = [("-> " if here else "   ", "bold"), (info.label, "bold cyan" if here else "cyan")]
@@ -115,14 +130,14 @@ def listing(graph: BackwardGraph, here: int, phase: str, around: int | None = 12
     low, high = (0, len(order)) if around is None else (max(0, at - around), at + around + 1)
     lines: list[Line] = [[(f"... {low} before", "dim")]] if low else []
     for k, i in enumerate(order[low:high], low):
-        info = graph.infos[i]
+        info = graph.info(i)
         state = "->" if k == at else "ok" if i in graph.done else "* " if i in ready else "  "
         style = "bold cyan" if k == at else "dim" if i in graph.done else ""
         line: Line = [(f"{state} {k:>4}  ", "bold" if k == at else "dim"), (info.label, style)]
         if info.module is not None:
             line += [("  ", ""), (info.place.name, "green")]
         line += _site(info)
-        to = sorted({graph.infos[e[0]].label for e in graph.edges(i) if e is not None and graph.runs(e[0])})
+        to = sorted({graph.info(e[0]).label for e in graph.edges(i) if e is not None and graph.runs(e[0])})
         if to:
             line.append((f"  -> {', '.join(to)}", "dim"))
         lines.append(line)
@@ -137,7 +152,7 @@ def listing(graph: BackwardGraph, here: int, phase: str, around: int | None = 12
 
 def source(graph: BackwardGraph, i: int, context: int = 5) -> list[Line]:
     """The lines of the forward that made the node."""
-    place = graph.infos[i].place
+    place = graph.info(i).place
     site = place.site
     if site is None:
         if place.parameter is not None:
@@ -150,6 +165,32 @@ def source(graph: BackwardGraph, i: int, context: int = 5) -> list[Line]:
             continue
         here = n == site.line
         lines.append([(f"{n:>5} {'->' if here else '  '} ", "bold" if here else "dim"), (text, "bold" if here else "")])
+    return lines
+
+
+def whole_source(graph: BackwardGraph, i: int) -> list[Line]:
+    """The function whose line made the node, all of it."""
+    site = graph.info(i).place.site
+    if site is None:
+        return source(graph, i)
+    text = linecache.getlines(site.file)
+    first, last = 1, len(text)
+    try:
+        functions = [
+            n for n in ast.walk(ast.parse("".join(text))) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))
+        ]
+    except SyntaxError:  # of a file that has changed
+        functions = []
+    around = [n for n in functions if n.lineno <= site.line <= (n.end_lineno or n.lineno)]
+    if around:
+        inner = max(around, key=lambda n: n.lineno)
+        first = min([inner.lineno, *(d.lineno for d in inner.decorator_list)])
+        last = inner.end_lineno or last
+    lines: list[Line] = [[(f"{nearby(site.file)} in {site.function}", "magenta")]]
+    for n in range(first, last + 1):
+        here = n == site.line
+        line = text[n - 1].rstrip() if n <= len(text) else ""
+        lines.append([(f"{n:>5} {'->' if here else '  '} ", "bold" if here else "dim"), (line, "bold" if here else "")])
     return lines
 
 

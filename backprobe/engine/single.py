@@ -8,6 +8,9 @@ the engine, in a call that begins there. A hook of ours, the last on the node, t
 what it gets) and ends that call before anything else runs. All other nodes are called, which is the same and is
 quicker.
 
+Note [Hooks beside a node in float64]: The node calculates in float64, hooks run in their own precision, as they
+would in the backward. Where they change nothing the gradient stays in float64; else theirs goes on, and it is said.
+
 Note [Nodes without a gradient]: A node for which no gradient came at all cannot be where a call begins. It is called,
 with the hooks on it; hooks of the tensors that it made are not run.
 """
@@ -15,24 +18,26 @@ with the hooks on it; hooks of the tensors that it made are not run.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch.autograd.graph import GradientEdge
 
+from ..errors import BackprobeError
 from ..records import ACCUMULATE_SEQ
+from ..torch_texts import FREED
 from ..torchside import private
 from .backward_graph import NodeInfo
-from .rerun import call_node
+from .calling import call_node, call_node_wide
+from .difference import bitwise_equal
+from .double import widened
+from .nested import Inner, is_python
 
 
 class _Taken(BaseException):
     """Ends a call when its one node has run."""
-
-
-def is_python(node: Any) -> bool:
-    """Whether it is the node of a ``Function`` written in Python."""
-    return isinstance(node, torch.autograd.function.BackwardCFunction)
 
 
 def hooks_of(node: Any, register: Callable[[Any], Any]) -> dict[int, Any]:
@@ -54,24 +59,135 @@ def _nothing(*grads: Any) -> None:
     return None
 
 
-def run_node(
-    node: Any, info: NodeInfo, grads: Sequence[Any], create_graph: bool, wanted: Sequence[int] | None
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Run `node` with the gradients that came for it.
+@dataclass(frozen=True)
+class Ran:
+    """What one node got and gave.
 
-    :param wanted: numbers of the edges that the call needs; ``None``: all.
-    :returns: its incoming gradients as the hooks before it leave them, and the outgoing ones.
+    :ivar incoming: its incoming gradients as the hooks before it left them.
+    :ivar outgoing: what it gave, one for each edge.
+    :ivar inner: leaf and gradient for each leaf that a backward inside it has reached; ``.grad`` is as it was.
+    :ivar note: what was done otherwise than asked for, and why.
+    :ivar wide: whether it calculated in float64.
     """
-    with torch.set_grad_enabled(create_graph):
-        if all(g is None for g in grads):
-            return _empty(node, info, tuple(grads))  # see Note [Nodes without a gradient]
-        if info.seq is None or is_python(node) or has_hooks(node):
-            return _in_engine(node, grads, create_graph, wanted)
-        grads = after_tensor_hooks(node, grads, create_graph)
-        out = call_node(node, info, grads)
-    if wanted is not None:
-        out = tuple(g if k in wanted else None for k, g in enumerate(out))
-    return tuple(grads), out
+
+    incoming: tuple[Any, ...]
+    outgoing: tuple[Any, ...]
+    inner: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    note: str = ""
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class How:
+    """How a node is run.
+
+    :ivar hooks: whether the hooks of the user's run, with it and before it.
+    :ivar wide: in float64. Where it cannot be and hooks run, it runs in its own precision, and ``Ran.note`` says why.
+    :ivar wanted: numbers of the edges that the call needs; ``None``: all.
+    """
+
+    hooks: bool = True
+    create_graph: bool = False
+    wide: bool = False
+    wanted: Sequence[int] | None = None
+
+
+def run_node(node: Any, info: NodeInfo, grads: Sequence[Any], how: How) -> Ran:
+    """Run `node` with the gradients that came for it: the one way to do so. What a backward inside it adds to ``.grad``
+    is taken away again.
+
+    :raises BackprobeError: what it had saved is freed; without hooks also where it cannot be run in float64.
+    """
+    inner = Inner()
+    try:
+        with inner.alone() if is_python(node) else nullcontext(), torch.set_grad_enabled(how.create_graph):
+            ran = (_wide if how.wide else _narrow)(node, info, tuple(grads), how)
+    except RuntimeError as error:
+        if FREED in str(error):
+            raise BackprobeError(
+                f"{info.label} cannot be run: a backward has freed what it had saved. Make the replay before "
+                "loss.backward(), or keep the graph with loss.backward(retain_graph=True)"
+            ) from error
+        raise
+    finally:
+        with private.unseen():
+            found = inner.collect()
+    return replace(ran, inner=found)
+
+
+def _narrow(node: Any, info: NodeInfo, grads: tuple[Any, ...], how: How) -> Ran:
+    """In its own precision."""
+    if not how.hooks:
+        return Ran(grads, _only(how.wanted, call_node(node, info, grads)))
+    if all(g is None for g in grads):
+        return Ran(*_empty(node, info, grads))  # see Note [Nodes without a gradient]
+    if info.seq is None or is_python(node) or has_hooks(node):
+        return Ran(*_in_engine(node, grads, how.create_graph, how.wanted))
+    grads = after_tensor_hooks(node, grads, how.create_graph)
+    return Ran(grads, _only(how.wanted, call_node(node, info, grads)))
+
+
+def _wide(node: Any, info: NodeInfo, grads: tuple[Any, ...], how: How) -> Ran:
+    """In float64; see Note [Hooks beside a node in float64]."""
+    if not how.hooks:
+        return Ran(grads, call_node_wide(node, info, grads), wide=True)
+    grads, hooked = before_wide(node, grads)
+    if info.seq is None:
+        return Ran(grads, (), note=hooked, wide=True)
+    after = list(hooks_of(node, node.register_hook).values())
+    try:
+        out, note = call_node_wide(node, info, grads), ""
+    except BackprobeError as error:
+        narrow = _as_taken(node, grads)
+        out, note = tuple(map(widened, call_node(node, info, narrow))), str(error)
+    wide = not note
+    if after:
+        given = tuple(
+            _like(g, child._input_metadata[n]) if child is not None else g
+            for g, (child, n) in zip(out, node.next_functions, strict=True)
+        )
+        came, made = _as_taken(node, grads), given
+        for hook in after:
+            made = _replaced(hook(made, came), made)
+        out, more = _unless_equal(out, given, made)
+        hooked = hooked or more
+    return Ran(grads, out, note="; ".join(filter(None, (note, hooked))), wide=wide)
+
+
+#: Said where a hook has changed a gradient of a node in float64.
+_IN_THEIRS = "a hook changed its gradient, in its own precision: what it gave is not of float64"
+
+
+def before_wide(node: Any, grads: tuple[Any, ...], on_node: bool = True) -> tuple[tuple[Any, ...], str]:
+    """Gradients in float64 as the hooks before `node` leave them, and what is to be said of it.
+
+    :param on_node: whether those on the node itself run, or only those of the tensors that it made.
+    """
+    given = _as_taken(node, grads)
+    made = after_tensor_hooks(node, given, False)
+    for hook in [] if not on_node else list(hooks_of(node, node.register_prehook).values()):
+        made = _replaced(hook(made), made)
+    return _unless_equal(tuple(map(widened, grads)), given, made)
+
+
+def _as_taken(node: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+    """`grads` in the precision in which `node` takes them."""
+    return tuple(_like(g, m) for g, m in zip(grads, node._input_metadata, strict=True))
+
+
+def _like(grad: Any, metadata: Any) -> Any:
+    return None if grad is None else grad.to(metadata.dtype)
+
+
+def _unless_equal(wide: Sequence[Any], given: Sequence[Any], made: Sequence[Any]) -> tuple[tuple[Any, ...], str]:
+    """`wide` where hooks made of `given` the same again, else what they `made`."""
+    same = [a is b or bitwise_equal(a, b) for a, b in zip(given, made, strict=True)]
+    out = tuple(w if s else widened(m) for w, s, m in zip(wide, same, made, strict=True))
+    return out, "" if all(same) else _IN_THEIRS
+
+
+def _only(wanted: Sequence[int] | None, out: tuple[Any, ...]) -> tuple[Any, ...]:
+    return out if wanted is None else tuple(g if k in wanted else None for k, g in enumerate(out))
 
 
 def after_tensor_hooks(node: Any, grads: Sequence[Any], create_graph: bool) -> tuple[Any, ...]:

@@ -12,8 +12,8 @@ from ..errors import BackprobeError
 from ..torchside import private
 from ..torchside.entry_points import as_list
 from .backward_graph import BackwardGraph
+from .calling import fitted_to
 from .provenance import Forward
-from .rerun import fitted_to
 
 
 class Start:

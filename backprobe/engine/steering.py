@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from . import html
 from .backward_graph import NodeInfo
 from .breakpoints import Breakpoint
 from .control import Pilot
@@ -37,6 +38,16 @@ class Steering(ABC):
     def breakpoints(self) -> list[Breakpoint]:
         """Those that are set. Each can ``disable()``, ``enable()`` and ``remove()`` itself."""
         return list(self._pilot.breakpoints)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: where it stands."""
+        stop = self.stop
+        return html.text([[(repr(self), "")]]) if stop is None else stop._repr_html_()
+
+    @property
+    @abstractmethod
+    def stop(self) -> Stop | None:
+        """Where it stands; ``None`` when it is over."""
 
     # Going on
 

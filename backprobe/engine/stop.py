@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import Any, TypeAlias
 
 import torch
 
 from ..errors import BackprobeError
-from ..torchside import private
+from ..records import Site
+from ..torchside import places, private
 from ..torchside.measure import dtype_name, shape_of
-from . import show
+from . import html, show
 from .backward_graph import BackwardGraph, NodeInfo
 from .breakpoints import Breakpoint
 from .rerun import Rerun, rerun
@@ -34,11 +36,13 @@ class Stop:
         self, graph: BackwardGraph, i: int, phase: str, incoming: Any, outgoing: Any, reason: str = ""
     ) -> None:
         self._graph, self._i = graph, i
-        self.node: NodeInfo = graph.infos[i]
+        self.node: NodeInfo = graph.info(i)
         self.phase = phase
         self.reason = reason
         self.breakpoint: Breakpoint | None = None
         self.error: BaseException | None = None
+        #: What is made of the error.
+        self.explain: Callable[[], Sequence[str]] = lambda: ()
         self.depth = graph.depth
         self._incoming, self._outgoing = incoming, outgoing
         self._new: dict[int, torch.Tensor] = {}
@@ -97,28 +101,40 @@ class Stop:
     @property
     def ran(self) -> list[NodeInfo]:
         """The nodes of this call that have run, in their order."""
-        return [self._graph.infos[i] for i in self._graph.ran]
+        return [self._graph.info(i) for i in self._graph.ran]
 
     @property
     def ready(self) -> list[NodeInfo]:
         """Nodes whose gradients have all come and that have not run, this one first if it has not."""
         found = self._graph.ready()
-        return [self._graph.infos[i] for i in sorted(found, key=lambda i: i != self._i)]
+        return [self._graph.info(i) for i in sorted(found, key=lambda i: i != self._i)]
 
     @property
     def waiting(self) -> list[NodeInfo]:
         """All nodes that will still run, in the order that the engine is expected to take."""
-        return [self._graph.infos[i] for i in self._graph.waiting()]
+        return [self._graph.info(i) for i in self._graph.waiting()]
 
     @property
     def path(self) -> list[NodeInfo]:
         """A shortest way from where the backward began to this node, both included."""
-        return [self._graph.infos[i] for i in self._graph.path(self._i)]
+        return [self._graph.info(i) for i in self._graph.path(self._i)]
 
     @property
     def call(self) -> str:
         """The backward call and its arguments."""
         return self._graph.text
+
+    @property
+    def step(self) -> int | None:
+        """The step of training, counted from 0, where it is known."""
+        return self._graph.step
+
+    @property
+    def raised_at(self) -> Site | None:
+        """The user's line that raised; ``None`` where the error came from torch alone, or there is none."""
+        if self.error is None:
+            return None
+        return self._graph.forward.frames.site_of_traceback(inside(self.error))
 
     # What can be changed
 
@@ -206,11 +222,17 @@ class Stop:
         return show.plain(show.listing(self._graph, self._i, self.phase, around))
 
     def __str__(self) -> str:
-        head = show.head(self._graph, self._i, self.phase, self.reason)
+        head = show.head(self._graph, self._i, self.phase, self.reason, self.raised_at)
         return show.plain(head) + "\n" + show.plain(self.gradient_lines())
 
     def __repr__(self) -> str:
         return f"<stop {self.phase} {self.node}: {self.reason}>"
+
+    def _repr_html_(self) -> str:
+        if not self._open:
+            return html.text([[(repr(self), "dim")]])
+        head = show.head(self._graph, self._i, self.phase, self.reason, self.raised_at)
+        return html.text([*head, *self.gradient_lines()])
 
     # For the controller and the prompt
 
@@ -243,6 +265,16 @@ class Stop:
             raise BackprobeError(
                 f"the backward has gone on from {self.node.label}: its gradients are gone; clone them at a stop"
             )
+
+
+def inside(error: BaseException) -> TracebackType | None:
+    """The part of an error's traceback that is inside the engine."""
+    found, frame = None, error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code is places.ENGINE_CALL:
+            found = frame.tb_next
+        frame = frame.tb_next
+    return found
 
 
 def _kind(tensor: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..records import Facts, Step, Stopped, Unseen, Watched
@@ -64,6 +64,7 @@ class Session:
         # What is noted of the forward.
         writes, values = WriteLog(frames, modules), Values(frames, modules, events.own)
         regions, cuts = Regions(names, writes, events), Cuts(names)
+        self._regions = regions
         # How much is looked at.
         self._cost = Cost(events.own, self.settings.careful)
         self._steps = steps = StepWatch(names, events, self._cost, self._step_over)
@@ -197,6 +198,10 @@ class Session:
     def calls(self) -> int:
         """Backward calls so far."""
         return self._calls.count
+
+    def recomputing(self, seqs: list[int]) -> Sequence[int]:
+        """Which nodes, of these numbers, may recompute what a checkpoint did not keep."""
+        return self._regions.within(seqs) if self._regions.known else ()
 
     @property
     def took(self) -> Took:

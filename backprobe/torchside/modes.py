@@ -19,6 +19,9 @@ set_grad_enabled = torch._C._set_grad_enabled
 #: ``with unseen():`` calls inside do not go through torch function modes.
 unseen = torch._C.DisableTorchFunction
 
+#: ``with seen():`` inside it: they do.
+seen = torch._C._EnableTorchFunction
+
 #: How many dispatch modes are on, and what ``torch.jit.trace`` records into while it does.
 dispatch_modes, jit_tracing = torch._C._len_torch_dispatch_stack, torch._C._get_tracing_state
 

@@ -43,6 +43,8 @@ ADD_PARAM_GROUP = _code("torch.optim:Optimizer.add_param_group")
 OPTIMIZER = "self"
 #: Calls a function of torch's that is written in Python for the modes that are on.
 HANDLE_TORCH_FUNCTION = _code("torch.overrides:handle_torch_function")
+#: Calls the engine.
+ENGINE_CALL = _code("torch.autograd.graph:_engine_run_backward")
 
 #: The file of ``nn.Module``.
 MODULE_FILE = _file("torch.nn.modules.module")

@@ -138,6 +138,41 @@ class BackwardCalls:
                 self._events.fault(self, error)
         return result
 
+    def passes(self, entry: EntryPoint, roots: Sequence[Any], leaves: list[Any]) -> int:
+        """A call into `leaves` that a debugger runs begins: it is counted, and nothing of it is recorded. The step."""
+        self._events.tell("backward_begins")
+        nested, steps = bool(self.inside), self._steps
+        if not nested and (steps.stepped or (entry.kind != "autograd.grad" and not steps.accumulates(leaves))):
+            steps.finish()
+        self._count_only(roots, nested)
+        return steps.index
+
+    def explained(
+        self, entry: EntryPoint, args: Any, kwargs: Any, frame: Any, error: BaseException, ran: Sequence[int]
+    ) -> Recorded | None:
+        """What is known of a call that has raised and of which nothing was recorded.
+
+        :param ran: the nodes that have run, as a walk from the roots counts them.
+        """
+        arguments = entry.bind(args, kwargs)
+        if arguments is None or self.outcome is None:
+            return None
+        roots = as_list(arguments.pop(entry.roots))
+        starts = [node_of(root) for root in roots]
+        graph = walk(starts, self._plans)
+        live = self.layouts.get(graph, needed_nodes(entry.kind, arguments, graph))
+        spot = self._names.frames.spot(frame)
+        at = (self.count - 1, self._steps.index, None, spot, self._eye.modes())
+        running = Running(entry.kind, arguments, roots, starts, graph, live, *at)
+        running.watch = Watch(graph.nodes, graph.plan, (), self._hooks, Look(False))
+        hooked = set(graph.plan.hooked)
+        running.watch.order = [i for i in ran if i in hooked]
+        running.error = error
+        try:
+            return self.outcome(running)
+        finally:
+            running.free()
+
     def _begin(self, entry: EntryPoint, args: Any, kwargs: Any, frame: Any) -> Running | None:
         """Walk the graph and hook it. ``None``: there is nothing to watch."""
         self._events.tell("backward_begins")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,9 +19,45 @@ from ..forward.eye import Eye
 from ..forward.naming import Naming
 from ..schedule.steps import StepWatch
 from .calls import BackwardCalls
+from .recorded import Recorded
 
 #: Functions that give out the memory of a tensor.
 _GIVE_OUT = (torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__)
+
+
+@dataclass
+class DebuggedCall:
+    """A backward call that a debugger is to run."""
+
+    eye: Eye
+    calls: BackwardCalls
+    entry: EntryPoint
+    function: Any
+    args: Any
+    kwargs: Any
+    frame: Any
+
+    def __call__(self) -> Any:
+        """Make it."""
+        return self.eye.call(self.function, self.args, self.kwargs, self.frame)
+
+    def begins(self, roots: Sequence[Any], leaves: list[Any]) -> int | None:
+        """It begins at `roots` and goes to `leaves`. The step of training, where it is known."""
+        try:
+            return self.calls.passes(self.entry, roots, leaves)
+        except Exception as error:
+            self.eye.events.fault(self, error)
+            return None
+
+    def keep_graph(self) -> None:
+        """It is to keep its graph, whatever was asked for."""
+        arguments = self.entry.bind(self.args, self.kwargs)
+        if arguments is not None:
+            self.args, self.kwargs = (), {**arguments, "retain_graph": True}
+
+    def explained(self, error: BaseException, ran: Sequence[int]) -> Recorded | None:
+        """What is known of it when it has raised."""
+        return self.calls.explained(self.entry, self.args, self.kwargs, self.frame, error, ran)
 
 
 class Special:
@@ -32,8 +69,8 @@ class Special:
         #: Whether the handlers do more than to call the function, and in which process.
         self.on = False
         self.pid = os.getpid()
-        #: A debugger that backward calls go through: called with kind, arguments and what runs the call.
-        self.around: Callable[[str, Any, Any, Callable[[], Any]], Any] | None = None
+        #: A debugger that backward calls go through. It sees to them: nothing of them is recorded.
+        self.around: Callable[[DebuggedCall], Any] | None = None
         for entry in entry_points():
             eye.special[entry.function] = self._entry_point(entry)
         for function in _GIVE_OUT:
@@ -53,11 +90,8 @@ class Special:
         def call(func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
             if os.getpid() != self.pid:
                 return self._eye.call(func, args, kwargs, frame)
-            if self.around is None:
-                return watched(func, args, kwargs, frame)
-            return self.around(entry.kind, args, kwargs, lambda: watched(func, args, kwargs, frame))
-
-        def watched(func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+            if self.around is not None:
+                return self.around(DebuggedCall(self._eye, self._calls, entry, func, args, kwargs, frame))
             if not self.on:
                 return self._eye.call(func, args, kwargs, frame)
             return self._calls.run(entry, func, args, kwargs, frame)

@@ -90,6 +90,16 @@ class Collector:
             steps.append(TracedStep(one.step, _Calls(one.backwards), _module_calls(session, one)))
         return Trace(steps, session.facts(), info)
 
+    def at(self, session: Session, recorded: Recorded) -> Trace:
+        """What is known in the middle of a step, at a call that is going on, for who wants to know now."""
+        step = Step(recorded.step, 0.0, None, (recorded.index,))
+        kept = _Kept()
+        kept.trail, kept.details = session.modules.trail, session.modules.details
+        known = self.trace(session)
+        return Trace(
+            [*known.steps, TracedStep(step, _Calls([recorded]), _module_calls(session, kept))], session.facts()
+        )
+
 
 def _module_calls(session: Session, kept: _Kept) -> Any:
     def calls() -> tuple[ModuleCall, ...]:

@@ -51,8 +51,8 @@ class _Dispatched(TorchDispatchMode):
 @fact(
     "function modes",
     "ops are not seen at all, or a mode of ours stays on where a backward raises",
-    "DisableTorchFunction _len_torch_function_stack _get_function_stack_at _push_on_torch_function_stack "
-    "_pop_torch_function_stack",
+    "DisableTorchFunction _EnableTorchFunction _len_torch_function_stack _get_function_stack_at "
+    "_push_on_torch_function_stack _pop_torch_function_stack",
 )
 def function_modes() -> None:
     first, second, x = _Seen(), _Seen(), leaf()
@@ -64,9 +64,11 @@ def function_modes() -> None:
         x.exp()
         with modes.unseen():
             x.sin()
+            with modes.seen():
+                x.cos()
         modes.drop_mode(second)
         expect(modes.top_mode() is first, "a mode cannot be taken off the stack")
-    seen = [torch.Tensor.exp]
+    seen = [torch.Tensor.exp, torch.Tensor.cos]
     expect(first.functions == seen and second.functions == seen, f"modes saw {first.functions} and {second.functions}")
     modes.push_function_mode(first)
     expect(modes.pop_function_mode() is first and modes.mode_depth() == depth, "a mode cannot be popped")

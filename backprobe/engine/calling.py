@@ -1,0 +1,105 @@
+"""A node called from Python, outside the engine.
+
+What the engine does with what a node gives is done here too: it is summed to the shape that the next node takes, and
+cast to its dtype. Hooks do not run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..errors import BackprobeError
+from .backward_graph import NodeInfo
+from .double import Wide, widened
+
+
+def call_node(node: Any, info: NodeInfo, grads: Sequence[Any], wide: bool = False) -> tuple[Any, ...]:
+    """What `node` gives for `grads`, one for each of its edges, as the engine passes it on; not cast where `wide`."""
+    if not isinstance(node, torch.autograd.function.BackwardCFunction):
+        result = node(*grads)
+        return fitted(node, info, result if isinstance(result, (tuple, list)) else (result,), wide)
+    if _materializes(node):
+        # The engine does that for missing gradients.
+        grads = [
+            g if g is not None else torch.zeros(m.shape, dtype=m.dtype, device=m.device)
+            for g, m in zip(grads, node._input_metadata, strict=True)
+        ]
+    result = node.apply(*grads)
+    given = list(result) if isinstance(result, (tuple, list)) else [result]
+    # One for each argument of its forward, also for those that are no tensors: only tensors have an edge.
+    following = node.next_functions
+    needs = [k for k, need in enumerate(node.needs_input_grad) if need]
+    edges = [k for k, (child, _) in enumerate(following) if child is not None]
+    out: list[Any] = [None] * len(following)
+    for k, edge in zip(needs, edges, strict=True):
+        if k >= len(given):
+            raise BackprobeError(
+                f"{info.label} gave {len(given)} gradients; its forward has {len(node.needs_input_grad)} arguments"
+            )
+        out[edge] = given[k]
+    return fitted(node, info, out, wide)
+
+
+def _materializes(node: Any) -> bool:
+    """Whether missing gradients come as zeros. ``set_materialize_grads(False)`` cannot be read back from a node, so
+    look whether its class speaks of it."""
+    cls = getattr(node, "_forward_cls", None)
+    for name in ("forward", "setup_context"):
+        code = getattr(getattr(cls, name, None), "__code__", None)
+        if code is not None and "set_materialize_grads" in code.co_names:
+            return False
+    return True
+
+
+def call_node_wide(node: Any, info: NodeInfo, grads: Sequence[Any]) -> tuple[Any, ...]:
+    """What `node` gives for `grads` when it calculates in float64.
+
+    :raises BackprobeError: it cannot, with the reason.
+    """
+    grads = tuple(widened(g) for g in grads)
+    with Wide(node, info.label) as wide:
+        out = call_node(node, info, grads, True)
+    wide.check()
+    return out
+
+
+def fitted(node: Any, info: NodeInfo, grads: Sequence[Any], wide: bool) -> tuple[Any, ...]:
+    """Outgoing gradients as the engine passes them on (``validate_outputs`` in torch's ``engine.cpp``); not cast where
+    `wide`."""
+    out = []
+    for k, (grad, (following, number)) in enumerate(zip(grads, node.next_functions, strict=False)):
+        if following is None or grad is None:
+            out.append(grad)
+            continue
+        out.append(fitted_to(grad, following._input_metadata[number], f"Function {info.name} returned", k, wide))
+    return tuple(out)
+
+
+def fitted_to(grad: torch.Tensor, like: Any, who: str, k: int, wide: bool = False) -> torch.Tensor:
+    """One gradient as what it is for takes it.
+
+    :raises RuntimeError: it does not fit, as the engine raises it.
+    """
+    shape = tuple(like.shape)  # a list
+    if not grad.is_nested and not like.is_nested_tensor and tuple(grad.shape) != shape:
+        if grad.layout is not torch.strided or not _expandable(shape, grad.shape):
+            raise RuntimeError(
+                f"{who} an invalid gradient at index {k} - got {list(grad.shape)} but expected shape compatible with "
+                f"{list(shape)}"
+            )
+        grad = grad.sum_to_size(shape)
+    if grad.is_complex() and not like.dtype.is_complex:
+        grad = grad.real
+    if grad.dtype != like.dtype and not wide:
+        grad = grad.to(like.dtype)
+    if grad.device != like.device and grad.dim() == 0:
+        grad = grad.to(like.device)
+    return grad
+
+
+def _expandable(shape: Sequence[int], to: Sequence[int]) -> bool:
+    """Whether something of `shape` can be expanded to the shape `to`."""
+    return len(shape) <= len(to) and all(a in (1, b) for a, b in zip(reversed(shape), reversed(to), strict=False))

@@ -1,0 +1,273 @@
+"""The loop: asks at each stop how to go on, reads commands and runs them.
+
+Note [What a command raises]: Whatever it is, it stays at the prompt, ``SystemExit`` and Ctrl-C too: nothing that is
+typed ends the session but ``q``. What a value's ``__repr__`` or an error's ``__str__`` raises is said like anything
+else.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from ...errors import BackprobeError
+from ...source.frames import Frames
+from ...torchside import private
+from .. import show
+from ..control import Pilot
+from ..provenance import around
+from ..resume import ABORT, Resume, step_from
+from ..stop import Stop
+from .command import COMMANDS, WORDS, Command
+from .names import Leave, Names
+from .reading import Reader, StandardInput, completing
+
+PROMPT = "(backprobe) "
+
+
+class Prompt:
+    """Asks a person at each stop how to go on.
+
+    :param frames: tells the user's frames, for the variables of ``p``.
+    :param commands: given at the first stop before any is read.
+    :param reader: where commands are read instead of standard input.
+    :param quit: how ``q`` ends the script; without it only the backward is aborted.
+    :ivar level: how many modules out ``u`` has gone.
+    :ivar times: stops that ``n N`` still goes by.
+    """
+
+    def __init__(
+        self,
+        frames: Frames,
+        commands: Sequence[str] = (),
+        reader: Reader | None = None,
+        quit: BaseException | None = None,
+    ) -> None:
+        self.reader: Reader = reader or StandardInput()
+        self.names, self._quit = Names(frames), quit
+        self.queue = list(commands)
+        #: Set by whoever makes the pilot.
+        self.pilot: Pilot
+        self._stop: Stop | None = None
+        self._resume: Resume | None = None
+        self._ending: BaseException | None = None
+        self.level = self.times = 0
+        self._last = ""
+        #: Expressions that are shown at every stop.
+        self.displayed: list[str] = []
+        #: By number of a breakpoint: what is done when it stops.
+        self.scripts: dict[int, list[str]] = {}
+        self._greeted = False
+
+    # The loop
+
+    def ask(self, stop: Stop) -> Resume:
+        """Show where we are, and read commands until one goes on."""
+        if self.times > 0 and stop.breakpoint is None and stop.phase == "before" and stop.reason == "step":
+            self.times -= 1
+            if self.times:
+                return step_from(stop, "node")
+        self.times = self.level = 0
+        self._stop, self._resume = stop, None
+        try:
+            with private.unseen():
+                self.contained(self._arrive)
+                while self._resume is None:
+                    self.contained(self._turn)
+                    if self._ending is not None:
+                        raise self._ending
+            return self._resume
+        finally:
+            self._stop = None
+            self.names.forget()
+
+    def _arrive(self) -> None:
+        sys.stdout.flush()
+        stop = self.stop
+        if not self._greeted:
+            self._greeted = True
+            self.note("backprobe: stopped inside backward. 'help' lists the commands, 'n' goes to the next node.")
+            if not self.reader.interactive:
+                self.note(
+                    "Commands are read from standard input, which is no terminal. A script that reads standard input "
+                    "too shares it with them: 'backprobe debug --tty' reads commands from the terminal instead."
+                )
+        lines = self.scripts.get(stop.breakpoint.number, ()) if stop.breakpoint is not None else ()
+        if "silent" not in lines:
+            self.say(show.head(stop.backward, stop.index, stop.phase, stop.reason, stop.raised_at))
+        for text in self.displayed:
+            self.contained(partial(self.show_displayed, text))
+        for line in lines:
+            if line != "silent" and self._resume is None:
+                self.contained(partial(self.do, line))
+
+    def show_displayed(self, text: str) -> None:
+        """Show the value of one displayed expression."""
+        self.note(f"  {text}: {self.evaluate(text)!r}")
+
+    def _turn(self) -> None:
+        """One command."""
+        try:
+            line = self.line(PROMPT)
+        except EOFError:
+            self.note("")
+            self.note("standard input has ended: no command can come any more; quitting", "red")
+            self.quit()
+            return
+        self.do(line)
+
+    def line(self, prompt: str) -> str:
+        """The next line that is given.
+
+        :raises EOFError: there is none any more.
+        """
+        if self.queue:
+            return self.queue.pop(0)
+        with completing(self.matches):
+            return self.reader.read(prompt)
+
+    def contained(self, what: Callable[[], Any]) -> None:
+        """Call `what`; see Note [What a command raises]."""
+        try:
+            what()
+        except Leave:
+            self.quit()
+        except KeyboardInterrupt:
+            self.note("--KeyboardInterrupt--  (q ends the script)")
+        except BackprobeError as error:
+            self.note(said(error), "red")
+        except BaseException as error:
+            hint = "  (q ends the script)" if isinstance(error, SystemExit) else ""
+            self.note(f"{type(error).__name__}: {said(error)}{hint}", "red")
+
+    def do(self, line: str) -> None:
+        """Run one line."""
+        line = line.strip()
+        if not line:
+            line = self._last
+            found, _ = parse(line)
+            if found is None or not found.repeats:
+                return
+        self._last = line
+        found, arg = parse(line)
+        if found is not None:
+            found.run(self, arg)
+        elif line.startswith("!"):
+            self.python(line[1:].strip())
+        else:
+            self.python(line)
+
+    def python(self, text: str) -> None:
+        """An expression, whose value is shown, or a statement."""
+        if not text:
+            return
+        try:
+            value = self.names.execute(text, self.namespace())
+        except (NameError, SyntaxError) as error:
+            hint = "" if " " in text else " ('help' lists the commands)"
+            self.note(f"{type(error).__name__}: {said(error)}{hint}", "red")
+            return
+        if value is not None:
+            self.note(repr(value))
+
+    # What commands use
+
+    @property
+    def stop(self) -> Stop:
+        """Where it stands."""
+        assert self._stop is not None
+        return self._stop
+
+    def go(self, resume: Resume) -> None:
+        """Go on."""
+        if self.stop.phase == "exception" and resume.kind not in ("abort", "finish", "back"):
+            self.note("the backward has ended with this exception: the script goes on with it")
+        self._resume = resume
+
+    def quit(self) -> None:
+        """End the script, or the backward where that is not ours to end."""
+        self._ending = self._quit
+        self.go(ABORT)
+
+    def levels(self) -> list[str]:
+        """The node's module and those around it.
+
+        :raises BackprobeError: it is not known.
+        """
+        module = self.stop.node.module
+        if module is None:
+            raise BackprobeError("the module of this node is not known")
+        return around(module)
+
+    def namespace(self) -> dict[str, Any]:
+        """What Python at this stop can use."""
+        module = self.stop.node.module
+        return self.names.at(self.stop, None if module is None else self.levels()[self.level])
+
+    def evaluate(self, text: str) -> Any:
+        """The value of an expression."""
+        return self.names.evaluate(text, self.namespace())
+
+    # Completion
+
+    def matches(self, text: str, line: str, begin: int) -> list[str]:
+        """What `text`, at `begin` of `line`, could become."""
+        head = line[:begin]
+        if not head.strip():
+            return sorted(n for n in COMMANDS if n.startswith(text))
+        found, _ = parse(head)
+        names = self._places(head) if found is not None and found.places else {*self.namespace()}
+        return sorted(n for n in names if n.startswith(text))
+
+    def _places(self, head: str) -> set[str]:
+        infos = self.stop.backward.infos
+        word = head.split()[-1]
+        if word in ("module", "mod"):
+            return {i.module for i in infos if i.module}
+        if word in ("param", "parameter"):
+            return {i.parameter for i in infos if i.parameter}
+        sites = {i.place.site for i in infos if i.place.site}
+        lines = {f"{s.file.rpartition('/')[2]}:{s.line}" for s in sites}
+        return {i.name for i in infos} | {"module", "param", "nonfinite", "norm"} | lines
+
+    # Output
+
+    def say(self, lines: Sequence[show.Line]) -> None:
+        """Show styled lines; on a terminal a long one goes on below, further in."""
+        out = self.reader.out or sys.stdout
+        console = Console(file=out, highlight=False)
+        for line in lines:
+            text = Text.assemble(*line)
+            if not console.is_terminal:
+                console.print(text, soft_wrap=True)
+                continue
+            for part in text.split("\n", allow_blank=True):
+                begin = len(part.plain) - len(part.plain.lstrip())
+                first, *rest = part.wrap(console, max(console.width - begin - 4, 20)) or [part]
+                console.print(first, soft_wrap=True)
+                for more in rest:
+                    console.print(Text(" " * (begin + 4)).append_text(more), soft_wrap=True)
+        out.flush()
+
+    def note(self, text: str, style: str = "") -> None:
+        """Show text."""
+        self.say([[(text, style)]])
+
+
+def parse(line: str) -> tuple[Command | None, str]:
+    """The command that `line` gives, and its argument; ``None`` where it is Python."""
+    word, _, rest = line.strip().partition(" ")
+    return WORDS.get(word), rest.strip()
+
+
+def said(error: BaseException) -> str:
+    """What an error says of itself, if it can."""
+    try:
+        return str(error)
+    except BaseException as other:
+        return f"(its text cannot be had: its __str__ raised {type(other).__name__})"

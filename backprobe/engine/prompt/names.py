@@ -1,0 +1,88 @@
+"""What Python at the prompt can use: the variables of the user's frame, what is at the stop, and what was assigned."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+from ...source.frames import Frames, variables
+from ..stop import Stop
+
+
+class Leave(Exception):
+    """``exit()`` or ``quit()`` was called. Python's own would close standard input too."""
+
+
+def _leave(code: object = None) -> None:
+    raise Leave
+
+
+class Names:
+    """The names of one stop.
+
+    :param frames: tells the user's frames.
+    """
+
+    def __init__(self, frames: Frames) -> None:
+        self.frames = frames
+        self._found: dict[str, Any] = {}
+        #: What was assigned at the prompt, kept from stop to stop.
+        self._own: dict[str, Any] = {}
+
+    def forget(self) -> None:
+        """They hold gradients: the stop is over, or something in them has changed."""
+        self._found = {}
+
+    def frame(self) -> Any:
+        """The user's frame that called backward, where it is this thread's."""
+        frame: Any = sys._getframe(1)
+        while frame is not None and not self.frames.is_user(frame.f_code):
+            frame = frame.f_back
+        return frame
+
+    def at(self, stop: Stop, module: str | None) -> dict[str, Any]:
+        """All names.
+
+        :param module: path of the module that ``module`` is.
+        """
+        if self._found:
+            return self._found
+        frame = self.frame()
+        names: dict[str, Any] = {"exit": _leave, "quit": _leave}
+        if frame is not None:
+            names.update(frame.f_globals)
+            names.update(variables(frame))
+        names.update(self._own)
+        names.update(stop=stop, node=stop.node, grads=stop.gradients, grad_outputs=stop.grad_outputs, torch=torch)
+        names.update(saved=stop.saved, error=stop.error)
+        if stop.phase == "after":
+            names["grad_inputs"] = stop.grad_inputs
+        if module is not None:
+            names["module"] = stop.backward.forward.module_at(module)
+        self._found = names
+        return names
+
+    def evaluate(self, text: str, names: dict[str, Any]) -> Any:
+        """The value of an expression."""
+        return eval(compile(text.strip(), "<prompt>", "eval"), names)
+
+    def execute(self, text: str, names: dict[str, Any]) -> Any:
+        """The value of an expression; of a statement ``None``, and what it assigns is kept."""
+        try:
+            code = compile(text, "<prompt>", "eval")
+        except SyntaxError:
+            before = dict(names)
+            try:
+                exec(compile(text, "<prompt>", "exec"), names)
+            finally:
+                self.keep(before, names)
+                before.clear()
+            return None
+        return eval(code, names)
+
+    def keep(self, before: dict[str, Any], names: dict[str, Any]) -> None:
+        """Keep what is other than `before`."""
+        self._own.update({k: v for k, v in names.items() if k not in before or before[k] is not v})
+        self._own.pop("__builtins__", None)

@@ -1,0 +1,143 @@
+"""Where the lines of a prompt come from: the script's standard input, or another one."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TextIO
+
+from ...errors import BackprobeError
+
+
+class Reader(Protocol):
+    def read(self, prompt: str) -> str:
+        """A line without its end.
+
+        :raises EOFError: there is none any more.
+        """
+        ...
+
+    @property
+    def interactive(self) -> bool:
+        """Whether a person types."""
+        ...
+
+    @property
+    def out(self) -> TextIO | None:
+        """Where answers go; ``None``: to standard output."""
+        ...
+
+    @property
+    def file(self) -> TextIO | None:
+        """Where other debuggers are to read; ``None``: standard input."""
+        ...
+
+
+class StandardInput:
+    """The script's own; a person at a terminal can edit the line."""
+
+    out = file = None
+
+    @property
+    def interactive(self) -> bool:
+        try:
+            return sys.stdin.isatty()
+        except (AttributeError, ValueError):  # none, or closed
+            return False
+
+    def read(self, prompt: str) -> str:
+        try:
+            return input(prompt)
+        except (ValueError, RuntimeError, OSError) as error:  # closed, lost, or a terminal that is gone
+            raise EOFError(str(error)) from None
+
+
+class Terminal:
+    """The terminal of the process, whatever standard input and output are: with line editing where readline is there.
+
+    Note [Editing on another terminal]: ``input`` edits only where standard input and output are the terminal. What it
+    calls takes any two C files, and so is called directly; where that is not there lines are read as they come.
+
+    :raises BackprobeError: there is no terminal.
+    """
+
+    interactive = True
+
+    def __init__(self) -> None:
+        try:
+            self.file, self.out = open("/dev/tty"), open("/dev/tty", "w")  # noqa: SIM115
+        except OSError as error:
+            raise BackprobeError(f"--tty: there is no terminal to read commands from ({error.strerror})") from None
+        self._edit = self._editor()
+
+    def _editor(self) -> Callable[[str], str] | None:
+        try:
+            import readline  # noqa: F401
+
+            libc, line_of = ctypes.CDLL(None), ctypes.pythonapi.PyOS_Readline
+            libc.fdopen.restype = ctypes.c_void_p
+            line_of.restype, line_of.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
+            free = ctypes.pythonapi.PyMem_Free
+            free.restype, free.argtypes = None, (ctypes.c_void_p,)
+        except (ImportError, AttributeError, OSError):
+            return None
+        files = [libc.fdopen(os.dup(f.fileno()), mode) for f, mode in ((self.file, b"r"), (self.out, b"w"))]
+        if not all(files):
+            return None
+
+        def edit(prompt: str) -> str:
+            at = line_of(*files, prompt.encode())
+            if not at:
+                raise EOFError
+            text = ctypes.string_at(at).decode(errors="replace")
+            free(at)
+            if not text:
+                raise EOFError
+            return text
+
+        return edit
+
+    def read(self, prompt: str) -> str:
+        if self._edit is not None:
+            return self._edit(prompt).rstrip("\r\n")
+        self.out.write(prompt)
+        self.out.flush()
+        line = self.file.readline()
+        if not line:
+            raise EOFError
+        return line.rstrip("\r\n")
+
+    def close(self) -> None:
+        self.file.close()
+        self.out.close()
+
+
+@contextmanager
+def completing(matches: Callable[[str, str, int], list[str]]) -> Iterator[None]:
+    """Inside, the tab key asks `matches` (word, line, where the word begins). A completer of the user's is put back."""
+    try:
+        import readline
+    except ImportError:
+        yield
+        return
+    found: list[str] = []
+
+    def complete(text: str, state: int) -> str | None:
+        if state == 0:
+            try:
+                found[:] = matches(text, readline.get_line_buffer(), readline.get_begidx())
+            except Exception:  # while somebody types there is nowhere to say it
+                found.clear()
+        return found[state] if state < len(found) else None
+
+    old: Any = readline.get_completer()
+    readline.set_completer(complete)
+    libedit = "libedit" in (readline.__doc__ or "")
+    readline.parse_and_bind("bind ^I rl_complete" if libedit else "tab: complete")
+    try:
+        yield
+    finally:
+        readline.set_completer(old)

@@ -1,0 +1,90 @@
+"""What we must not change on the user's side while we run a part of a backward: random state, and ``.grad`` of
+activations that keep theirs.
+
+``torch.autograd.grad`` leaves ``.grad`` of leaves alone, but it does add to ``.grad`` of an activation on which
+``retain_grad`` was called, whoever asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from . import references
+from .retain_grad import Retaining, retaining
+
+
+class RandomState:
+    """The state of the random generators of the CPU and of some CUDA devices."""
+
+    __slots__ = ("_states",)
+
+    def __init__(self, devices: Iterable[torch.device] = ()) -> None:
+        self._states: dict[Any, torch.Tensor] = {None: torch.get_rng_state()}
+        for device in devices:
+            self._states[device] = torch.cuda.get_rng_state(device)
+
+    def put(self) -> None:
+        for device, state in self._states.items():
+            torch.set_rng_state(state) if device is None else torch.cuda.set_rng_state(state, device)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RandomState) and all(torch.equal(s, other._states[d]) for d, s in self._states.items())
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Isolation:
+    """``with aside():`` run a part of a backward inside. Afterwards the user's random state is as it was, and so is
+    ``.grad`` of activations that retain it.
+
+    :param tensors: say which devices' random state is kept.
+    :param goes_on: whether a block has a random state of its own, which goes on from block to block; else it begins
+        with the user's.
+    :param roots: what the engine starts from inside, where that is known: activations are looked for only where one of
+        their graph retains its gradient.
+    :param engine: whether the engine may run inside: only it adds to the ``.grad`` of activations (Note [Activations
+        that retain gradients]), which are looked for once, here.
+    :ivar now: the own random state.
+    """
+
+    def __init__(
+        self,
+        tensors: Iterable[Any],
+        goes_on: bool = False,
+        engine: bool = True,
+        roots: Iterable[torch.Tensor] | None = None,
+    ) -> None:
+        self._devices = sorted({t.device for t in tensors if t.device.type == "cuda"}, key=str)
+        self._retaining: Callable[[], list[torch.Tensor]]
+        if roots is not None:
+            self._retaining = Retaining(roots)
+        else:
+            known = [references.tensor_ref(tensor) for tensor in retaining()] if engine else []
+            self._retaining = lambda: [tensor for ref in known if (tensor := ref()) is not None]
+        self._goes_on = goes_on
+        self.now = RandomState(self._devices)
+
+    def read(self) -> RandomState:
+        """The random state of this moment; the object that is known already where it has not changed."""
+        found = RandomState(self._devices)
+        return self.now if found == self.now else found
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        kept = [(tensor, tensor.grad) for tensor in self._retaining()]
+        theirs = RandomState(self._devices)
+        for tensor, _ in kept:
+            tensor.grad = None
+        if self._goes_on:
+            self.now.put()
+        try:
+            yield
+        finally:
+            self.now = self.read()
+            theirs.put()
+            for tensor, grad in kept:
+                tensor.grad = grad
