@@ -287,6 +287,7 @@ def test_memory_is_what_the_run_says(tmp_path):
     # The square keeps what tanh gave, tanh its own result: one storage of 2 x 64 floats.
     assert memory["total"] == sum(e.nbytes for e in trace.facts.one(SavedMemory).entries if not e.holder) >= 2 * 64 * 4
     assert sum(row["bytes"] for row in memory["rows"]) == memory["total"]
+    assert memory["step"] == trace.facts.one(SavedMemory).step
     curve = numbers(memory["curve"])
     assert curve[0] == memory["total"] and curve[-1] == 0 and curve == sorted(curve, reverse=True)
     seen = trace.facts.one(SavedMemory)

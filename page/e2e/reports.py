@@ -32,6 +32,23 @@ for step in range(50):
     model(torch.ones(2, 3)).square().mean().backward()
     optimizer.step()
 """
+#: Goes well for forty steps; then a mask makes a zero of what a logarithm takes.
+LATE = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 3))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+for step in range(41):
+    target = torch.randint(0, 3, (8,))
+    probabilities = model(torch.randn(8, 8)).softmax(-1)
+    if step == 40:
+        probabilities = probabilities * (target != 0).float()[:, None]
+    loss = -probabilities[torch.arange(8), target].log().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
 #: Files of programs may be called so where the system allows it.
 FOLDER, FILE = "<script>alert(5)<", "script>\"&'\U0001f92f a.py"
 
@@ -47,8 +64,9 @@ def runs(out: Path) -> dict[str, Path]:
     hostile = scripts / FOLDER / FILE
     hostile.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(HERE / "hostile_model.py", hostile)
-    killed = scripts / "killed.py"
+    killed, late = scripts / "killed.py", scripts / "late.py"
     killed.write_text(KILLED)
+    late.write_text(LATE)
     examples = ROOT / "examples"
     commands: dict[str, tuple[list[str], Path]] = {
         "nan": ([], examples / "failures" / "fully_masked_attention_row.py"),
@@ -56,6 +74,7 @@ def runs(out: Path) -> dict[str, Path]:
         "healthy": ([], examples / "healthy" / "moco_momentum_encoder.py"),
         "hostile": (["--ask", "memory"], hostile),
         "killed": ([], killed),
+        "late": ([], late),
     }
     found = {}
     for name, (options, script) in commands.items():

@@ -1,5 +1,6 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Model } from "./data/model";
+import { selected } from "./data/step";
 import { Address, changed } from "./frame/address";
 import { Header } from "./frame/header";
 import { Help } from "./frame/help";
@@ -7,12 +8,12 @@ import { command, typing } from "./frame/keys";
 import type { Link } from "./frame/live";
 import { Guard } from "./frame/message";
 import { Nav } from "./frame/nav";
+import { StepBar } from "./frame/stepbar";
 import { href, parse, type Route } from "./route";
 import { VIEWS } from "./views";
 import type { View, ViewProps } from "./views/view";
 
 const NAMES = VIEWS.map((view) => view.name);
-const link: ViewProps["link"] = (view, at = {}) => href({ view, at });
 
 /** The page around the view that the address names. */
 export function App({ model, live }: { model: Model; live: Link | null }) {
@@ -41,6 +42,8 @@ export function App({ model, live }: { model: Model; live: Link | null }) {
       },
     [address],
   );
+  const at = address.route.at;
+  const link: ViewProps["link"] = (name, to = {}) => href({ view: name, at: keeping(at, to) });
   useKeys(address, () => setHelp(true));
   useLinks(address);
   useLayoutEffect(() => scroll.arrive(address.route), [view.name]);
@@ -62,7 +65,7 @@ export function App({ model, live }: { model: Model; live: Link | null }) {
       <Header run={model.doc.run} link={live} help={() => setHelp(true)} themed={themed} />
       <Nav views={VIEWS} current={view.name} model={model} link={link} />
       <main id="content" class={`frame-main frame-main-${view.name}`} tabIndex={-1}>
-        <Shown key={`${view.name} ${themes}`} view={view} model={model} at={address.route.at} set={set} link={link} />
+        <Shown key={`${view.name} ${themes}`} {...{ view, model, at, set, link }} step={selected(model, at)} />
       </main>
       {help && <Help views={VIEWS} close={() => setHelp(false)} />}
     </>
@@ -81,9 +84,16 @@ function Shown({ view, ...props }: ViewProps & { view: View }) {
   }
   return (
     <Guard title={view.title}>
+      {view.steps && <StepBar view={view} {...props} />}
       <view.component {...props} />
     </Guard>
   );
+}
+
+/** Where a link goes, with the selected step and call where it names none of its own. */
+export function keeping(at: ViewProps["at"], to: Record<string, string>): Record<string, string> {
+  if (to.step !== undefined || to.call !== undefined) return to;
+  return { ...(at.step && { step: at.step }), ...(at.call && { call: at.call }), ...to };
 }
 
 /** The link to the content cannot use the address, which is the route. */
@@ -148,7 +158,7 @@ function useKeys(address: Address, help: () => void): void {
       event.preventDefault();
       if (meant === "help") help();
       else if (meant === "search") document.querySelector<HTMLElement>("#content input[type=search]")?.focus();
-      else address.go({ view: meant.go, at: {} }, true);
+      else address.go({ view: meant.go, at: keeping(address.route.at, {}) }, true);
     };
     document.addEventListener("keydown", press);
     return () => document.removeEventListener("keydown", press);

@@ -7,6 +7,7 @@ import { opaque } from "./canvas";
 import { type Palette, usePalette } from "./colour";
 import type { Curve } from "./marks";
 import { Button } from "./panel";
+import { padded } from "./scale";
 import { type Marker, signs } from "./signs";
 import { useWidth } from "./size";
 import { linearTicks, logTicks, tickText } from "./ticks";
@@ -42,6 +43,9 @@ interface Props {
   xName?: string;
 }
 
+/** Space beside the axis: what stands below keeps it, so that steps stand one under the other. */
+export const [LEFT, RIGHT] = [54, 18];
+
 /** Curves over steps: drag to zoom, double click to see all. */
 export function Lines(props: Props) {
   const { x, series, log, height, range, sync } = props;
@@ -68,8 +72,9 @@ export function Lines(props: Props) {
   }, [width, height]);
   const [from, to] = range ?? [x[0] ?? 0, x[x.length - 1] ?? 1];
   useEffect(() => {
-    plot.current?.setScale("x", { min: from, max: Math.max(to, from + 1e-9) });
-  }, [from, to, width > 40, series, log, height, colours]);
+    const [min, max] = padded(from, to, width - LEFT - RIGHT);
+    plot.current?.setScale("x", { min, max });
+  }, [from, to, width, series, log, height, colours]);
   useEffect(() => plot.current?.redraw(false), [props.markers]);
 
   const text = props.text ?? number;
@@ -164,7 +169,7 @@ function options(latest: { current: Props }, colours: Palette, width: number, ho
   return {
     width,
     height,
-    padding: [14, 18, 0, 0],
+    padding: [14, RIGHT, 0, 0],
     legend: { show: false },
     series: lines,
     bands,
@@ -195,7 +200,7 @@ function options(latest: { current: Props }, colours: Palette, width: number, ho
       },
       {
         ...axis,
-        size: 54,
+        size: LEFT,
         gap: 6,
         splits: (_u, _i, low, high) => (log ? logTicks(low, high, height / 34) : linearTicks(low, high, height / 34)),
         values: (_, ticks) => ticks.map((t) => (latest.current.text && !log ? latest.current.text(t) : tickText(t))),

@@ -214,6 +214,8 @@ export interface Forward<F, I> {
 
 /** What autograd kept for backward in one step (`--ask memory`). */
 export interface Memory<F> {
+  /** The step; -1: not known. */
+  step: number;
   total: number;
   /** Sentences about what is not counted, and what was not known. */
   notes: string[];

@@ -48,7 +48,14 @@ export function Card({ model, number, finding, open, toggle, link }: Props) {
           <div class="findings-columns">
             <div class="findings-code">
               {excerpts(model.doc, finding).map((one, i) => (
-                <Lines key={i} excerpt={one} kind={finding.kind} main={i === 0} link={link} />
+                <Lines
+                  key={i}
+                  excerpt={one}
+                  kind={finding.kind}
+                  main={i === 0}
+                  step={stepOf(model, finding)}
+                  link={link}
+                />
               ))}
               {finding.sites.length === 0 && <p class="quiet">No source line is known for this.</p>}
             </div>
@@ -59,7 +66,7 @@ export function Card({ model, number, finding, open, toggle, link }: Props) {
                   <p>{finding.advice}</p>
                 </section>
               )}
-              <Parameters model={model} names={finding.parameters} link={link} />
+              <Parameters model={model} finding={finding} link={link} />
               {Object.keys(finding.evidence).length > 0 && (
                 <section>
                   <h4>Evidence</h4>
@@ -82,6 +89,12 @@ export function Card({ model, number, finding, open, toggle, link }: Props) {
   );
 }
 
+/** The step of a finding as a part of an address; links from it go there. */
+export function stepOf({ doc }: Model, finding: Finding): Record<string, string> {
+  const step = finding.step ?? doc.calls[finding.at?.[0] ?? -1]?.step;
+  return step === undefined ? {} : { step: String(step) };
+}
+
 function Short({ level }: { level: Finding["severity"] }) {
   return (
     <span class={`severity severity-${level}`}>
@@ -95,7 +108,8 @@ function Short({ level }: { level: Finding["severity"] }) {
 function About({ model, finding, link }: { model: Model; finding: Finding; link: ViewProps["link"] }) {
   const { module, node, at, step } = finding;
   const shown = step !== null && model.doc.steps.index.includes(step);
-  const inGraph = at ? link("graph", { call: String(at[0]), node: String(at[1]) }) : null;
+  const here = stepOf(model, finding);
+  const inGraph = at ? link("graph", { ...here, call: String(at[0]), node: String(at[1]) }) : null;
   return (
     <>
       {module !== null && (
@@ -121,16 +135,17 @@ function About({ model, finding, link }: { model: Model; finding: Finding; link:
           tensor <b class="mono">{finding.tensor}</b>
         </span>
       )}
-      {step !== null && (
-        <span>{shown ? <a href={link("steps", { step: String(step) })}>step {step}</a> : `step ${step}`}</span>
+      {step !== null && <span>{shown ? <a href={link("steps", here)}>step {step}</a> : `step ${step}`}</span>}
+      {finding.kind === "saved-memory" && model.doc.memory !== null && (
+        <a href={link("memory", here)}>show what is kept</a>
       )}
-      {finding.kind === "saved-memory" && model.doc.memory !== null && <a href={link("memory")}>show what is kept</a>}
       {finding.rank !== null && <span>rank {finding.rank}</span>}
     </>
   );
 }
 
-function Parameters({ model, names, link }: { model: Model; names: readonly string[]; link: ViewProps["link"] }) {
+function Parameters({ model, finding, link }: { model: Model; finding: Finding; link: ViewProps["link"] }) {
+  const names = finding.parameters;
   if (names.length === 0) return null;
   const chips = (some: readonly string[]) =>
     some.map((name) => {
@@ -142,7 +157,12 @@ function Parameters({ model, names, link }: { model: Model; names: readonly stri
           </span>
         );
       return (
-        <a key={name} class="findings-chip mono" href={link("flow", { parameter: String(number) })} title={name}>
+        <a
+          key={name}
+          class="findings-chip mono"
+          href={link("flow", { ...stepOf(model, finding), parameter: String(number) })}
+          title={name}
+        >
           {name}
         </a>
       );

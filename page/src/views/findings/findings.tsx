@@ -7,7 +7,7 @@ import { Sign } from "../../parts/severity";
 import { count } from "../../parts/words";
 import type { ViewProps } from "../view";
 import { Calm } from "./calm";
-import { Card } from "./card";
+import { Card, stepOf } from "./card";
 import { Figures } from "./figures";
 import { opened, toggled } from "./opened";
 import { asMarkdown, asText } from "./words";
@@ -62,7 +62,13 @@ export function Findings({ model, at, set, link }: ViewProps) {
                   number={i}
                   finding={finding}
                   open={open.includes(i)}
-                  toggle={() => set({ finding: toggled(open, i) })}
+                  toggle={() =>
+                    // What is opened chooses the step of the whole page.
+                    set({
+                      finding: toggled(open, i),
+                      ...(open.includes(i) ? {} : { ...stepOf(model, finding), call: "" }),
+                    })
+                  }
                   link={link}
                 />
               </li>

@@ -156,4 +156,6 @@ export const memoryView: View = {
       ? "This run was not asked what autograd keeps for the backward.\nRecord it with:  backprobe run --ask memory script.py"
       : null,
   component: Memory,
+  steps: ({ doc }) => doc.steps.index,
+  shows: ({ doc }) => (doc.memory && doc.memory.step >= 0 ? [{ what: "kept bytes", step: doc.memory.step }] : []),
 };

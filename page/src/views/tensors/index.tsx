@@ -5,9 +5,9 @@ import { opaque } from "../../charts/canvas";
 import { Button, Panel } from "../../charts/panel";
 import type { Column } from "../../charts/rows";
 import { Table } from "../../charts/table";
+import { nearest } from "../../data/step";
 import { savePng, saveSvg } from "../../parts/save";
 import { count, number } from "../../parts/words";
-import { whole } from "../../route";
 import type { View, ViewProps } from "../view";
 import { type Captured, type Group, groups } from "./groups";
 import { TensorMap } from "./map";
@@ -35,15 +35,16 @@ const COLUMNS: readonly Column<Captured>[] = [
   { name: "values", value: (t) => t.numel, numeric: true },
 ];
 
-function Tensors({ model, at, set }: ViewProps) {
+const groupAt = (all: readonly Group[], at: ViewProps["at"]): Group => all.find((g) => g.key === at.tensor) ?? all[0]!;
+const stepsOf = (group: Group): number[] => group.tensors.map((t) => t.step);
+
+function Tensors({ model, at, set, step: chosen }: ViewProps) {
   const all = useMemo(() => groups(model.doc.tensors), [model]);
-  const group = all.find((g) => g.key === at.tensor) ?? all[0]!;
-  const last = group.tensors[group.tensors.length - 1]!;
-  const step = whole(at.step, Infinity, last.step);
-  const tensor = group.tensors.find((t) => t.step === step) ?? last;
+  const group = groupAt(all, at);
+  const tensor = group.tensors[nearest(stepsOf(group), chosen)]!;
   const svg = useRef<SVGSVGElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const pickStep = (n: number): void => set({ step: String(n) });
+  const pickStep = (n: number): void => set({ step: String(n), call: "" });
   const name = `${group.kind} of ${group.name}`;
   const file = name.replaceAll(/[^\w.]+/g, "-");
   return (
@@ -146,4 +147,11 @@ export const tensorsView: View = {
       ? "No tensors were captured in this run.\nName the modules to look into:  backprobe run --tensors 'encoder.*' script.py"
       : null,
   component: Tensors,
+  steps: ({ doc }, at) => stepsOf(groupAt(groups(doc.tensors), at)),
+  of: "this tensor",
+  shows: ({ doc }, at, step) => {
+    const group = groupAt(groups(doc.tensors), at);
+    const found = group.tensors[nearest(stepsOf(group), step)]!;
+    return [{ what: group.name, step: found.step }];
+  },
 };
