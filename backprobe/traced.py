@@ -55,13 +55,16 @@ class TracedStep:
 @dataclass(frozen=True)
 class StepRow:
     """The numbers of a step. ``values`` has weight, gradient and update of the first name, of the second, and so on:
-    2-norms, -1 where one was not measured."""
+    2-norms, -1 where one was not measured. For the others see ``Step``."""
 
     index: int
     seconds: float
     loss: float | None
     names: Sequence[str]
     values: Sequence[float]
+    resident: int | None = None
+    allocated: int | None = None
+    graphs: int = 0
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,8 @@ class Trace:
         for step in self.steps[first:end]:
             stats = step.record.parameters
             values = [-1.0 if v is None else v for p in stats for v in (p.weight, p.grad, p.update)]
-            yield StepRow(step.index, step.seconds, step.loss, [p.name for p in stats], values)
+            held = step.record.resident, step.record.allocated, step.record.graphs
+            yield StepRow(step.index, step.seconds, step.loss, [p.name for p in stats], values, *held)
 
     @property
     def findings(self) -> Sequence[Finding]:

@@ -26,6 +26,10 @@ class Step:
 
     ``loss`` is the value of the last scalar root. ``seconds`` runs from the end of the step before, ``watching`` is
     what of it went into measuring as far as that can be told.
+
+    :ivar resident: bytes of the process in memory when the step was over, where the system says so.
+    :ivar allocated: bytes of tensors on CUDA devices then, where there are any.
+    :ivar graphs: graphs of steps before the last one that were alive when the step began.
     """
 
     index: int
@@ -34,6 +38,9 @@ class Step:
     backwards: tuple[int, ...]
     parameters: tuple[ParameterStat, ...] = ()
     watching: float = 0.0
+    resident: int | None = None
+    allocated: int | None = None
+    graphs: int = 0
 
 
 @record

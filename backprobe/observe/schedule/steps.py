@@ -24,6 +24,7 @@ from torch.optim import optimizer as optim
 from ...records import OptimizerSeen, ParameterStat, Step
 from ...source.frames import Spot
 from ...torchside import private
+from ...torchside.held import allocated, resident
 from ..events import Events
 from ..forward.naming import Naming
 
@@ -74,6 +75,8 @@ class StepWatch:
         #: Seconds of all steps.
         self.total = 0.0
         self.watching = 0.0
+        #: Graphs of earlier steps that are alive, as far as somebody counts them.
+        self.graphs = 0
         self._pid, self._thread = os.getpid(), threading.get_ident()
 
     def start(self) -> None:
@@ -109,7 +112,9 @@ class StepWatch:
         """The step is over: emit it and begin the next."""
         now = _clock()
         stats = tuple(ParameterStat(name, *values) for name, values in self._stats.items())
-        step = Step(self.index, now - self._last, self.loss, tuple(self.backwards), stats, self.watching)
+        seconds, calls = now - self._last, tuple(self.backwards)
+        held = resident(), allocated()
+        step = Step(self.index, seconds, self.loss, calls, stats, self.watching, *held, self.graphs)
         self.index += 1
         self._last = now
         self.stepped, self.loss, self.backwards, self._stats, self.watching = False, None, [], {}, 0.0

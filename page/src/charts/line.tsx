@@ -40,11 +40,13 @@ interface Props {
   /** Charts with the same name share their cursor. */
   sync?: string;
   text?: (value: number) => string;
+  /** What the axes are of. */
   xName?: string;
+  yName?: string;
 }
 
 /** Space beside the axis: what stands below keeps it, so that steps stand one under the other. */
-export const [LEFT, RIGHT] = [54, 18];
+export const [LEFT, RIGHT] = [72, 18];
 
 /** Curves over steps: drag to zoom, double click to see all. */
 export function Lines(props: Props) {
@@ -136,6 +138,13 @@ function columns(x: ArrayLike<number>, series: readonly Series[]): uPlot.Aligned
   return [Array.from(x), ...out] as uPlot.AlignedData;
 }
 
+/** Height of an axis' title. */
+const TITLE = 18;
+
+function title(label: string): { label: string; labelSize: number; labelGap: number } {
+  return { label, labelSize: TITLE, labelGap: 2 };
+}
+
 type Hover = (at: { i: number; left: number } | null) => void;
 
 function options(latest: { current: Props }, colours: Palette, width: number, hover: Hover): uPlot.Options {
@@ -161,6 +170,7 @@ function options(latest: { current: Props }, colours: Palette, width: number, ho
   const axis = {
     stroke: colours.quiet,
     font,
+    labelFont: font,
     grid: { stroke: colours.line, width: 0.6 },
     ticks: { show: false },
     filter: (_: uPlot, splits: number[]) => splits,
@@ -194,13 +204,15 @@ function options(latest: { current: Props }, colours: Palette, width: number, ho
       {
         ...axis,
         size: 28,
+        ...title(latest.current.xName ?? "step"),
         gap: 8,
         splits: (_u, _i, low, high) => linearTicks(low, high, Math.max(2, width / 110)).filter(Number.isInteger),
         values: (_, ticks) => ticks.map((t) => t.toLocaleString("en-US")),
       },
       {
         ...axis,
-        size: LEFT,
+        size: LEFT - TITLE,
+        ...title(latest.current.yName ?? " "),
         gap: 6,
         splits: (_u, _i, low, high) => (log ? logTicks(low, high, height / 34) : linearTicks(low, high, height / 34)),
         values: (_, ticks) => ticks.map((t) => (latest.current.text && !log ? latest.current.text(t) : tickText(t))),

@@ -133,6 +133,11 @@ export interface Steps<F, I> {
   update: F;
   /** Median over parameters of update / weight. */
   ratio: F;
+  /** Bytes of the process in memory, and of tensors on CUDA devices, when the step was over; -1: not known. */
+  resident: F;
+  allocated: F;
+  /** Graphs of steps before the last one that were alive when the step began. */
+  graphs: I;
   /** First entry of `calls` of that step, or -1. */
   call: I;
   series: Series<F, I>;

@@ -2,6 +2,7 @@ import type { Finding } from "../../data/document";
 import type { Model } from "../../data/model";
 import { Copy } from "../../parts/copy";
 import { Severity, Sign, WORDS } from "../../parts/severity";
+import { HOLDING } from "../memory/grown";
 import type { ViewProps } from "../view";
 import { Evidence } from "./evidence-table";
 import { excerpts } from "./excerpt";
@@ -136,8 +137,10 @@ function About({ model, finding, link }: { model: Model; finding: Finding; link:
         </span>
       )}
       {step !== null && <span>{shown ? <a href={link("steps", here)}>step {step}</a> : `step ${step}`}</span>}
-      {finding.kind === "saved-memory" && model.doc.memory !== null && (
-        <a href={link("memory", here)}>show what is kept</a>
+      {HOLDING.includes(finding.kind) && (
+        <a href={link("memory", here)}>
+          {finding.kind === "saved-memory" ? "show what is kept" : "memory over the steps"}
+        </a>
       )}
       {finding.rank !== null && <span>rank {finding.rank}</span>}
     </>

@@ -139,7 +139,8 @@ function Steps({ model, at, set, link, step }: ViewProps) {
                 x={starts}
                 series={series}
                 log
-                height={230}
+                height={244}
+                yName={metric === "ratio" ? "update / weight" : `norm of the ${metric}`}
                 {...shared}
               />
               <SeriesLegend series={series} />
