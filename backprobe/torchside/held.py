@@ -25,4 +25,4 @@ def allocated() -> int | None:
     """Bytes of tensors on all CUDA devices of this process; ``None`` where it uses none."""
     if not torch.cuda.is_initialized():
         return None
-    return sum(torch.cuda.memory_allocated(i) for i in range(torch.cuda.device_count()))
+    return sum(int(torch.cuda.memory_allocated(i)) for i in range(torch.cuda.device_count()))

@@ -49,6 +49,20 @@ for step in range(41):
     loss.backward()
     optimizer.step()
 """
+#: Keeps every loss with its graph.
+LEAK = """
+import torch
+from torch import nn
+model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+history = []
+for step in range(40):
+    loss = model(torch.randn(512, 64)).square().mean()
+    optimizer.zero_grad()
+    loss.backward(retain_graph=True)
+    optimizer.step()
+    history.append(loss)
+"""
 #: Files of programs may be called so where the system allows it.
 FOLDER, FILE = "<script>alert(5)<", "script>\"&'\U0001f92f a.py"
 
@@ -64,9 +78,9 @@ def runs(out: Path) -> dict[str, Path]:
     hostile = scripts / FOLDER / FILE
     hostile.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(HERE / "hostile_model.py", hostile)
-    killed, late = scripts / "killed.py", scripts / "late.py"
-    killed.write_text(KILLED)
-    late.write_text(LATE)
+    killed, late, leak = (scripts / f"{name}.py" for name in ("killed", "late", "leak"))
+    for script, text in ((killed, KILLED), (late, LATE), (leak, LEAK)):
+        script.write_text(text)
     examples = ROOT / "examples"
     commands: dict[str, tuple[list[str], Path]] = {
         "nan": ([], examples / "failures" / "fully_masked_attention_row.py"),
@@ -75,6 +89,7 @@ def runs(out: Path) -> dict[str, Path]:
         "hostile": (["--ask", "memory"], hostile),
         "killed": ([], killed),
         "late": ([], late),
+        "leak": ([], leak),
     }
     found = {}
     for name, (options, script) in commands.items():

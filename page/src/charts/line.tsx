@@ -40,6 +40,8 @@ interface Props {
   /** Charts with the same name share their cursor. */
   sync?: string;
   text?: (value: number) => string;
+  /** Where a linear axis of values has its ticks. */
+  ticks?: (low: number, high: number, count: number) => number[];
   /** What the axes are of. */
   xName?: string;
   yName?: string;
@@ -83,7 +85,7 @@ export function Lines(props: Props) {
   return (
     <div class="chart-box chart-line" ref={ref} role="img" aria-label={props.label}>
       {at && at.i < x.length && (
-        <Tooltip x={at.left} y={6} within={width}>
+        <Tooltip x={at.left} y={6}>
           <strong>
             {props.xName ?? "step"} {x[at.i]}
           </strong>
@@ -214,7 +216,7 @@ function options(latest: { current: Props }, colours: Palette, width: number, ho
         size: LEFT - TITLE,
         ...title(latest.current.yName ?? " "),
         gap: 6,
-        splits: (_u, _i, low, high) => (log ? logTicks(low, high, height / 34) : linearTicks(low, high, height / 34)),
+        splits: (_u, _i, low, high) => (log ? logTicks : (latest.current.ticks ?? linearTicks))(low, high, height / 34),
         values: (_, ticks) => ticks.map((t) => (latest.current.text && !log ? latest.current.text(t) : tickText(t))),
       },
     ],

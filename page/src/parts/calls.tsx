@@ -28,5 +28,5 @@ export function CallChoice({ model, shown, set }: { model: Model; shown: number;
 function callName({ index, kind, roots, raised, seconds: took }: Model["doc"]["calls"][number]): string {
   const value = roots[0]?.value;
   const loss = value === null || value === undefined ? "" : `, loss ${number(value)}`;
-  return `${index}${kind === "backward" ? "" : ` ${kind}`}${loss}${raised ? ", raised" : `, ${seconds(took)}`}`;
+  return `${index}${kind.endsWith("backward") ? "" : ` ${kind}`}${loss}${raised ? ", raised" : `, ${seconds(took)}`}`;
 }

@@ -1,6 +1,7 @@
 import type { Finding } from "../../data/document";
 import type { Model } from "../../data/model";
 import { Copy } from "../../parts/copy";
+import { shorten } from "../../parts/names";
 import { Severity, Sign, WORDS } from "../../parts/severity";
 import { HOLDING } from "../memory/grown";
 import type { ViewProps } from "../view";
@@ -156,7 +157,7 @@ function Parameters({ model, finding, link }: { model: Model; finding: Finding; 
       if (number < 0)
         return (
           <span key={name} class="findings-chip mono">
-            {name}
+            {shorten(name, 48)}
           </span>
         );
       return (
@@ -166,7 +167,7 @@ function Parameters({ model, finding, link }: { model: Model; finding: Finding; 
           href={link("flow", { ...stepOf(model, finding), parameter: String(number) })}
           title={name}
         >
-          {name}
+          {shorten(name, 48)}
         </a>
       );
     });

@@ -1,10 +1,11 @@
 import { describe, expect, test } from "vitest";
 import { stepsOf } from "../../charts/testing";
 import { callAt } from "../../data/step";
+import { shorten } from "../../parts/names";
 import { choose, chosen } from "./choice";
 import { cutFlows, cutOf } from "./cut";
 import { asked, endWord, ofSite, within } from "./emphasis";
-import { fullName, nameOf, shorten } from "./names";
+import { fullName, nameOf } from "./names";
 import { search } from "./search";
 import { chipsOf } from "./sizes";
 import { childRows, nodeRows, sorted } from "./tables";

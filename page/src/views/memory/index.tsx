@@ -6,6 +6,7 @@ import { plainCurve } from "../../charts/marks";
 import { Button, Choice, Panel } from "../../charts/panel";
 import type { Column } from "../../charts/rows";
 import { Table } from "../../charts/table";
+import { byteTicks } from "../../charts/ticks";
 import type { Floats, Memory as MemoryOf } from "../../data/document";
 import { savePng, saveSvg } from "../../parts/save";
 import { bytes, count } from "../../parts/words";
@@ -160,6 +161,7 @@ function Curve({ curve }: { curve: Floats }) {
           yName="still kept"
           range={null}
           text={(v) => bytes(Math.max(0, v))}
+          ticks={byteTicks}
           xName="node"
         />
       </Panel>

@@ -3,6 +3,7 @@ import { Lines, PngOf, type Series } from "../../charts/line";
 import { plainCurve } from "../../charts/marks";
 import { Legend, Panel } from "../../charts/panel";
 import type { Marker } from "../../charts/signs";
+import { byteTicks } from "../../charts/ticks";
 import { bytes } from "../../parts/words";
 import type { ViewProps } from "../view";
 import { alive, grown, HOLDING, recorded } from "./grown";
@@ -76,7 +77,8 @@ export function Story({ model, step, set, link }: ViewProps) {
           series={charts.held}
           height={210}
           text={(v) => bytes(Math.max(0, v))}
-          yName="held at the end of the step"
+          ticks={byteTicks}
+          yName="held"
           {...shared}
         />
         {charts.held.length > 1 && (
@@ -88,13 +90,7 @@ export function Story({ model, step, set, link }: ViewProps) {
           />
         )}
         {alive(steps) && (
-          <Lines
-            label={alive(steps)}
-            series={charts.graphs}
-            height={130}
-            yName="graphs of earlier steps alive"
-            {...shared}
-          />
+          <Lines label={alive(steps)} series={charts.graphs} height={130} yName="graphs alive" {...shared} />
         )}
       </Panel>
     </div>

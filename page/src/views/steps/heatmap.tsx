@@ -109,14 +109,15 @@ export function Heatmap({ model, metric, range, step, picked, onPick }: Props) {
     [values, doc, extent, first, last, inner, height, colours, picked, scale, rows, count_, ratio, step, range],
   );
 
-  const under = useFrame((clientX: number, clientY: number) => {
+  const spotAt = (clientX: number, clientY: number): { p: number; k: number } | null => {
     const bounds = canvas.current!.getBoundingClientRect();
     const p = Math.floor(((clientY - bounds.top) / height) * count_);
     const x = clientX - bounds.left - LEFT;
-    if (p < 0 || p >= count_ || x < 0 || x > inner) return hover(null);
+    if (p < 0 || p >= count_ || x < 0 || x > inner) return null;
     const under = Math.min(Math.max(Math.round(low + (x / inner) * (high - low)), range[0]), range[1]);
-    hover({ p, k: seenBuckets(start, doc.steps.index, under, under)[0] });
-  });
+    return { p, k: seenBuckets(start, doc.steps.index, under, under)[0] };
+  };
+  const under = useFrame((x: number, y: number) => hover(spotAt(x, y)));
   const keys = (e: KeyboardEvent): void => {
     const now = at ?? { p: 0, k: first };
     const move = (
@@ -149,7 +150,12 @@ export function Heatmap({ model, metric, range, step, picked, onPick }: Props) {
         onPointerLeave={() => hover(null)}
         onBlur={() => hover(null)}
         onKeyDown={keys}
-        onClick={() => at && onPick(at.p)}
+        onClick={(e) => {
+          // A finger presses where nothing hovered before.
+          const spot = spotAt(e.clientX, e.clientY);
+          hover(spot);
+          if (spot) onPick(spot.p);
+        }}
       />
       {at && (
         <>
@@ -165,7 +171,6 @@ export function Heatmap({ model, metric, range, step, picked, onPick }: Props) {
           <Tooltip
             x={Math.min(Math.max(scale(doc.steps.index[start[at.k]!]!), LEFT), LEFT + inner)}
             y={Math.min((at.p * height) / count_ + 12, height - 40)}
-            within={width}
           >
             <strong class="chart-mono">{doc.parameters[at.p]!.name}</strong>
             <Pairs

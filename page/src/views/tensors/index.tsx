@@ -2,7 +2,7 @@ import "../../charts/charts.css";
 import "./tensors.css";
 import { useMemo, useRef, useState } from "preact/hooks";
 import { opaque } from "../../charts/canvas";
-import { Button, Panel } from "../../charts/panel";
+import { Button, Choice, Panel } from "../../charts/panel";
 import type { Column } from "../../charts/rows";
 import { Table } from "../../charts/table";
 import { nearest } from "../../data/step";
@@ -53,9 +53,18 @@ function Tensors({ model, at, set, step: chosen }: ViewProps) {
       <div>
         <Panel
           title={`${group.name}: ${group.kind}`}
-          note={`Values over ${count(group.tensors.length, "step")}, on a symmetric logarithmic axis; the area counts the values. A click chooses a step.`}
+          note={`Values over ${count(group.tensors.length, "step")}, on one axis; the area counts the values. A click chooses a step.`}
           tools={
             <>
+              <Choice
+                label="Axis of the histograms"
+                options={[
+                  ["", "Symlog"],
+                  ["linear", "Linear"],
+                ]}
+                value={at.scale === "linear" ? "linear" : ""}
+                onChange={(scale) => set({ scale })}
+              />
               <Button
                 label="Save the histograms as SVG"
                 onClick={() => svg.current && saveSvg(`${file}.svg`, svg.current)}
@@ -71,7 +80,14 @@ function Tensors({ model, at, set, step: chosen }: ViewProps) {
             </>
           }
         >
-          <Ridges tensors={group.tensors} name={name} step={tensor.step} onStep={pickStep} svg={svg} />
+          <Ridges
+            tensors={group.tensors}
+            name={name}
+            step={tensor.step}
+            linear={at.scale === "linear"}
+            onStep={pickStep}
+            svg={svg}
+          />
         </Panel>
         {tensor.map && (
           <Panel
