@@ -63,7 +63,7 @@ class TracedStep:
 class StepRow:
     """The numbers of a step. ``values`` has weight, gradient and update of the first name, of the second, and so on:
     2-norms, -1 where one was not measured. ``loss`` is the sum of ``calls`` backward calls' roots, divided by
-    ``scale``."""
+    ``scale``. For the others see ``Step``."""
 
     index: int
     seconds: float
@@ -72,6 +72,9 @@ class StepRow:
     values: Sequence[float]
     calls: int = 1
     scale: float = 1.0
+    resident: int | None = None
+    allocated: int | None = None
+    graphs: int = 0
 
 
 @dataclass(frozen=True)
@@ -186,7 +189,8 @@ class Trace:
             record = step.record
             names = [p.name for p in record.parameters]
             values = [-1.0 if v is None else v for p in record.parameters for v in (p.weight, p.grad, p.update)]
-            yield StepRow(step.index, step.seconds, step.loss, names, values, record.calls, record.scale)
+            held = record.resident, record.allocated, record.graphs
+            yield StepRow(step.index, step.seconds, step.loss, names, values, record.calls, record.scale, *held)
 
     @property
     def findings(self) -> Sequence[Finding]:

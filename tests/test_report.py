@@ -289,6 +289,7 @@ def test_memory_is_what_the_run_says(tmp_path):
     # The square keeps what tanh gave, tanh its own result: one storage of 2 x 64 floats.
     assert memory["total"] == sum(e.nbytes for e in trace.facts.one(SavedMemory).entries if not e.holder) >= 2 * 64 * 4
     assert sum(row["bytes"] for row in memory["rows"]) == memory["total"]
+    assert memory["step"] == trace.facts.one(SavedMemory).step
     curve = numbers(memory["curve"])
     assert curve[0] == memory["total"] and curve[-1] == 0 and curve == sorted(curve, reverse=True)
     seen = trace.facts.one(SavedMemory)
@@ -439,3 +440,26 @@ def test_a_port_that_is_none(port, capsys):
 def test_a_port_that_is_taken(kept):
     with Server(kept / "run") as first, pytest.raises(BackprobeError, match=f"listen on port {first.server_port}"):
         Server(kept / "run", first.server_port)
+
+
+def test_memory_over_the_steps_is_what_the_steps_say(tmp_path):
+    history = []
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with backprobe.trace(model) as trace:
+        for _ in range(6):
+            loss = model(torch.ones(2, 4)).square().mean()
+            optimizer.zero_grad()
+            loss.backward(retain_graph=True)
+            optimizer.step()
+            history.append(loss)
+    trace.save(tmp_path / "run")
+    for one in (trace, backprobe.open(tmp_path / "run")):
+        steps = document(one)["steps"]
+        rows = [s.record for s in one.steps]
+        assert numbers(steps["graphs"]) == [r.graphs for r in rows] == [0, 0, 1, 2, 3, 4]
+        assert numbers(steps["resident"]) == [-1 if r.resident is None else r.resident for r in rows]
+        assert all(r.resident is None or r.resident > 1 << 20 for r in rows)
+        if sys.platform == "linux":
+            assert None not in [r.resident for r in rows]
+        assert all(r.allocated is None for r in rows) or torch.cuda.is_available()

@@ -27,6 +27,10 @@ class Step:
     ``loss`` is the sum of the scalar roots of the backward calls whose gradients were added up, ``calls`` of them; what
     a ``GradScaler`` had multiplied by, ``scale``, is divided out. ``seconds`` runs from the end of the step before,
     ``watching`` is what of it went into measuring as far as that can be told.
+
+    :ivar resident: bytes of the process in memory when the step was over, where the system says so.
+    :ivar allocated: bytes of tensors on CUDA devices then, where there are any.
+    :ivar graphs: graphs of steps before the last one that were alive when the step began.
     """
 
     index: int
@@ -37,6 +41,9 @@ class Step:
     watching: float = 0.0
     calls: int = 1
     scale: float = 1.0
+    resident: int | None = None
+    allocated: int | None = None
+    graphs: int = 0
 
 
 @record

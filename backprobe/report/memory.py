@@ -33,6 +33,7 @@ def memory(trace: Trace, modules: Modules, sites: Sites) -> dict[str, Any] | Non
             held[row.holder] = held.get(row.holder, 0) + row.bytes
     notes = [f"Not in it: {size(n)} that {_HELD[holder]}." for holder, n in held.items()]
     return {
+        "step": -1 if seen is None else seen.step,
         "total": sum(r.bytes for r in kept),
         "notes": notes + (_notes(seen) if seen is not None else []),
         "rows": [

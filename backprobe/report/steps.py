@@ -37,6 +37,7 @@ class Steps:
         self._totals: dict[str, array[float]] = {kind: array("d") for kind in _KINDS}
         self._ratio, self._source = array("d"), array("B")
         self.figures = Figures()
+        self._resident, self._allocated, self._graphs = array("d"), array("d"), array("i")
         self._series = {kind: _Series(size, self.width) for kind in _KINDS}
         self._order: tuple[Any, list[int]] = (None, [])
 
@@ -48,6 +49,9 @@ class Steps:
         self._seconds.append(row.seconds)
         self._known.append(row.loss is not None)
         self._loss.append(math.nan if row.loss is None else row.loss)
+        self._resident.append(-1 if row.resident is None else row.resident)
+        self._allocated.append(-1 if row.allocated is None else row.allocated)
+        self._graphs.append(row.graphs)
         if row.names is not self._order[0]:
             self._order = (row.names, [self._parameters.of(n) for n in row.names])
         self._source.append(gradients.source)
@@ -73,6 +77,9 @@ class Steps:
             **totals,
             "ratio": column("d", self._ratio),
             "source": column("B", self._source),
+            "resident": column("d", self._resident),
+            "allocated": column("d", self._allocated),
+            "graphs": column("i", self._graphs),
             "call": column("i", [call_of(i) for i in self._index]),
             "series": {
                 "exact": self.width == 1,

@@ -120,7 +120,8 @@ class StoredSteps(Sequence[TracedStep]):
                 else:
                     step = self._decode(Step, row.head)
                     names, values = self._names(row.names), array("d", row.parameters)
-                    found = StepRow(number, step.seconds, step.loss, names, values, step.calls, step.scale)
+                    held = step.resident, step.allocated, step.graphs
+                    found = StepRow(number, step.seconds, step.loss, names, values, step.calls, step.scale, *held)
             yield found
 
     def _read_names(self, number: int) -> tuple[str, ...]:

@@ -32,6 +32,37 @@ for step in range(50):
     model(torch.ones(2, 3)).square().mean().backward()
     optimizer.step()
 """
+#: Goes well for forty steps; then a mask makes a zero of what a logarithm takes.
+LATE = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 3))
+optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+for step in range(41):
+    target = torch.randint(0, 3, (8,))
+    probabilities = model(torch.randn(8, 8)).softmax(-1)
+    if step == 40:
+        probabilities = probabilities * (target != 0).float()[:, None]
+    loss = -probabilities[torch.arange(8), target].log().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+#: Keeps every loss with its graph.
+LEAK = """
+import torch
+from torch import nn
+model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+history = []
+for step in range(40):
+    loss = model(torch.randn(512, 64)).square().mean()
+    optimizer.zero_grad()
+    loss.backward(retain_graph=True)
+    optimizer.step()
+    history.append(loss)
+"""
 #: Files of programs may be called so where the system allows it.
 FOLDER, FILE = "<script>alert(5)<", "script>\"&'\U0001f92f a.py"
 
@@ -47,8 +78,9 @@ def runs(out: Path) -> dict[str, Path]:
     hostile = scripts / FOLDER / FILE
     hostile.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(HERE / "hostile_model.py", hostile)
-    killed = scripts / "killed.py"
-    killed.write_text(KILLED)
+    killed, late, leak = (scripts / f"{name}.py" for name in ("killed", "late", "leak"))
+    for script, text in ((killed, KILLED), (late, LATE), (leak, LEAK)):
+        script.write_text(text)
     examples = ROOT / "examples"
     commands: dict[str, tuple[list[str], Path]] = {
         "nan": ([], examples / "failures" / "fully_masked_attention_row.py"),
@@ -56,6 +88,8 @@ def runs(out: Path) -> dict[str, Path]:
         "healthy": ([], examples / "healthy" / "moco_momentum_encoder.py"),
         "hostile": (["--ask", "memory"], hostile),
         "killed": ([], killed),
+        "late": ([], late),
+        "leak": ([], leak),
     }
     found = {}
     for name, (options, script) in commands.items():

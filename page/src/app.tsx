@@ -1,5 +1,6 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Model } from "./data/model";
+import { selected } from "./data/step";
 import { Address, changed } from "./frame/address";
 import { Header } from "./frame/header";
 import { Help } from "./frame/help";
@@ -7,12 +8,13 @@ import { command, typing } from "./frame/keys";
 import type { Link } from "./frame/live";
 import { Guard } from "./frame/message";
 import { Nav } from "./frame/nav";
+import { Search } from "./frame/search";
+import { StepBar } from "./frame/stepbar";
 import { href, parse, type Route } from "./route";
 import { VIEWS } from "./views";
 import type { View, ViewProps } from "./views/view";
 
 const NAMES = VIEWS.map((view) => view.name);
-const link: ViewProps["link"] = (view, at = {}) => href({ view, at });
 
 /** The page around the view that the address names. */
 export function App({ model, live }: { model: Model; live: Link | null }) {
@@ -26,7 +28,7 @@ export function App({ model, live }: { model: Model; live: Link | null }) {
       }),
     [],
   );
-  const [help, setHelp] = useState(false);
+  const [over, setOver] = useState<"" | "help" | "search">("");
   // Pictures that are drawn on a canvas have the theme's colours in them: a view is made anew when the theme changes.
   const [themes, setThemes] = useState(0);
   const themed = () => setThemes((n) => n + 1);
@@ -41,7 +43,9 @@ export function App({ model, live }: { model: Model; live: Link | null }) {
       },
     [address],
   );
-  useKeys(address, () => setHelp(true));
+  const at = address.route.at;
+  const link: ViewProps["link"] = (name, to = {}) => href({ view: name, at: keeping(at, to) });
+  useKeys(address, setOver);
   useLinks(address);
   useLayoutEffect(() => scroll.arrive(address.route), [view.name]);
   useEffect(() => {
@@ -59,12 +63,13 @@ export function App({ model, live }: { model: Model; live: Link | null }) {
       <a class="frame-skip" href="#content" onClick={skip}>
         Skip to the content
       </a>
-      <Header run={model.doc.run} link={live} help={() => setHelp(true)} themed={themed} />
+      <Header run={model.doc.run} link={live} over={setOver} themed={themed} />
       <Nav views={VIEWS} current={view.name} model={model} link={link} />
       <main id="content" class={`frame-main frame-main-${view.name}`} tabIndex={-1}>
-        <Shown key={`${view.name} ${themes}`} view={view} model={model} at={address.route.at} set={set} link={link} />
+        <Shown key={`${view.name} ${themes}`} {...{ view, model, at, set, link }} step={selected(model, at)} />
       </main>
-      {help && <Help views={VIEWS} close={() => setHelp(false)} />}
+      {over === "help" && <Help views={VIEWS} close={() => setOver("")} />}
+      {over === "search" && <Search {...{ model, at, link }} close={() => setOver("")} />}
     </>
   );
 }
@@ -81,9 +86,17 @@ function Shown({ view, ...props }: ViewProps & { view: View }) {
   }
   return (
     <Guard title={view.title}>
+      {view.steps && <StepBar view={view} {...props} />}
       <view.component {...props} />
     </Guard>
   );
+}
+
+/** Where a link goes, with the selected step and call where it names none of its own. */
+export function keeping(at: ViewProps["at"], to: Record<string, string>): Record<string, string> {
+  if (to.step !== undefined || to.call !== undefined) return to;
+  const whole = (text: string | undefined) => text !== undefined && /^\d+$/.test(text);
+  return { ...(whole(at.step) && { step: at.step! }), ...(whole(at.call) && { call: at.call! }), ...to };
 }
 
 /** The link to the content cannot use the address, which is the route. */
@@ -131,7 +144,7 @@ function useLinks(address: Address): void {
 }
 
 /** Keys of the page; a view that handles a key itself prevents its default. */
-function useKeys(address: Address, help: () => void): void {
+function useKeys(address: Address, open: (what: "help" | "search") => void): void {
   const after = useRef({ key: "", time: 0 });
   useEffect(() => {
     const press = (event: KeyboardEvent) => {
@@ -146,9 +159,8 @@ function useKeys(address: Address, help: () => void): void {
       after.current = meant === "wait" ? { key: event.key, time: event.timeStamp } : { key: "", time: 0 };
       if (meant === null || meant === "wait" || meant === "close") return;
       event.preventDefault();
-      if (meant === "help") help();
-      else if (meant === "search") document.querySelector<HTMLElement>("#content input[type=search]")?.focus();
-      else address.go({ view: meant.go, at: {} }, true);
+      if (meant === "help" || meant === "search") open(meant);
+      else address.go({ view: meant.go, at: keeping(address.route.at, {}) }, true);
     };
     document.addEventListener("keydown", press);
     return () => document.removeEventListener("keydown", press);

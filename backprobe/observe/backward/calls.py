@@ -142,9 +142,9 @@ class BackwardCalls:
         """A call into `leaves` that a debugger runs begins: it is counted, and nothing of it is recorded. The step."""
         self._events.tell("backward_begins")
         nested, steps = bool(self.inside), self._steps
-        if not nested and (steps.stepped or (entry.kind != "autograd.grad" and not steps.accumulates(leaves))):
+        if steps.stepped and not nested:
             steps.finish()
-        self._count_only(roots, nested)
+        self._count_only(roots, nested, leaves if entry.kind != "autograd.grad" else None)
         return steps.index
 
     def explained(
@@ -184,7 +184,7 @@ class BackwardCalls:
             self._steps.finish()
         roots = as_list(arguments.pop(entry.roots))
         if not self._eye.noting:
-            self._count_only(roots, nested, entry.kind != "autograd.grad")
+            self._count_only(roots, nested, [] if entry.kind != "autograd.grad" else None)
             return None
         starts = [node_of(root) for root in roots]
         graph = walk(starts, self._plans)
@@ -218,11 +218,12 @@ class BackwardCalls:
         running.began, running.began_at = _clock(), private.next_sequence_nr()
         return running
 
-    def _count_only(self, roots: Sequence[Any], nested: bool, writes: bool) -> None:
-        """Where nodes are not recorded: the call and its loss."""
+    def _count_only(self, roots: Sequence[Any], nested: bool, leaves: list[Any] | None) -> None:
+        """Where nodes are not recorded: the call and its loss. `leaves` are those that it adds gradients to, as far as
+        they are known; ``None`` for a call that adds none."""
         steps = self._steps
-        if not nested and writes:
-            steps.writes([])
+        if not nested and leaves is not None:
+            steps.writes(leaves)
             scale = steps.losses.scale_of(roots)
             ours = [root for root in roots if isinstance(root, torch.Tensor) and root.numel() == 1 and root.is_cpu]
             values = [unscaled(root_record(root, None), scale).value for root in ours]

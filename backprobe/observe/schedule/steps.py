@@ -31,6 +31,7 @@ from torch.optim import optimizer as optim
 from ...records import OptimizerSeen, ParameterStat, Step
 from ...source.frames import Spot
 from ...torchside import private
+from ...torchside.held import allocated, resident
 from ...torchside.measure import is_float
 from ...torchside.norms import holds, norm
 from ..events import Events
@@ -71,6 +72,8 @@ class StepWatch:
         self._handles: list[Any] = []
         self.paused = True
         self.index = 0
+        #: Graphs of earlier steps that are alive, as far as somebody counts them.
+        self.graphs = 0
         self.stepped = self.stepping = False
         self.ever_stepped = False
         self.losses = Losses(lambda: loss_scale(names.frames))
@@ -129,7 +132,8 @@ class StepWatch:
         seconds = now - self._last
         mine = self._cost.step_over(seconds)
         loss, calls, scale = self.losses.take()
-        step = Step(self.index, seconds, loss, tuple(self.backwards), stats, mine, calls, scale)
+        held = resident(), allocated(), self.graphs
+        step = Step(self.index, seconds, loss, tuple(self.backwards), stats, mine, calls, scale, *held)
         self.index += 1
         self._last = now
         self.stepped, self.backwards, self._stats, self._written = False, [], {}, 0

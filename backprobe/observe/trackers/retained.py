@@ -112,6 +112,7 @@ class RetainedGraphs(Tracker):
         self._round += 1
         enough = self._asked * optimizers - forward_only
         alive = {m.round for ref in self._marks if (m := ref()) is not None and m.round < self._round - 1}
+        self._scene.steps.graphs = len(alive)
         while self._marks and self._marks[0]() is None:
             self._marks.popleft()
         if len(alive) < enough or self._round < self._next:

@@ -1,6 +1,8 @@
 import type { CanvasHTMLAttributes, RefObject } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 
+import { shorten } from "../parts/names";
+
 export type Draw = (context: CanvasRenderingContext2D, width: number, height: number) => void;
 
 interface Props extends Omit<CanvasHTMLAttributes<HTMLCanvasElement>, "width" | "height" | "label"> {
@@ -36,9 +38,9 @@ export function Canvas({ width, height, label, draw, canvas, ...rest }: Props) {
 export function fitted(context: CanvasRenderingContext2D, text: string, room: number): string {
   if (room < 14) return "";
   if (context.measureText(text).width <= room) return text;
-  let keep = Math.floor((text.length * room) / context.measureText(text).width) - 1;
-  while (keep > 1 && context.measureText(`${text.slice(0, keep)}…`).width > room) keep--;
-  return keep < 2 ? "" : `${text.slice(0, keep)}…`;
+  let keep = Math.floor((text.length * room) / context.measureText(text).width);
+  while (keep > 2 && context.measureText(shorten(text, keep)).width > room) keep--;
+  return keep < 3 ? "" : shorten(text, keep);
 }
 
 /** A copy on the colour of the panel behind it: a clear picture could not be read on every ground. */

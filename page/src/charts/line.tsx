@@ -7,6 +7,7 @@ import { opaque } from "./canvas";
 import { type Palette, usePalette } from "./colour";
 import type { Curve } from "./marks";
 import { Button } from "./panel";
+import { padded } from "./scale";
 import { type Marker, signs } from "./signs";
 import { useWidth } from "./size";
 import { linearTicks, logTicks, tickText } from "./ticks";
@@ -39,8 +40,15 @@ interface Props {
   /** Charts with the same name share their cursor. */
   sync?: string;
   text?: (value: number) => string;
+  /** Where a linear axis of values has its ticks. */
+  ticks?: (low: number, high: number, count: number) => number[];
+  /** What the axes are of. */
   xName?: string;
+  yName?: string;
 }
+
+/** Space beside the axis: what stands below keeps it, so that steps stand one under the other. */
+export const [LEFT, RIGHT] = [72, 18];
 
 /** Curves over steps: drag to zoom, double click to see all. */
 export function Lines(props: Props) {
@@ -68,15 +76,16 @@ export function Lines(props: Props) {
   }, [width, height]);
   const [from, to] = range ?? [x[0] ?? 0, x[x.length - 1] ?? 1];
   useEffect(() => {
-    plot.current?.setScale("x", { min: from, max: Math.max(to, from + 1e-9) });
-  }, [from, to, width > 40, series, log, height, colours]);
+    const [min, max] = padded(from, to, width - LEFT - RIGHT);
+    plot.current?.setScale("x", { min, max });
+  }, [from, to, width, series, log, height, colours]);
   useEffect(() => plot.current?.redraw(false), [props.markers]);
 
   const text = props.text ?? number;
   return (
     <div class="chart-box chart-line" ref={ref} role="img" aria-label={props.label}>
       {at && at.i < x.length && (
-        <Tooltip x={at.left} y={6} within={width}>
+        <Tooltip x={at.left} y={6}>
           <strong>
             {props.xName ?? "step"} {x[at.i]}
           </strong>
@@ -131,6 +140,13 @@ function columns(x: ArrayLike<number>, series: readonly Series[]): uPlot.Aligned
   return [Array.from(x), ...out] as uPlot.AlignedData;
 }
 
+/** Height of an axis' title. */
+const TITLE = 18;
+
+function title(label: string): { label: string; labelSize: number; labelGap: number } {
+  return { label, labelSize: TITLE, labelGap: 2 };
+}
+
 type Hover = (at: { i: number; left: number } | null) => void;
 
 function options(latest: { current: Props }, colours: Palette, width: number, hover: Hover): uPlot.Options {
@@ -156,6 +172,7 @@ function options(latest: { current: Props }, colours: Palette, width: number, ho
   const axis = {
     stroke: colours.quiet,
     font,
+    labelFont: font,
     grid: { stroke: colours.line, width: 0.6 },
     ticks: { show: false },
     filter: (_: uPlot, splits: number[]) => splits,
@@ -164,7 +181,7 @@ function options(latest: { current: Props }, colours: Palette, width: number, ho
   return {
     width,
     height,
-    padding: [14, 18, 0, 0],
+    padding: [14, RIGHT, 0, 0],
     legend: { show: false },
     series: lines,
     bands,
@@ -189,15 +206,17 @@ function options(latest: { current: Props }, colours: Palette, width: number, ho
       {
         ...axis,
         size: 28,
+        ...title(latest.current.xName ?? "step"),
         gap: 8,
         splits: (_u, _i, low, high) => linearTicks(low, high, Math.max(2, width / 110)).filter(Number.isInteger),
         values: (_, ticks) => ticks.map((t) => t.toLocaleString("en-US")),
       },
       {
         ...axis,
-        size: 54,
+        size: LEFT - TITLE,
+        ...title(latest.current.yName ?? " "),
         gap: 6,
-        splits: (_u, _i, low, high) => (log ? logTicks(low, high, height / 34) : linearTicks(low, high, height / 34)),
+        splits: (_u, _i, low, high) => (log ? logTicks : (latest.current.ticks ?? linearTicks))(low, high, height / 34),
         values: (_, ticks) => ticks.map((t) => (latest.current.text && !log ? latest.current.text(t) : tickText(t))),
       },
     ],

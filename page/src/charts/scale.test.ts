@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { normCurve, plainCurve } from "./marks";
-import { finiteExtent, logPlace, median, positiveExtent, roomy, sortOf, symlog, symlogInverse } from "./scale";
+import { finiteExtent, logPlace, median, padded, positiveExtent, roomy, sortOf, symlog, symlogInverse } from "./scale";
 import { pair, paired } from "./slow";
 
 describe("norms on a logarithmic axis", () => {
@@ -29,6 +29,13 @@ describe("norms on a logarithmic axis", () => {
     const y = logPlace({ low: 0.01, high: 100 }, 200, 0);
     expect([0.01, 1, 100].map(y)).toEqual([200, 100, 0]);
   });
+});
+
+it("leaves room for the first and the last step", () => {
+  expect(padded(0, 40, 800)).toEqual([-0.5, 40.5]);
+  expect(padded(5, 5, 800)).toEqual([4.5, 5.5]);
+  const [low, high] = padded(0, 10_000, 1000);
+  expect([low, high]).toEqual([-40, 10_040]);
 });
 
 describe("the symmetric logarithm", () => {

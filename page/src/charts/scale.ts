@@ -83,3 +83,10 @@ export function median(values: number[] | Float64Array): number {
   else values.sort();
   return n % 2 ? values[(n - 1) / 2]! : (values[n / 2 - 1]! + values[n / 2]!) / 2;
 }
+
+/** The axis of the steps `from` to `to` on so many pixels: half a step more on both sides, and at least the room of a
+ *  sign, so that the last step is seen as well as any other. */
+export function padded(from: number, to: number, pixels: number): [number, number] {
+  const pad = Math.max(0.5, ((to - from) * 4) / Math.max(1, pixels));
+  return [from - pad, to + pad];
+}

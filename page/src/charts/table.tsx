@@ -1,9 +1,14 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { shorten } from "../parts/names";
+import { usePrinting } from "../parts/printing";
 import { saveCsv } from "../parts/save";
 import { Button } from "./panel";
 import { type Column, cells, type Order, sorted, turned } from "./rows";
+import { useRows } from "./virtual";
 
 const HEIGHT = 30;
+/** Rows that are printed; a file has all. */
+const PRINTED = 2000;
 
 interface Props<R> {
   rows: readonly R[];
@@ -22,7 +27,7 @@ interface Props<R> {
 export function Table<R>({ rows, columns, what, onPick, picked, start, room = 14 }: Props<R>) {
   const [order, reorder] = useState<Order | null>(start ?? null);
   const [words, find] = useState("");
-  const [top, scroll] = useState(0);
+  const printing = usePrinting();
   const box = useRef<HTMLDivElement>(null);
   const found = useMemo(() => {
     const low = words.trim().toLowerCase();
@@ -30,12 +35,9 @@ export function Table<R>({ rows, columns, what, onPick, picked, start, room = 14
     return low ? rows.filter((r) => String(first.value(r)).toLowerCase().includes(low)) : rows;
   }, [rows, columns, words]);
   const indexes = useMemo(() => sorted(found, columns, order), [found, columns, order]);
-  useEffect(() => {
-    box.current?.scrollTo({ top: 0 });
-    scroll(0);
-  }, [order, words]);
-  const first = Math.max(0, Math.min(Math.floor(top / HEIGHT) - 4, indexes.length - room));
-  const last = Math.min(indexes.length, first + room + 10);
+  const seen = useRows(box, indexes.length, HEIGHT);
+  useEffect(() => box.current?.scrollTo({ top: 0 }), [order, words]);
+  const [first, last] = printing ? [0, Math.min(indexes.length, PRINTED)] : seen;
   return (
     <div class="chart-table">
       <div class="chart-tools">
@@ -67,8 +69,7 @@ export function Table<R>({ rows, columns, what, onPick, picked, start, room = 14
         tabIndex={0}
         role="region"
         aria-label={`Table of ${what}`}
-        style={{ maxHeight: `${HEIGHT * (room + 1) + 2}px` }}
-        onScroll={(e) => scroll(e.currentTarget.scrollTop)}
+        style={{ maxHeight: printing ? "none" : `${HEIGHT * (room + 1) + 2}px` }}
       >
         <table aria-rowcount={indexes.length + 1}>
           <thead>
@@ -102,17 +103,26 @@ export function Table<R>({ rows, columns, what, onPick, picked, start, room = 14
                 onPick={onPick}
               />
             ))}
-            {last < indexes.length && (
+            {!printing && last < indexes.length && (
               // biome-ignore lint/a11y/noAriaHiddenOnFocusable: an empty row takes no focus
               <tr aria-hidden="true" style={{ height: `${(indexes.length - last) * HEIGHT}px` }} />
             )}
           </tbody>
         </table>
       </div>
+      {printing && last < indexes.length && (
+        <p>
+          The first {PRINTED.toLocaleString("en-US")} of {indexes.length.toLocaleString("en-US")} rows; the page saves
+          all as CSV.
+        </p>
+      )}
       {indexes.length === 0 && <p class="quiet">Nothing matches “{words}”.</p>}
     </div>
   );
 }
+
+/** Names that a phone, or a column, has no room for: their numbers and ends stay. */
+const named = (text: string): string => shorten(text, innerWidth < 600 ? 26 : 48);
 
 function Row<R>({
   row,
@@ -144,8 +154,10 @@ function Row<R>({
               }}
               title={text}
             >
-              {text}
+              {named(text)}
             </button>
+          ) : k === 0 ? (
+            named(String(text))
           ) : (
             text
           );

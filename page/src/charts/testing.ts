@@ -83,6 +83,9 @@ export function stepsOf(count: number, more: Partial<Decoded["steps"]> = {}): De
     weight: missing(),
     update: missing(),
     ratio: missing(),
+    resident: missing(),
+    allocated: missing(),
+    graphs: new Int32Array(count),
     call: new Int32Array(count).fill(-1),
     series: {
       exact: true,
@@ -167,7 +170,7 @@ export function callOf(nodes: number, more: Partial<Calls> = {}): Calls {
 
 export function memoryOf(rows: readonly Partial<Memory<Floats>["rows"][number]>[]): Memory<Floats> {
   const full = rows.map((r) => ({ module: 0, site: -1, op: "op", dtype: "", bytes: 0, tensors: 1, names: [], ...r }));
-  return { total: full.reduce((n, r) => n + r.bytes, 0), notes: [], rows: full, curve: null };
+  return { step: 0, total: full.reduce((n, r) => n + r.bytes, 0), notes: [], rows: full, curve: null };
 }
 
 /** Numbers from 0 to 1 that are the same every time. */

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { draws } from "./testing";
-import { linearTicks, logTicks, tickText, wholeTicks } from "./ticks";
+import { byteTicks, linearTicks, logTicks, tickText, wholeTicks } from "./ticks";
 
 describe("linear ticks", () => {
   it("are round and exact", () => {
@@ -60,4 +60,10 @@ it("says ticks shortly", () => {
     "-10⁻⁵",
     "10⁶",
   ]);
+});
+
+it("puts ticks of bytes on round numbers of their unit", () => {
+  const MiB = 2 ** 20;
+  expect(byteTicks(300 * MiB, 500 * MiB, 4)).toEqual([300, 350, 400, 450, 500].map((n) => n * MiB));
+  expect(byteTicks(0, 10, 2)).toEqual([0, 5, 10]);
 });

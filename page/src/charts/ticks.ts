@@ -20,6 +20,13 @@ export function wholeTicks(low: number, high: number, count: number): number[] {
   return linearTicks(low, high, Math.max(1, Math.min(count, high - low))).filter(Number.isInteger);
 }
 
+/** Round numbers of the largest unit of bytes (1024 times the one before) that is in sight. */
+export function byteTicks(low: number, high: number, count: number): number[] {
+  const unit = 1024 ** Math.max(0, Math.floor(Math.log2(Math.max(1, high)) / 10));
+  const ticks = linearTicks(low / unit, high / unit, count).map((t) => t * unit);
+  return ticks;
+}
+
 /** Powers of ten from `low` to `high`, thinned evenly to `count` at most; 2 and 5 between them where there is room. */
 export function logTicks(low: number, high: number, count: number): number[] {
   if (!(low > 0) || !(high >= low) || !Number.isFinite(high)) return [];

@@ -135,6 +135,11 @@ export interface Steps<F, I> {
   update: F;
   /** Median over parameters of update / weight. */
   ratio: F;
+  /** Bytes of the process in memory, and of tensors on CUDA devices, when the step was over; -1: not known. */
+  resident: F;
+  allocated: F;
+  /** Graphs of steps before the last one that were alive when the step began. */
+  graphs: I;
   /** First entry of `calls` of that step, or -1. */
   call: I;
   series: Series<F, I>;
@@ -216,6 +221,8 @@ export interface Forward<F, I> {
 
 /** What autograd kept for backward in one step (`--ask memory`). */
 export interface Memory<F> {
+  /** The step; -1: not known. */
+  step: number;
   total: number;
   /** Sentences about what is not counted, and what was not known. */
   notes: string[];

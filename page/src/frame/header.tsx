@@ -9,11 +9,12 @@ interface Props {
   run: Run;
   /** What the server says that shows the page; null in a file. */
   link: Link | null;
-  help: () => void;
+  /** Opens what lies over the page. */
+  over: (what: "help" | "search") => void;
   themed: () => void;
 }
 
-export function Header({ run, link, help, themed }: Props) {
+export function Header({ run, link, over, themed }: Props) {
   const command = [run.script, ...run.arguments].filter(Boolean).join(" ");
   return (
     <header class="frame-header">
@@ -23,8 +24,11 @@ export function Header({ run, link, help, themed }: Props) {
         <State run={run} link={link} />
       </div>
       <div class="frame-buttons">
+        <button type="button" onClick={() => over("search")} aria-label="Search" title="Search (/)">
+          <span aria-hidden="true">⌕</span> <span class="frame-word">Search</span>
+        </button>
         <ThemeButton themed={themed} />
-        <button type="button" class="frame-help-button" onClick={help} aria-label="Keys" title="Keys (?)">
+        <button type="button" class="frame-help-button" onClick={() => over("help")} aria-label="Keys" title="Keys (?)">
           ?
         </button>
       </div>

@@ -30,7 +30,7 @@ export function Help({ views, close }: { views: readonly View[]; close: () => vo
             <dt>
               <kbd>/</kbd>
             </dt>
-            <dd>Search, where a view has it</dd>
+            <dd>Search: findings, steps, parameters, modules, operations, lines</dd>
           </div>
           <div>
             <dt>

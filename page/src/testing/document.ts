@@ -43,6 +43,9 @@ export function empty(): Decoded {
       weight: none(),
       update: none(),
       ratio: none(),
+      resident: none(),
+      allocated: none(),
+      graphs: ints(),
       call: ints(),
       series: { exact: true, start: ints(), gradient: pair(), weight: pair(), update: pair() },
     }, // prettier-ignore

@@ -1,7 +1,9 @@
 import type { Finding } from "../../data/document";
 import type { Model } from "../../data/model";
 import { Copy } from "../../parts/copy";
+import { shorten } from "../../parts/names";
 import { Severity, Sign, WORDS } from "../../parts/severity";
+import { HOLDING } from "../memory/grown";
 import type { ViewProps } from "../view";
 import { Evidence } from "./evidence-table";
 import { excerpts } from "./excerpt";
@@ -48,7 +50,14 @@ export function Card({ model, number, finding, open, toggle, link }: Props) {
           <div class="findings-columns">
             <div class="findings-code">
               {excerpts(model.doc, finding).map((one, i) => (
-                <Lines key={i} excerpt={one} kind={finding.kind} main={i === 0} link={link} />
+                <Lines
+                  key={i}
+                  excerpt={one}
+                  kind={finding.kind}
+                  main={i === 0}
+                  step={stepOf(model, finding)}
+                  link={link}
+                />
               ))}
               {finding.sites.length === 0 && <p class="quiet">No source line is known for this.</p>}
             </div>
@@ -59,7 +68,7 @@ export function Card({ model, number, finding, open, toggle, link }: Props) {
                   <p>{finding.advice}</p>
                 </section>
               )}
-              <Parameters model={model} names={finding.parameters} link={link} />
+              <Parameters model={model} finding={finding} link={link} />
               {Object.keys(finding.evidence).length > 0 && (
                 <section>
                   <h4>Evidence</h4>
@@ -82,6 +91,12 @@ export function Card({ model, number, finding, open, toggle, link }: Props) {
   );
 }
 
+/** The step of a finding as a part of an address; links from it go there. */
+export function stepOf({ doc }: Model, finding: Finding): Record<string, string> {
+  const step = finding.step ?? doc.calls[finding.at?.[0] ?? -1]?.step;
+  return step === undefined ? {} : { step: String(step) };
+}
+
 function Short({ level }: { level: Finding["severity"] }) {
   return (
     <span class={`severity severity-${level}`}>
@@ -95,7 +110,8 @@ function Short({ level }: { level: Finding["severity"] }) {
 function About({ model, finding, link }: { model: Model; finding: Finding; link: ViewProps["link"] }) {
   const { module, node, at, step } = finding;
   const shown = step !== null && model.doc.steps.index.includes(step);
-  const inGraph = at ? link("graph", { call: String(at[0]), node: String(at[1]) }) : null;
+  const here = stepOf(model, finding);
+  const inGraph = at ? link("graph", { ...here, call: String(at[0]), node: String(at[1]) }) : null;
   return (
     <>
       {module !== null && (
@@ -121,16 +137,19 @@ function About({ model, finding, link }: { model: Model; finding: Finding; link:
           tensor <b class="mono">{finding.tensor}</b>
         </span>
       )}
-      {step !== null && (
-        <span>{shown ? <a href={link("steps", { step: String(step) })}>step {step}</a> : `step ${step}`}</span>
+      {step !== null && <span>{shown ? <a href={link("steps", here)}>step {step}</a> : `step ${step}`}</span>}
+      {HOLDING.includes(finding.kind) && (
+        <a href={link("memory", here)}>
+          {finding.kind === "saved-memory" ? "show what is kept" : "memory over the steps"}
+        </a>
       )}
-      {finding.kind === "saved-memory" && model.doc.memory !== null && <a href={link("memory")}>show what is kept</a>}
       {finding.rank !== null && <span>rank {finding.rank}</span>}
     </>
   );
 }
 
-function Parameters({ model, names, link }: { model: Model; names: readonly string[]; link: ViewProps["link"] }) {
+function Parameters({ model, finding, link }: { model: Model; finding: Finding; link: ViewProps["link"] }) {
+  const names = finding.parameters;
   if (names.length === 0) return null;
   const chips = (some: readonly string[]) =>
     some.map((name) => {
@@ -138,12 +157,17 @@ function Parameters({ model, names, link }: { model: Model; names: readonly stri
       if (number < 0)
         return (
           <span key={name} class="findings-chip mono">
-            {name}
+            {shorten(name, 48)}
           </span>
         );
       return (
-        <a key={name} class="findings-chip mono" href={link("flow", { parameter: String(number) })} title={name}>
-          {name}
+        <a
+          key={name}
+          class="findings-chip mono"
+          href={link("flow", { ...stepOf(model, finding), parameter: String(number) })}
+          title={name}
+        >
+          {shorten(name, 48)}
         </a>
       );
     });

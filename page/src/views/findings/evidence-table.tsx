@@ -1,10 +1,11 @@
+import { shorten } from "../../parts/names";
 import { label, type Shown, shown } from "./evidence";
 
 /** Entries and rows that are shown before the rest is folded. */
 const FEW = 8;
 
 export function Evidence({ value }: { value: Record<string, unknown> }) {
-  return <Pairs pairs={Object.entries(value).map(([key, one]) => [label(key), shown(one)])} />;
+  return <Pairs pairs={Object.entries(value).map(([key, one]) => [label(key), shown(one, 1, key)])} />;
 }
 
 function Pairs({ pairs }: { pairs: [string, Shown][] }) {
@@ -32,7 +33,7 @@ function Value({ shown: value }: { shown: Shown }) {
     case "list":
       return <List items={value.items} />;
     case "table":
-      return <Rows columns={value.columns} rows={value.rows} />;
+      return <Rows {...value} />;
   }
 }
 
@@ -50,8 +51,8 @@ function List({ items }: { items: string[] }) {
   );
 }
 
-function Rows({ columns, rows }: { columns: string[]; rows: string[][] }) {
-  const body = (some: string[][], head: boolean) => (
+function Rows({ columns, rows, sizes = [] }: { columns: string[]; rows: string[][]; sizes?: (number[] | null)[] }) {
+  const body = (some: string[][], head: boolean, from: number) => (
     <table>
       {head && (
         <thead>
@@ -68,7 +69,10 @@ function Rows({ columns, rows }: { columns: string[]; rows: string[][] }) {
         {some.map((row, i) => (
           <tr key={i}>
             {row.map((cell, k) => (
-              <td key={k}>{cell}</td>
+              <td key={k} class={sizes[k] ? "findings-sized" : ""} title={cell}>
+                {sizes[k] && <i style={{ width: `${100 * sizes[k][from + i]!}px` }} />}
+                <span>{shorten(cell, 44)}</span>
+              </td>
             ))}
           </tr>
         ))}
@@ -77,11 +81,11 @@ function Rows({ columns, rows }: { columns: string[]; rows: string[][] }) {
   );
   return (
     <div class="findings-rows">
-      {body(rows.slice(0, FEW), true)}
+      {body(rows.slice(0, FEW), true, 0)}
       {rows.length > FEW && (
         <details>
           <summary>{(rows.length - FEW).toLocaleString("en-US")} more</summary>
-          {body(rows.slice(FEW), true)}
+          {body(rows.slice(FEW), true, FEW)}
         </details>
       )}
     </div>

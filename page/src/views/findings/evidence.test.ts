@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { label, scalar, shown } from "./evidence";
+import { label, scalar, shown, sizes } from "./evidence";
 
 test("values without parts", () => {
   expect(
@@ -8,7 +8,7 @@ test("values without parts", () => {
 });
 
 test("names lose their underscores", () => {
-  expect([label("first_elements"), label("_"), label("op")]).toEqual(["first elements", "_", "op"]);
+  expect([label("first_elements"), label("_"), label("op")]).toEqual(["first elements", "_", "operation"]);
 });
 
 test("lists of values, of tuples, and none", () => {
@@ -31,7 +31,7 @@ test("records become a table with every column that any has", () => {
     ]),
   ).toEqual({
     kind: "table",
-    columns: ["rank", "op name", "late"],
+    columns: ["rank", "operation name", "late"],
     rows: [
       ["0", "a", ""],
       ["1", "", "yes"],
@@ -46,4 +46,26 @@ test("what is nested stays nested, up to a depth", () => {
   });
   const deep = { a: { a: { a: { a: { a: { a: 1 } } } } } };
   expect(JSON.stringify(shown(deep))).toContain(String.raw`{\"a\":1}`);
+});
+
+test("units are those of the key, and many numbers by name are bars", () => {
+  expect(shown({ total_bytes: 2048, seconds: 0.5, bytes: "?" })).toEqual({
+    kind: "pairs",
+    pairs: [
+      ["total bytes", { kind: "text", text: "2.00 KiB (2,048)" }],
+      ["seconds", { kind: "text", text: "500 ms" }],
+      ["bytes", { kind: "text", text: "?" }],
+    ],
+  });
+  expect(shown({ "0.weight": 1, "2.weight": 2, "4.weight": 4 }, 1, "norms")).toEqual({
+    kind: "table",
+    columns: ["", "norms"],
+    rows: [
+      ["0.weight", "1"],
+      ["2.weight", "2"],
+      ["4.weight", "4"],
+    ],
+    sizes: [null, [0.25, 0.5, 1]],
+  });
+  expect(sizes([1, 1e6, NaN, 0])).toEqual([1 / 7, 1, 1, 0]);
 });

@@ -3,11 +3,12 @@ import { useEffect, useRef } from "preact/hooks";
 import type { Finding } from "../../data/document";
 import type { Model } from "../../data/model";
 import { Copy } from "../../parts/copy";
+import { usePrinting } from "../../parts/printing";
 import { Sign } from "../../parts/severity";
 import { count } from "../../parts/words";
 import type { ViewProps } from "../view";
 import { Calm } from "./calm";
-import { Card } from "./card";
+import { Card, stepOf } from "./card";
 import { Figures } from "./figures";
 import { opened, toggled } from "./opened";
 import { asMarkdown, asText } from "./words";
@@ -16,6 +17,7 @@ import { asMarkdown, asText } from "./words";
 export function Findings({ model, at, set, link }: ViewProps) {
   const findings = model.doc.findings;
   const open = opened(at.finding, findings.length);
+  const printing = usePrinting();
   const list = useRef<HTMLOListElement>(null);
   const named = at.finding !== undefined && open.length > 0 ? open[0]! : 0;
   useEffect(() => {
@@ -61,8 +63,14 @@ export function Findings({ model, at, set, link }: ViewProps) {
                   model={model}
                   number={i}
                   finding={finding}
-                  open={open.includes(i)}
-                  toggle={() => set({ finding: toggled(open, i) })}
+                  open={printing || open.includes(i)}
+                  toggle={() =>
+                    // What is opened chooses the step of the whole page.
+                    set({
+                      finding: toggled(open, i),
+                      ...(open.includes(i) ? {} : { ...stepOf(model, finding), call: "" }),
+                    })
+                  }
                   link={link}
                 />
               </li>

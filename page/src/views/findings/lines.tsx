@@ -9,18 +9,20 @@ interface Props {
   kind: string;
   /** Whether it holds the main line. */
   main: boolean;
+  /** The finding's step, as a part of an address. */
+  step: Record<string, string>;
   link: ViewProps["link"];
 }
 
 /** Lines of a file; under each that a finding names, what part it plays. */
-export function Lines({ excerpt, kind, main, link }: Props) {
+export function Lines({ excerpt, kind, main, step, link }: Props) {
   const { file, first, marks } = excerpt;
   const [line, mark] = [...marks][0]!;
   const width = String(first + excerpt.lines.length).length;
   return (
     <figure class="findings-lines">
       <figcaption>
-        <a class="mono" href={link("source", { file, line: String(line) })}>
+        <a class="mono" href={link("source", { ...step, file, line: String(line) })}>
           {file}:{line}
         </a>
         <span class="quiet">in {mark.function}</span>

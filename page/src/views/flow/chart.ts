@@ -2,11 +2,22 @@
 
 import { sortOf } from "../../charts/scale";
 import type { Model } from "../../data/model";
+import { type At, callAt, nearest, type Shown } from "../../data/step";
 import { norm, number } from "../../parts/words";
 import { type Item, moduleItems, parameterItems } from "./items";
-import { backwardNorms, forwardNorms, nearest } from "./modules";
+import { backwardNorms, forwardNorms } from "./modules";
 import type { PlotSeries, State } from "./shapes";
-import { type Band, beginnings, condition, type Metric, parameterBand } from "./values";
+import {
+  type Band,
+  beginnings,
+  bucketOf,
+  condition,
+  METRICS,
+  type Metric,
+  measuredStep,
+  parameterBand,
+  positionOf,
+} from "./values";
 
 export type By = "parameters" | "modules";
 
@@ -29,28 +40,71 @@ const COLOURS = {
 const DASHES = { gradient: "", weight: "6 3", update: "2 3", ratio: "" } as const;
 export const WORDS = { gradient: "gradient", weight: "weight", update: "update", ratio: "update / weight" } as const;
 
-/** Buckets `first` to `last` of the steps, both in. */
-export function parameterChart(model: Model, metrics: readonly Metric[], first: number, last: number): Chart {
+/** Buckets of the steps, the first and the last one, both in. */
+export type Buckets = (metric: Metric) => readonly [number, number];
+
+/** By metric: the buckets of a range of steps, or the one of the nearest step in which it was measured. */
+export function bucketsOf({ doc }: Model, step: number, band: readonly [number, number] | null): Buckets {
+  const bucket = (n: number): number => bucketOf(doc.steps.series.start, positionOf(doc.steps.index, n));
+  return (metric) => {
+    const near = band ? -1 : measuredStep(doc, metric, step);
+    const [from, to] = band ?? (near < 0 ? [step, step] : [near, near]);
+    return [bucket(from), bucket(to)];
+  };
+}
+
+const PLURAL: Record<Metric, string> = {
+  gradient: "gradients",
+  weight: "weights",
+  update: "updates",
+  ratio: "update / weight",
+};
+
+/** What the chart and the table show, and of which steps. */
+export function flowShown(model: Model, at: At, step: number): Shown[] {
+  const { doc } = model;
+  if (at.by === "modules") {
+    const forward =
+      doc.forward[
+        nearest(
+          doc.forward.map((one) => one.step),
+          step,
+        )
+      ];
+    const call = doc.calls[callAt(model, at)];
+    return [
+      ...(forward && at.show !== "backward" ? [{ what: "forward norms", step: forward.step }] : []),
+      ...(call && at.show !== "forward"
+        ? [{ what: "gradients", step: call.step, why: "not in this page for" as const }]
+        : []),
+    ];
+  }
+  if (at.from && at.to) return [];
+  return METRICS.flatMap((metric) => {
+    const found = measuredStep(doc, metric, step);
+    return found < 0 ? [] : [{ what: PLURAL[metric], step: found }];
+  });
+}
+
+export function parameterChart(model: Model, metrics: readonly Metric[], buckets: Buckets): Chart {
   const { doc } = model;
   const items = parameterItems(model);
-  const wide = first !== last || !doc.steps.series.exact;
   const series = metrics.map((m) => ({
     name: WORDS[m],
     colour: COLOURS[m],
     dash: DASHES[m],
-    band: parameterBand(doc, m, first, last),
-    wide,
+    band: parameterBand(doc, m, ...buckets(m)),
+    wide: buckets(m)[0] !== buckets(m)[1] || !doc.steps.series.exact,
   }));
   const gradient = metrics.includes("gradient")
     ? series[metrics.indexOf("gradient")]!.band
-    : parameterBand(doc, "gradient", first, last);
-  const states = parameterStates(model, gradient, first, last);
+    : parameterBand(doc, "gradient", ...buckets("gradient"));
+  const states = parameterStates(model, gradient, parameterBand(doc, "weight", ...buckets("weight")));
   return { items, series, states, summary: parameterSummary(model, gradient, items), note: thinned(model) };
 }
 
 /** Words for parameters without a gradient. Where no gradient was measured at all, nothing is said about one. */
-function parameterStates(model: Model, gradient: Band, first: number, last: number): State[] {
-  const weight = parameterBand(model.doc, "weight", first, last);
+function parameterStates(model: Model, gradient: Band, weight: Band): State[] {
   const measured = gradient.high.some((v) => !(v < 0));
   return model.doc.parameters.map((p, i) => {
     const words = condition(p, !(gradient.high[i]! < 0));
@@ -88,11 +142,17 @@ function thinned(model: Model): string {
 }
 
 /** Norms at the boundaries of modules, in the measured step nearest to `step`. */
-export function moduleChart(model: Model, which: string, step: number): Chart {
+export function moduleChart(model: Model, which: string, step: number, at: At): Chart {
   const { doc } = model;
   const items = moduleItems(model);
-  const forward = nearest(doc.forward, step);
-  const call = nearest(doc.calls, step);
+  const forward =
+    doc.forward[
+      nearest(
+        doc.forward.map((one) => one.step),
+        step,
+      )
+    ] ?? null;
+  const call = doc.calls[callAt(model, at)] ?? null;
   const one = (name: string, colour: string, dash: string, values: Float64Array | null): PlotSeries[] => {
     if (!values) return [];
     const seen = Float64Array.from(items, (item) => values[item.index]!);

@@ -27,14 +27,12 @@ interface Props {
   show: string;
   /** Numbers of the steps that can be chosen, in order. */
   steps: ArrayLike<number>;
-  step: number;
   band: readonly [number, number] | null;
-  onStep: (step: number) => void;
   set: ViewProps["set"];
 }
 
-/** What the chart shows, and of which steps. */
-export function Controls({ by, show, steps, step, band, onStep, set }: Props) {
+/** What the chart shows, of the selected step or over several. */
+export function Controls({ by, show, steps, band, set }: Props) {
   const many = steps.length > 1;
   return (
     <div class="chart-bar">
@@ -66,35 +64,7 @@ export function Controls({ by, show, steps, step, band, onStep, set }: Props) {
           }
         />
       )}
-      {many && !band && <StepSlider steps={steps} step={step} onStep={onStep} />}
       {band && <RangeInputs bounds={[steps[0]!, steps[steps.length - 1]!]} range={band} set={set} />}
     </div>
-  );
-}
-
-function StepSlider({
-  steps,
-  step,
-  onStep,
-}: {
-  steps: ArrayLike<number>;
-  step: number;
-  onStep: (step: number) => void;
-}) {
-  let at = 0;
-  for (let i = 0; i < steps.length && steps[i]! <= step; i++) at = i;
-  return (
-    <label class="flow-step">
-      Step
-      <input
-        type="range"
-        min={0}
-        max={steps.length - 1}
-        value={at}
-        aria-valuetext={`step ${steps[at]}`}
-        onInput={(e) => onStep(steps[Number(e.currentTarget.value)]!)}
-      />
-      <output class="number">{steps[at]}</output>
-    </label>
   );
 }

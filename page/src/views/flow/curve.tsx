@@ -67,7 +67,8 @@ export function ParameterCurve({
         x={x}
         series={series}
         log
-        height={240}
+        height={254}
+        yName="2-norm, logarithmic"
         range={null}
         onStep={onStep}
       />

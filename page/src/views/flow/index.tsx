@@ -7,20 +7,20 @@ import { savePng, saveSvg } from "../../parts/save";
 import { count } from "../../parts/words";
 import { whole } from "../../route";
 import type { View, ViewProps } from "../view";
-import { type By, moduleChart, parameterChart, said } from "./chart";
+import { type By, bucketsOf, flowShown, moduleChart, parameterChart, said } from "./chart";
 import { Controls, metricsOf, SHOWN } from "./controls";
 import { ParameterCurve } from "./curve";
 import { brackets, clampWindow } from "./items";
 import { FlowPlot } from "./plot";
 import { ModuleTable, ParameterTable } from "./table";
-import { bucketOf, measuredStep, positionOf } from "./values";
+import { measuredStep } from "./values";
 
 const GUIDE = {
   value: 1e-3,
   text: "A rule of thumb: updates of about a thousandth of the weight's norm are usual. Far more is often unstable, far less learns slowly. Biases and norms may differ.",
 };
 
-function Flow({ model, at, set, link }: ViewProps) {
+function Flow({ model, at, set, link, step }: ViewProps) {
   const { doc } = model;
   const by: By = at.by === "modules" ? "modules" : "parameters";
   const show =
@@ -31,29 +31,13 @@ function Flow({ model, at, set, link }: ViewProps) {
       : SHOWN.some(([k]) => k === at.show)
         ? at.show!
         : "gradient";
-  const steps = useMemo(
-    () =>
-      by === "parameters"
-        ? doc.steps.index
-        : Int32Array.from(new Set([...doc.calls, ...doc.forward].map((c) => c.step))).sort(),
-    [doc, by],
-  );
-  const final = useMemo(
-    () => (by === "parameters" ? measuredStep(doc, steps[steps.length - 1] ?? 0) : (steps[steps.length - 1] ?? 0)),
-    [doc, by, steps],
-  );
-  const [stepText, goTo] = useSlow(at.step ?? "", (step) => set({ step }));
-  const step = whole(stepText, Infinity, final);
   const from = whole(at.from, Infinity, -1);
   const to = whole(at.to, Infinity, -1);
   const band = by === "parameters" && from >= 0 && to >= from ? ([from, to] as const) : null;
-  const start = doc.steps.series.start;
-  const bucket = (n: number): number => bucketOf(start, positionOf(doc.steps.index, n));
-  const [first, last] = band ? [bucket(band[0]), bucket(band[1])] : [bucket(step), bucket(step)];
-
+  const buckets = useMemo(() => bucketsOf(model, step, band), [model, step, band?.[0], band?.[1]]);
   const chart = useMemo(
-    () => (by === "modules" ? moduleChart(model, show, step) : parameterChart(model, metricsOf(show), first, last)),
-    [model, by, show, step, first, last],
+    () => (by === "modules" ? moduleChart(model, show, step, at) : parameterChart(model, metricsOf(show), buckets)),
+    [model, by, show, step, at.call, buckets],
   );
   const rows = useMemo(() => brackets(chart.items, 3), [model, by]);
   const [windowText, slide] = useSlow(at.items ?? "", (items) => set({ items }));
@@ -84,7 +68,7 @@ function Flow({ model, at, set, link }: ViewProps) {
       ? ""
       : band
         ? `steps ${band[0]} to ${band[1]}`
-        : `step ${doc.steps.index[positionOf(doc.steps.index, step)] ?? ""}`;
+        : `step ${show === "norms" ? step : measured ? measuredStep(doc, metricsOf(show)[0]!, step) : step}`;
   const what =
     by === "modules"
       ? "Modules"
@@ -113,7 +97,7 @@ function Flow({ model, at, set, link }: ViewProps) {
   };
   return (
     <div class="flow">
-      <Controls by={by} show={show} steps={steps} step={step} band={band} onStep={(n) => goTo(String(n))} set={set} />
+      <Controls by={by} show={show} steps={doc.steps.index} band={band} set={set} />
       <div class={two ? "flow-columns flow-two" : "flow-columns"}>
         <Panel
           title={title}
@@ -167,13 +151,11 @@ function Flow({ model, at, set, link }: ViewProps) {
               svg={svg}
             />
           ) : (
-            <Nothing
-              by={by}
-              when={when}
-              nearest={measuredStep(doc, step)}
-              step={step}
-              onStep={(n) => set({ step: String(n) })}
-            />
+            <p class="chart-empty">
+              {by === "modules"
+                ? "No norms of modules were measured in the recorded steps."
+                : `No norm of this kind was measured in ${band ? when : "any step"}: norms are taken in some steps only, where a step of the optimizer ends it.`}
+            </p>
           )}
           {measured && chart.series.length > 1 && (
             <Legend
@@ -189,42 +171,20 @@ function Flow({ model, at, set, link }: ViewProps) {
           <ParameterCurve
             model={model}
             parameter={parameter}
-            onStep={(n) => set({ step: String(n), from: "", to: "" })}
+            onStep={(n) => set({ step: String(n), call: "", from: "", to: "" })}
             onClose={() => set({ parameter: "" })}
             link={link("steps", { parameters: String(parameter) })}
           />
         )}
       </div>
-      <Panel title={by === "modules" ? "Modules" : `Parameters, ${when}`}>
+      <Panel title={by === "modules" ? "Modules" : `Parameters, ${band ? when : `step ${step}`}`}>
         {by === "modules" ? (
           <ModuleTable model={model} items={chart.items} series={chart.series} picked={module} onPick={pick} />
         ) : (
-          <ParameterTable model={model} first={first} last={last} picked={parameter} onPick={pick} />
+          <ParameterTable model={model} buckets={buckets} picked={parameter} onPick={pick} />
         )}
       </Panel>
     </div>
-  );
-}
-
-function Nothing({
-  by,
-  when,
-  nearest,
-  step,
-  onStep,
-}: {
-  by: By;
-  when: string;
-  nearest: number;
-  step: number;
-  onStep: (step: number) => void;
-}) {
-  if (by === "modules") return <p class="chart-empty">No norms of modules were measured in the recorded steps.</p>;
-  return (
-    <p class="chart-empty">
-      No norm of this kind was measured in {when}: norms are taken in some steps only, where a step of the optimizer
-      ends it. {nearest !== step && <Button onClick={() => onStep(nearest)}>Show step {nearest}</Button>}
-    </p>
   );
 }
 
@@ -236,4 +196,11 @@ export const flowView: View = {
       ? "Nothing was recorded of parameters or modules. `backprobe run script.py` records both."
       : null,
   component: Flow,
+  steps: ({ doc }, at) =>
+    at.by !== "modules"
+      ? doc.steps.index
+      : Int32Array.from(new Set([...doc.calls, ...doc.forward].map((one) => one.step))).sort(),
+  of: "norms of modules",
+  shows: flowShown,
+  leave: { from: "", to: "" },
 };

@@ -88,7 +88,7 @@ describe("the chart of a step", () => {
       }),
     }),
   });
-  const chart = parameterChart(new Model(doc), ["gradient"], 0, 0);
+  const chart = parameterChart(new Model(doc), ["gradient"], () => [0, 0]);
   const x = (i: number): number => 10 * i;
 
   it("says why a parameter has no gradient, and where it began to be bad", () => {
@@ -116,6 +116,6 @@ describe("the chart of a step", () => {
       parameters: [parameter("a")],
       steps: stepsOf(1, { series: seriesOf([0], true, { gradient: { high: [-1] }, weight: { high: [1] } }) }),
     });
-    expect(parameterChart(new Model(none), ["gradient"], 0, 0).states).toEqual([""]);
+    expect(parameterChart(new Model(none), ["gradient"], () => [0, 0]).states).toEqual([""]);
   });
 });

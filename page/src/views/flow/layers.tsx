@@ -1,5 +1,6 @@
 import { type Extent, logPlace, positiveExtent, roomy } from "../../charts/scale";
 import { logTicks, tickText } from "../../charts/ticks";
+import { shorten } from "../../parts/names";
 import { Brackets } from "./brackets";
 import type { PlotProps } from "./plot";
 import { bandPath, dotPath, linePath, type Rows, rowsOf, signPath } from "./shapes";
@@ -176,7 +177,7 @@ export function Layers({ items, series, brackets, guide, unit, picked, layout }:
                 dominant-baseline="middle"
                 transform={`translate(${at} ${axis + 4}) rotate(-60)`}
               >
-                {item.short.length > 12 ? `${item.short.slice(0, 11)}…` : item.short}
+                {shorten(item.short, 13)}
               </text>
             );
           })}

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { callOf, documentOf, draws, layoutOf, modulesOf } from "../../charts/testing";
 import { type Calls, Model } from "../../data/model";
-import { backwardNorms, forwardNorms, nearest } from "./modules";
+import { backwardNorms, forwardNorms } from "./modules";
 
 const PATHS = ["", "a", "a.x", "a.x.p", "a.y", "b", "b.z", "b.z.q"];
 
@@ -81,10 +81,4 @@ it("puts the calls of a module together in the forward", () => {
     norm: Float32Array.of(3, 4, NaN, 9),
   });
   expect([...norms]).toEqual([-1, 5, NaN]);
-});
-
-it("finds what was measured last", () => {
-  const rows = [{ step: 2 }, { step: 8 }, { step: 20 }];
-  expect([1, 2, 9, 99].map((s) => nearest(rows, s)?.step)).toEqual([2, 2, 8, 20]);
-  expect(nearest([], 3)).toBeNull();
 });

@@ -47,12 +47,3 @@ export function forwardNorms(model: Model, forward: Forward<Floats, Int32Array>)
   });
   return squares.map((s) => (s < 0 ? -1 : Math.sqrt(s)));
 }
-
-/** The entry of a step, else of the last step before it, else the first. `rows` are in order of steps. */
-export function nearest<T extends { step: number }>(rows: readonly T[], step: number): T | null {
-  let found: T | null = null;
-  for (const row of rows) {
-    if (found === null || row.step <= step) found = row;
-  }
-  return found;
-}

@@ -78,11 +78,12 @@ export function FlowPlot(props: PlotProps) {
     else return;
     e.preventDefault();
   };
-  const point = useFrame((clientX: number) => {
+  const itemAt = (clientX: number): number => {
     const left = clientX - box.current!.getBoundingClientRect().left;
     const i = Math.floor(first + (left - LEFT) / slot);
-    hover(left < LEFT || i < 0 || i >= items.length ? -1 : i);
-  });
+    return left < LEFT || i < 0 || i >= items.length ? -1 : i;
+  };
+  const point = useFrame((clientX: number) => hover(itemAt(clientX)));
   return (
     <div class="chart-box flow-plot" ref={box}>
       <svg
@@ -97,7 +98,12 @@ export function FlowPlot(props: PlotProps) {
         onPointerMove={(e) => point(e.clientX)}
         onPointerLeave={() => hover(-1)}
         onBlur={() => hover(-1)}
-        onClick={() => at >= 0 && props.onPick(at)}
+        onClick={(e) => {
+          // A finger presses where nothing hovered before.
+          const i = itemAt(e.clientX);
+          hover(i);
+          if (i >= 0) props.onPick(i);
+        }}
       >
         {at >= 0 && at + 0.5 > first && at + 0.5 < last && (
           <line
@@ -121,7 +127,7 @@ export function FlowPlot(props: PlotProps) {
         <div style={{ width: `${full}px`, height: "1px" }} />
       </div>
       {at >= 0 && items[at] && (
-        <Tooltip x={x(at)} y={TOP} within={width}>
+        <Tooltip x={x(at)} y={TOP}>
           <strong class="chart-mono">{items[at].name}</strong>
           <Pairs rows={props.about(at)} />
         </Tooltip>

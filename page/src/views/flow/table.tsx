@@ -3,6 +3,7 @@ import type { Column } from "../../charts/rows";
 import { Table } from "../../charts/table";
 import type { Model } from "../../data/model";
 import { norm } from "../../parts/words";
+import type { Buckets } from "./chart";
 import type { Item } from "./items";
 import type { PlotSeries } from "./shapes";
 import { condition, type Metric, parameterBand } from "./values";
@@ -38,21 +39,19 @@ const PARAMETER_COLUMNS: readonly Column<ParameterRow>[] = [
 /** All parameters with their norms in the steps that the chart shows; over several, the middle one of each. */
 export function ParameterTable({
   model,
-  first,
-  last,
+  buckets,
   picked,
   onPick,
 }: {
   model: Model;
-  first: number;
-  last: number;
+  buckets: Buckets;
   picked: number;
   onPick: (parameter: number) => void;
 }) {
   const rows = useMemo(() => {
     const { doc } = model;
     const bands = (["weight", "gradient", "update", "ratio"] as const).map(
-      (m) => [m, parameterBand(doc, m, first, last)] as const,
+      (m) => [m, parameterBand(doc, m, ...buckets(m))] as const,
     );
     return doc.parameters.map((p, index): ParameterRow => {
       // What is not finite in any of the steps is what a person looks for.
@@ -69,7 +68,7 @@ export function ParameterTable({
         state: condition(p, !(values.gradient < 0)),
       };
     });
-  }, [model, first, last]);
+  }, [model, buckets]);
   return (
     <Table
       rows={rows}

@@ -28,10 +28,11 @@ describe("places of steps", () => {
     expect([3, 10, 11, 25, 0].map((s) => positionOf(Int32Array.of(3, 10, 20), s))).toEqual([0, 1, 1, 2, 0]);
     expect(positionOf(new Int32Array(), 4)).toBe(-1);
   });
-  it("finds the last step that was measured", () => {
+  it("finds the nearest step that was measured, of each kind", () => {
     const doc = documentOf({ steps: stepsOf(5, { gradient: Float64Array.of(1, -1, NaN, -1, -1) }) });
-    expect(measuredStep(doc, 4)).toBe(2);
-    expect(measuredStep(doc, 1)).toBe(0);
+    expect(measuredStep(doc, "gradient", 4)).toBe(2);
+    expect(measuredStep(doc, "gradient", 1)).toBe(0);
+    expect(measuredStep(doc, "update", 4)).toBe(-1);
   });
 });
 

@@ -2,6 +2,7 @@
 
 import { median } from "../../charts/scale";
 import type { Decoded, Floats, Series } from "../../data/document";
+import { nearest } from "../../data/step";
 
 export type Metric = "gradient" | "weight" | "update" | "ratio";
 export const METRICS: readonly Metric[] = ["gradient", "weight", "update", "ratio"];
@@ -116,11 +117,8 @@ export function condition(parameter: Decoded["parameters"][number], hasGradient:
   return "";
 }
 
-/** The last step up to `step` whose gradients, or else weights, were measured: most levels measure only now and then. */
-export function measuredStep(doc: Decoded, step: number): number {
-  const { index, gradient, weight } = doc.steps;
-  for (const norms of [gradient, weight]) {
-    for (let i = positionOf(index, step); i >= 0; i--) if (!(norms[i]! < 0)) return index[i]!;
-  }
-  return index[index.length - 1] ?? 0;
+/** The step nearest to `step` in which a norm of any parameter was measured: most levels measure only now and then; -1: none. */
+export function measuredStep({ steps }: Pick<Decoded, "steps">, metric: Metric, step: number): number {
+  const norms = steps[metric];
+  return steps.index[nearest(steps.index, step, (i) => !(norms[i]! < 0))] ?? -1;
 }

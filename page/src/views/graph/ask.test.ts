@@ -1,8 +1,11 @@
 import { describe, expect, test } from "vitest";
-import { callAt, choose, chosen } from "./choice";
+import { stepsOf } from "../../charts/testing";
+import { callAt } from "../../data/step";
+import { shorten } from "../../parts/names";
+import { choose, chosen } from "./choice";
 import { cutFlows, cutOf } from "./cut";
 import { asked, endWord, ofSite, within } from "./emphasis";
-import { fullName, nameOf, shorten } from "./names";
+import { fullName, nameOf } from "./names";
 import { search } from "./search";
 import { chipsOf } from "./sizes";
 import { childRows, nodeRows, sorted } from "./tables";
@@ -187,12 +190,18 @@ describe("what is chosen", () => {
   test("the call: of the address, of a finding, of a finding's step, else the last", () => {
     const three = [0, 1, 2].map((step) => ({ ...model.doc.calls[0]!, step }));
     const at = (findings: Partial<(typeof model.doc.findings)[0]>[], address = {}): number => {
-      const doc = { ...model.doc, calls: three, findings: findings.map((f) => ({ ...model.doc.findings[0]!, ...f })) };
+      const doc = {
+        ...model.doc,
+        steps: stepsOf(3),
+        calls: three,
+        findings: findings.map((f) => ({ ...model.doc.findings[0]!, ...f })),
+      };
       return callAt({ ...model, doc } as typeof model, address);
     };
     expect(at([], {})).toBe(2);
     expect(at([{ step: null }, { step: 1 }])).toBe(1);
-    expect(at([{ step: 9 }, { at: [0, 3] }])).toBe(0);
+    expect(at([{ step: 9 }, { at: [0, 3] }])).toBe(2);
+    expect(at([{ step: null }, { step: null, at: [0, 3] }])).toBe(0);
     expect(at([{ step: 1 }], { call: "2" })).toBe(2);
   });
 });

@@ -1,8 +1,9 @@
 import { Component } from "preact";
+import { shorten } from "../../parts/names";
 import { norm } from "../../parts/words";
 import { type Cell, cells, signs } from "./cells";
 import type { Metric } from "./metrics";
-import { fullName, nameOf, shorten } from "./names";
+import { fullName, nameOf } from "./names";
 import { colour, inkOn, look as lookOf } from "./scale";
 import type { Scene } from "./scene";
 import { BARS, chipsOf } from "./sizes";

@@ -1,4 +1,3 @@
-import type { Model } from "../../data/model";
 import { whole } from "../../route";
 import type { Hierarchy } from "./hierarchy";
 
@@ -6,16 +5,6 @@ type At = Readonly<Record<string, string>>;
 
 /** What can be chosen in the address; all of it is emptied when another box is. */
 const NONE = { node: "", module: "", nth: "", group: "", parameter: "" };
-
-/** The call that the address names; else that of the first finding that has one, else the last. -1: there are none. */
-export function callAt(model: Model, at: At): number {
-  const { calls, findings } = model.doc;
-  for (const { at: place, step } of at.call ? [] : findings) {
-    const number = place?.[0] ?? (step === null ? -1 : calls.findIndex((call) => call.step === step));
-    if (number >= 0 && number < calls.length) return number;
-  }
-  return whole(at.call, calls.length, calls.length - 1);
-}
 
 /** The box that the address names, or null. */
 export function chosen(h: Hierarchy, at: At): number | null {

@@ -1,8 +1,9 @@
+import { shorten } from "../../parts/names";
 import { count } from "../../parts/words";
 import { whole } from "../../route";
 import { cutOf } from "./cut";
 import type { Hierarchy } from "./hierarchy";
-import { fullName, shorten } from "./names";
+import { fullName } from "./names";
 import { between } from "./paths";
 import type { Scene } from "./scene";
 

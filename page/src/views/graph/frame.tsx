@@ -1,9 +1,10 @@
 import { Component } from "preact";
+import { shorten } from "../../parts/names";
 import { Half } from "./box";
 import { cells, signs } from "./cells";
 import { HEADER, type Spot } from "./layout";
 import type { Metric } from "./metrics";
-import { fullName, nameOf, shorten } from "./names";
+import { fullName, nameOf } from "./names";
 import type { Scene } from "./scene";
 
 export interface FrameProps {

@@ -1,11 +1,12 @@
 import "./graph.css";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { callAt, callShown, callSteps } from "../../data/step";
+import { CallChoice } from "../../parts/calls";
 import { saveCsv, savePng, saveSvg } from "../../parts/save";
-import { number } from "../../parts/words";
 import type { View, ViewProps } from "../view";
 import { flows } from "./between";
 import { Canvas } from "./canvas";
-import { callAt, choose, chosen as chosenAt } from "./choice";
+import { choose, chosen as chosenAt } from "./choice";
 import { cutFlows } from "./cut";
 import { asked, ofSite } from "./emphasis";
 import { Layouter } from "./layout";
@@ -78,30 +79,7 @@ function GraphPage({ model, at, set, link }: ViewProps) {
   return (
     <section class="graph" ref={page} style={{ "--graph-above": `${above}px` }} aria-label="Graph of one backward call">
       <div class="graph-bar">
-        <label>
-          <span>Backward</span>
-          <select
-            value={scene.number}
-            onChange={(event) =>
-              set(
-                {
-                  ...choose(h, null),
-                  call: event.currentTarget.value,
-                  ...(model.doc.calls[Number(event.currentTarget.value)]!.layout === call.layout ? {} : { open: "" }),
-                  from: "",
-                  to: "",
-                },
-                true,
-              )
-            }
-          >
-            {model.doc.calls.map((_, k) => (
-              <option key={k} value={k}>
-                {callName(model.doc.calls, k)}
-              </option>
-            ))}
-          </select>
-        </label>
+        <CallChoice model={model} shown={scene.number} set={set} />
         <label>
           <span>Colour</span>
           <select value={metric} onChange={(event) => set({ color: event.currentTarget.value })}>
@@ -207,17 +185,13 @@ function marker(
   };
 }
 
-function callName(calls: ViewProps["model"]["doc"]["calls"], k: number): string {
-  const { step, index, roots, raised } = calls[k]!;
-  const same = calls.filter((one) => one.step === step).length > 1;
-  const value = roots[0]?.value;
-  const loss = value === null || value === undefined ? "" : `, loss ${number(value)}`;
-  return `step ${step}${same ? `, call ${index}` : ""}${loss}${raised ? ", raised" : ""}`;
-}
-
 export const graphView: View = {
   name: "graph",
   title: "Graph",
   empty: (model) => (model.doc.calls.length > 0 ? null : "No backward call was recorded with its graph."),
   component: GraphPage,
+  steps: callSteps,
+  of: "a graph",
+  shows: callShown,
+  leave: { from: "", to: "" },
 };

@@ -12,17 +12,21 @@ export const METRIC_NAMES: Readonly<Record<Metric, string>> = {
 
 /** What colours, patterns, lines and directions mean. */
 export function Legend({ scene, metric }: { scene: Scene; metric: Metric }) {
-  const marks = ticks(scene.scale(metric));
+  const scale = scene.scale(metric);
+  const marks = ticks(scale);
   const stops = Array.from({ length: 9 }, (_, k) => `${colour(k / 8)} ${(100 * k) / 8}%`).join(", ");
   return (
     <div class="graph-legend" role="group" aria-label="Legend">
       {metric !== "bad" && marks.length > 0 && (
         <div class="graph-scale">
-          <span class="graph-scale-name">{METRIC_NAMES[metric] + (scene.scale(metric).log ? ", log" : "")}</span>
+          <span class="graph-scale-name">
+            {METRIC_NAMES[metric] + (scale.log ? ", log" : "") + (scale.below ? "; less looks like the least" : "")}
+          </span>
           <div class="graph-ramp" style={{ background: `linear-gradient(to right, ${stops})` }} />
           <div class="graph-ticks">
             {marks.map(({ at, value }) => (
               <span key={at} style={{ left: `${100 * at}%` }}>
+                {at === 0 && scale.below ? "≤ " : ""}
                 {said(metric, value)}
               </span>
             ))}

@@ -81,13 +81,6 @@ export function nodeFacts(h: Hierarchy, node: number): { type: string; op: strin
   return { type, op: strings[op[node]!] ?? "", place: h.model.place(site[node]!) };
 }
 
-/** Cut in the middle, where most names differ least. */
-export function shorten(text: string, most: number): string {
-  if (text.length <= most) return text;
-  const tail = Math.floor((most - 1) / 2);
-  return `${text.slice(0, most - 1 - tail)}…${text.slice(text.length - tail)}`;
-}
-
 function nodeName(h: Hierarchy, node: number): Name {
   const { type, op, place } = nodeFacts(h, node);
   const parameter = h.model.doc.parameters[h.nodes.parameter[node]!];

@@ -1,9 +1,10 @@
 import { useEffect, useRef } from "preact/hooks";
+import { shorten } from "../../parts/names";
 import { count } from "../../parts/words";
 import { cells } from "./cells";
 import { type Emphasis, within } from "./emphasis";
 import type { Metric } from "./metrics";
-import { fullName, nameOf, shorten } from "./names";
+import { fullName, nameOf } from "./names";
 import { visible } from "./opened";
 import { colour, inkOn } from "./scale";
 import type { Scene } from "./scene";

@@ -1,10 +1,11 @@
 import type { ComponentChildren } from "preact";
+import { shorten } from "../../parts/names";
 import { norm, seconds } from "../../parts/words";
 import type { ViewProps } from "../view";
 import { markWords } from "./cells";
 import { endWord } from "./emphasis";
 import { CutPart, GroupPart } from "./grouppart";
-import { briefName, fullName, nodeFacts, shorten } from "./names";
+import { briefName, fullName, nodeFacts } from "./names";
 import type { Scene } from "./scene";
 
 export interface PartProps {

@@ -20,6 +20,8 @@ export interface Scale {
   low: number;
   high: number;
   log: boolean;
+  /** There are values below `low`: they look like it. */
+  below: boolean;
 }
 
 /** What a box's metric looks like: a place on the scale, or one of the states that a scale has no place for. */
@@ -36,9 +38,9 @@ export function scaleOf(metrics: Metrics, metric: Metric): Scale {
   };
   metrics.h.groups.forEach((_, id) => id > 0 && take(metrics.value(metric, id)));
   for (let node = 0; node < metrics.h.sequence.length; node++) take(metrics.value(metric, ~node));
-  if (high === 0) return { metric, low: 0, high: 0, log: false };
-  if (metric === "order") return { metric, low: 0, high, log: false };
-  return { metric, low: Math.max(low, high * 1e-12), high, log: true };
+  if (high === 0) return { metric, low: 0, high: 0, log: false, below: false };
+  if (metric === "order") return { metric, low: 0, high, log: false, below: false };
+  return { metric, low: Math.max(low, high * 1e-12), high, log: true, below: low < high * 1e-12 };
 }
 
 export function look(scale: Scale, value: number): Look {

@@ -1,27 +1,16 @@
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
+import { shorten } from "../../parts/names";
 import type { Hierarchy } from "./hierarchy";
-import { shorten } from "./names";
+
 import { type Hit, search } from "./search";
 
-/** Finds modules, parameters, nodes and lines; `/` puts the cursor here. */
+/** Finds modules, parameters, nodes and lines of the graph that is shown. */
 export function SearchBox({ h, go }: { h: Hierarchy; go: (box: number) => void }) {
   const [query, setQuery] = useState("");
   const [open, setOpen] = useState(false);
   const [at, setAt] = useState(0);
   const input = useRef<HTMLInputElement>(null);
   const { hits, total } = useMemo(() => search(h, query), [h, query]);
-
-  useEffect(() => {
-    const slash = (event: KeyboardEvent): void => {
-      const target = event.target as HTMLElement;
-      if (event.key !== "/" || event.ctrlKey || event.metaKey || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName))
-        return;
-      event.preventDefault();
-      input.current?.focus();
-    };
-    document.addEventListener("keydown", slash);
-    return () => document.removeEventListener("keydown", slash);
-  }, []);
 
   const take = (hit: Hit | undefined): void => {
     if (!hit) return;
@@ -47,7 +36,7 @@ export function SearchBox({ h, go }: { h: Hierarchy; go: (box: number) => void }
       <input
         ref={input}
         type="text"
-        placeholder="Find module, op, parameter, file:line  ( / )"
+        placeholder="Find in this graph"
         role="combobox"
         aria-label="Find in the graph"
         aria-expanded={shown}

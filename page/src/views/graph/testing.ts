@@ -130,6 +130,7 @@ export function modelOf(spec: Spec): Model {
     })),
     memory: spec.memory
       ? {
+          step: 0,
           total: 0,
           notes: [],
           curve: null,

@@ -6,18 +6,37 @@ import { plainCurve } from "../../charts/marks";
 import { Button, Choice, Panel } from "../../charts/panel";
 import type { Column } from "../../charts/rows";
 import { Table } from "../../charts/table";
-import type { Floats } from "../../data/document";
+import { byteTicks } from "../../charts/ticks";
+import type { Floats, Memory as MemoryOf } from "../../data/document";
 import { savePng, saveSvg } from "../../parts/save";
 import { bytes, count } from "../../parts/words";
 import type { View, ViewProps } from "../view";
+import { recorded } from "./grown";
 import { divided, find, GROUPS, type Group, hierarchy, type Sum, sums, trail } from "./hierarchy";
+import { Story } from "./story";
 import { Treemap } from "./treemap";
 
 const WORDS: Record<Group, string> = { module: "Module", line: "Line", op: "Op", dtype: "Dtype" };
 
-function Memory({ model, at, set }: ViewProps) {
+/** Bytes over the steps, and what autograd kept for the backward of one. */
+function Memory(props: ViewProps) {
+  const { memory } = props.model.doc;
+  return (
+    <div class="memory">
+      <Story {...props} />
+      {memory && memory.rows.length > 0 ? (
+        <Kept {...props} memory={memory} />
+      ) : (
+        <p class="quiet">
+          What autograd keeps for the backward, by module and line: <code>backprobe run --ask memory script.py</code>
+        </p>
+      )}
+    </div>
+  );
+}
+
+function Kept({ model, at, set, memory }: ViewProps & { memory: MemoryOf<Floats> }) {
   const { doc } = model;
-  const memory = doc.memory!;
   const root = useMemo(() => hierarchy(model, memory.rows), [model, memory]);
   const part = divided(find(root, at.in));
   const group = GROUPS.find((g) => g === at.group) ?? "module";
@@ -27,7 +46,7 @@ function Memory({ model, at, set }: ViewProps) {
   const tensors = memory.rows.reduce((n, r) => n + r.tensors, 0);
   const open = (id: string): void => set({ in: id === "m0" ? "" : id }, true);
   return (
-    <div class="memory">
+    <>
       <Panel
         title={`${bytes(memory.total)} kept for backward in one step`}
         note={`${count(tensors, "tensor")} that the forward saved for the backward, by the module and the line that saved them. A click opens a part.`}
@@ -92,7 +111,7 @@ function Memory({ model, at, set }: ViewProps) {
           room={12}
         />
       </Panel>
-    </div>
+    </>
   );
 }
 
@@ -138,9 +157,11 @@ function Curve({ curve }: { curve: Floats }) {
           x={x}
           series={series}
           log={false}
-          height={200}
+          height={214}
+          yName="still kept"
           range={null}
           text={(v) => bytes(Math.max(0, v))}
+          ticks={byteTicks}
           xName="node"
         />
       </Panel>
@@ -152,8 +173,10 @@ export const memoryView: View = {
   name: "memory",
   title: "Memory",
   empty: ({ doc }) =>
-    doc.memory === null || doc.memory.rows.length === 0
-      ? "This run was not asked what autograd keeps for the backward.\nRecord it with:  backprobe run --ask memory script.py"
+    (doc.memory === null || doc.memory.rows.length === 0) && !recorded(doc)
+      ? "Nothing is known of this run's memory: its system does not say what a process holds, and it was not asked what autograd keeps for the backward.\nRecord that with:  backprobe run --ask memory script.py"
       : null,
   component: Memory,
+  steps: ({ doc }) => doc.steps.index,
+  shows: ({ doc }) => (doc.memory && doc.memory.step >= 0 ? [{ what: "kept bytes", step: doc.memory.step }] : []),
 };

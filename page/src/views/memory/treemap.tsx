@@ -4,6 +4,7 @@ import { useMemo, useState } from "preact/hooks";
 import { fill, usePalette } from "../../charts/colour";
 import { useWidth } from "../../charts/size";
 import { Pairs, Tooltip } from "../../charts/tooltip";
+import { shorten } from "../../parts/names";
 import { bytes } from "../../parts/words";
 import type { Part } from "./hierarchy";
 
@@ -124,7 +125,7 @@ export function Treemap({ part, total, height, onOpen, svg }: Props) {
         })}
       </svg>
       {at && (
-        <Tooltip x={(at.x0 + at.x1) / 2} y={Math.min(at.y0 + 22, height - 60)} within={width}>
+        <Tooltip x={(at.x0 + at.x1) / 2} y={Math.min(at.y0 + 22, height - 60)}>
           <strong class="chart-mono">{at.data.name}</strong>
           <Pairs
             rows={[
@@ -143,7 +144,7 @@ export function Treemap({ part, total, height, onOpen, svg }: Props) {
 function short(p: Part, room: number): string {
   if (p.label.length <= room) return p.label;
   if (room < 3) return "";
-  if (p.kind !== "line") return `${p.label.slice(0, room - 1)}…`;
+  if (p.kind !== "line") return shorten(p.label, room);
   const number = p.label.slice(p.label.lastIndexOf(":"));
   return number.length <= room ? number : "";
 }

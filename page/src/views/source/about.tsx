@@ -24,8 +24,8 @@ export function About({ model, number, file, line, found, link }: Props) {
   if (line === 0 || line >= found.nodes.length) {
     return (
       <p class="source-about quiet">
-        Choose a line to see its nodes. Times and gradients are those of the backward call above; a line counts what its
-        operations do in backward.
+        Choose a line to see its nodes. Times and gradients are those of the backward call of the step above; a line
+        counts what its operations do in backward.
       </p>
     );
   }

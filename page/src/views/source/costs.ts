@@ -1,4 +1,5 @@
 import type { Calls, Model } from "../../data/model";
+import { BAD } from "../../data/step";
 
 /** What the lines of a file cost in one backward call, and what its gradients did there. */
 
@@ -10,9 +11,6 @@ export const MARKS = [
   { bit: 1, sign: "▲", word: "NaN/Inf", long: "got a gradient that is not finite" },
   { bit: 8, sign: "○", word: "zero", long: "got gradients that were exactly zero" },
 ] as const;
-
-/** Marks that mean that something went wrong. */
-const BAD = 16 | 2 | 4 | 1;
 
 /** By number of a line, from 1; entry 0 is unused. */
 export interface Costs {
@@ -96,6 +94,14 @@ export function marked(found: Costs): number[] {
   return lines;
 }
 
+/** The main line of the first finding that names one here; 0 where none does. */
+export function foremost({ roles }: Costs): number {
+  let best = { line: 0, finding: Infinity };
+  for (const [line, parts] of roles)
+    for (const { finding } of parts) if (finding < best.finding) best = { line, finding };
+  return best.line;
+}
+
 /** The marked line after (`way` 1) or before (-1) a line, from the other end where there is none; 0 where none is marked. */
 export function next(lines: readonly number[], from: number, way: 1 | -1): number {
   const beyond = way === 1 ? lines.find((line) => line > from) : lines.findLast((line) => line < from);
@@ -113,15 +119,6 @@ export function byFile(model: Model, call: Calls | undefined): Map<string, numbe
   }
   model.doc.sites.forEach(({ file }, i) => found.set(file, (found.get(file) ?? 0) + by[i]!));
   return found;
-}
-
-/** The call to show first: one in which something went wrong, else the last one. */
-export function telling(model: Model): number {
-  const calls = model.doc.calls;
-  const named = model.doc.findings.find((finding) => finding.at !== null)?.at?.[0];
-  if (named !== undefined && named < calls.length) return named;
-  const bad = calls.findIndex((call) => call.raised !== null || call.marks.some((one) => one & BAD));
-  return bad >= 0 ? bad : calls.length - 1;
 }
 
 /** The file to show first: where the first finding is, else where most of the time goes. */

@@ -2,6 +2,7 @@ import type { RefObject } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Source } from "../../data/document";
 import { Code } from "../../parts/code";
+import { usePrinting } from "../../parts/printing";
 import { bytes, norm, seconds } from "../../parts/words";
 import type { ViewProps } from "../view";
 import { type Costs, mark } from "./costs";
@@ -69,6 +70,7 @@ interface Shown {
 function Chunk(props: Props & { from: number; shown: Shown }) {
   const { from, source, box } = props;
   const [near, setNear] = useState(from === 0);
+  const printing = usePrinting();
   const self = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const watch = new IntersectionObserver(([entry]) => setNear(entry!.isIntersecting), {
@@ -81,7 +83,7 @@ function Chunk(props: Props & { from: number; shown: Shown }) {
   const lines = source.lines.slice(from, from + CHUNK);
   return (
     <div ref={self} style={{ height: `${lines.length * ROW}px` }}>
-      {near ? (
+      {near || printing ? (
         lines.map((text, i) => <Row key={i} number={from + i + 1} text={text} {...props} />)
       ) : (
         <pre class="source-far">{lines.join("\n")}</pre>

@@ -1,18 +1,20 @@
 import "./source.css";
 import { useEffect, useMemo, useRef } from "preact/hooks";
+import { callAt } from "../../data/step";
+import { CallChoice } from "../../parts/calls";
 import { starts } from "../../parts/python";
 import { saveCsv } from "../../parts/save";
 import { seconds } from "../../parts/words";
 import { whole } from "../../route";
 import type { ViewProps } from "../view";
 import { About } from "./about";
-import { byFile, chief, costs, MARKS, marked, next, telling } from "./costs";
+import { byFile, chief, costs, foremost, MARKS, marked, next } from "./costs";
 import { Listing, ROW } from "./listing";
 
 /** The run's source files, each line with what it cost and what its gradients did. */
 export function Source({ model, at, set, link }: ViewProps) {
   const { calls, sources } = model.doc;
-  const number = whole(at.call, calls.length, telling(model));
+  const number = callAt(model, at);
   const call = calls[number];
   const times = useMemo(() => byFile(model, call), [model, call]);
   const asked = sources.findIndex((one) => one.file === at.file);
@@ -27,8 +29,8 @@ export function Source({ model, at, set, link }: ViewProps) {
     if (box.current && target > 0)
       box.current.scrollTop = (target - 1 - Math.floor(box.current.clientHeight / 3 / ROW)) * ROW;
   };
-  // A file that is opened shows the line that the address names, else the first one with a mark.
-  useEffect(() => show(line || (marks[0] ?? 0)), [source]);
+  // A file that is opened shows the line that the address names, else the first finding's, else the first one with a mark.
+  useEffect(() => show(line || foremost(found) || (marks[0] ?? 0)), [source]);
   const select = (target: number) => set({ file: source.file, line: target > 0 ? String(target) : "" });
   const jump = (way: 1 | -1) => {
     const target = next(marks, line, way);
@@ -86,19 +88,7 @@ export function Source({ model, at, set, link }: ViewProps) {
             ))}
           </select>
         </label>
-        {calls.length > 0 && (
-          <label>
-            <span>Backward call</span>
-            <select value={String(number)} onChange={(event) => set({ call: event.currentTarget.value })}>
-              {calls.map((one, i) => (
-                <option key={i} value={String(i)}>
-                  step {one.step}
-                  {calls.some((other, k) => k !== i && other.step === one.step) ? `, call ${one.index}` : ""}
-                </option>
-              ))}
-            </select>
-          </label>
-        )}
+        <CallChoice model={model} shown={number} set={set} />
         <span class="source-jump" role="group" aria-label="Marked lines">
           <button
             type="button"

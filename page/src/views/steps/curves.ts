@@ -10,6 +10,8 @@ import { type Metric, parameterCurve } from "../flow/values";
 export interface ChartOf {
   key: string;
   title: string;
+  /** What the values are. */
+  unit: string;
   log: boolean;
   series: Series[];
 }
@@ -21,12 +23,14 @@ export function totals({ steps }: Decoded): ChartOf[] {
     {
       key: "loss",
       title: "Loss",
+      unit: "loss",
       log: false,
       series: [{ name: "loss", curve: plainCurve(steps.loss, known), colour: (p) => p.ink }],
     },
     {
       key: "norms",
       title: "Norms over all parameters",
+      unit: "2-norm, logarithmic",
       log: true,
       series: [
         { name: "gradient", curve: normCurve(steps.gradient), colour: (p) => p.backward },
@@ -37,12 +41,14 @@ export function totals({ steps }: Decoded): ChartOf[] {
     {
       key: "ratio",
       title: "Update / weight, median over parameters",
+      unit: "ratio, logarithmic",
       log: true,
       series: [{ name: "update / weight", curve: normCurve(steps.ratio), colour: (p) => p.update }],
     },
     {
       key: "seconds",
       title: "Time per step",
+      unit: "time",
       log: false,
       series: [{ name: "time", curve: plainCurve(steps.seconds), colour: (p) => p.quiet }],
     },

@@ -118,10 +118,20 @@ describe("the heat map", () => {
   it("puts what is smaller than a pixel together, the worst first", () => {
     const values = Float32Array.of(1, 5, 2, -1, 0, NaN, 3, -1, 4, -1, -1, -1);
     // 3 parameters by 4 buckets on 3 by 2 cells
-    expect([...cells(values, 4, 3, 0, 4, 9, 2).values]).toEqual([5, 2, NaN, 3, 4, -1]);
-    const small = cells(values, 4, 3, 1, 3, 1, 1);
+    const steps = stepsOf(4);
+    const on = (columns: number) => (at: number) => ((at + 0.5) / 4) * columns;
+    expect([...cells(values, steps, [0, 4], 9, 2, on(2)).values]).toEqual([5, 2, NaN, 3, 4, -1]);
+    const small = cells(values, steps, [1, 3], 1, 1, on(1));
     expect([small.rows, small.columns, small.values[0]]).toEqual([1, 1, NaN]);
-    expect(cells(values, 4, 3, 0, 4, 100, 100)).toMatchObject({ rows: 3, columns: 4 });
+  });
+  it("shows the last step where it is narrower than a pixel, and leaves gaps between steps clear", () => {
+    const many = stepsOf(1000);
+    const values = new Float32Array(1000).fill(1);
+    values[999] = NaN;
+    const made = cells(values, many, [0, 1000], 1, 10, (at) => ((at + 0.5) / 1000) * 10).values;
+    expect([...made]).toEqual([1, 1, 1, 1, 1, 1, 1, 1, 1, NaN]);
+    const gap = stepsOf(2, { index: Int32Array.of(0, 3) });
+    expect([...cells(Float32Array.of(7, 8), gap, [0, 2], 1, 4, (at) => at + 0.5).values]).toEqual([7, -1, -1, 8]);
   });
   it("paints numbers by their logarithm, and leaves what was not measured clear", () => {
     const made = { values: Float32Array.of(1, 100, -1, 0, NaN), rows: 1, columns: 5 };

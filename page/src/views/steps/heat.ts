@@ -29,26 +29,39 @@ export interface Cells {
   columns: number;
 }
 
-/** At most `rows` by `columns` cells of the buckets `first` to `last`: what is smaller than a pixel is put together. */
+/** The steps that a bucket covers, on the axis: half a step more on both sides. */
+export function covered({ index, series }: Decoded["steps"], k: number): [number, number] {
+  const next = k + 1 < series.start.length ? series.start[k + 1]! : index.length;
+  return [index[series.start[k]!]! - 0.5, index[next - 1]! + 0.5];
+}
+
+/**
+ * At most `rows` by `columns` cells of the buckets `first` to `last`: what is smaller than a pixel is put together.
+ * `place` says which column a place on the axis falls into; every bucket has one at least.
+ */
 export function cells(
   matrix: Float32Array,
-  buckets: number,
-  parameters: number,
-  first: number,
-  last: number,
+  steps: Decoded["steps"],
+  [first, last]: readonly [number, number],
   rows: number,
   columns: number,
+  place: (step: number) => number,
 ): Cells {
-  const [height, width] = [Math.min(rows, parameters), Math.min(columns, Math.max(0, last - first))];
-  const values = new Float32Array(height * width).fill(-1);
-  for (let p = 0; p < parameters; p++) {
-    const row = Math.floor((p * height) / parameters) * width;
-    for (let k = first; k < last; k++) {
-      const at = row + Math.floor(((k - first) * width) / (last - first));
-      values[at] = worse(values[at]!, matrix[p * buckets + k]!);
+  const buckets = steps.series.start.length;
+  const parameters = buckets > 0 ? matrix.length / buckets : 0;
+  const height = Math.min(rows, parameters);
+  const values = new Float32Array(height * columns).fill(-1);
+  for (let k = first; k < last; k++) {
+    const [left, right] = covered(steps, k);
+    const from = Math.min(Math.max(Math.floor(place(left)), 0), columns - 1);
+    const to = Math.min(Math.max(Math.round(place(right)), from + 1), columns);
+    for (let p = 0; p < parameters; p++) {
+      const row = Math.floor((p * height) / parameters) * columns;
+      const value = matrix[p * buckets + k]!;
+      for (let at = row + from; at < row + to; at++) values[at] = worse(values[at]!, value);
     }
   }
-  return { values, rows: height, columns: width };
+  return { values, rows: height, columns };
 }
 
 /** NaN before infinity before what is greater. */

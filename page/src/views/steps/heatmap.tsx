@@ -1,27 +1,28 @@
 import { useCallback, useMemo, useRef, useState } from "preact/hooks";
 import { Canvas, fitted } from "../../charts/canvas";
 import { css, sequential, usePalette } from "../../charts/colour";
+import { LEFT, RIGHT } from "../../charts/line";
+import { padded } from "../../charts/scale";
 import { useFrame, useWidth } from "../../charts/size";
 import { Pairs, Tooltip } from "../../charts/tooltip";
 import type { Model } from "../../data/model";
 import { count, norm, number } from "../../parts/words";
 import { brackets, parameterItems } from "../flow/items";
 import type { Metric } from "../flow/values";
-import { cells, extentOf, matrix, paint, seenBuckets } from "./heat";
+import { cells, covered, extentOf, matrix, paint, seenBuckets } from "./heat";
 
 interface Props {
   model: Model;
   metric: Metric;
   range: readonly [number, number];
+  /** The selected one. */
+  step: number;
   picked: readonly number[];
   onPick: (parameter: number) => void;
 }
 
-/** Where the charts above have their axis: the steps stand one under the other. */
-const [LEFT, RIGHT] = [54, 18];
-
 /** All parameters against the steps: what to look at closer. */
-export function Heatmap({ model, metric, range, picked, onPick }: Props) {
+export function Heatmap({ model, metric, range, step, picked, onPick }: Props) {
   const { doc } = model;
   const { start } = doc.steps.series;
   const [box, width] = useWidth<HTMLDivElement>();
@@ -41,26 +42,18 @@ export function Heatmap({ model, metric, range, picked, onPick }: Props) {
   const ratio = typeof devicePixelRatio === "number" ? devicePixelRatio : 1;
 
   // A bucket is as wide as the steps it covers, on the same scale as the charts above.
-  const scale = useCallback(
-    (step: number) => LEFT + ((step - range[0]) / Math.max(1e-9, range[1] - range[0])) * inner,
-    [inner, range[0], range[1]],
-  );
-  const ends = useMemo(() => {
-    const { index } = doc.steps;
-    const stop = last < start.length ? index[start[last]!]! : (index[index.length - 1] ?? 0) + 1;
-    return [index[start[first]!] ?? 0, stop] as const;
-  }, [doc, first, last]);
+  const [low, high] = padded(range[0], range[1], inner);
+  const scale = useCallback((at: number) => LEFT + ((at - low) / (high - low)) * inner, [inner, low, high]);
 
   const draw = useCallback(
     (context: CanvasRenderingContext2D) => {
       const made = cells(
         values,
-        start.length,
-        count_,
-        first,
-        last,
+        doc.steps,
+        [first, last],
         Math.round(height * ratio),
         Math.round(inner * ratio),
+        (at) => (scale(at) - LEFT) * ratio,
       );
       context.fillStyle = colours.sunken;
       context.fillRect(LEFT, 0, inner, height);
@@ -80,14 +73,8 @@ export function Heatmap({ model, metric, range, picked, onPick }: Props) {
             0,
             0,
           );
-        context.save();
-        context.beginPath();
-        context.rect(LEFT, 0, inner, height);
-        context.clip();
         context.imageSmoothingEnabled = false;
-        const [from, to] = [scale(ends[0]), scale(ends[1])];
-        context.drawImage(image, from, 0, to - from, height);
-        context.restore();
+        context.drawImage(image, LEFT, 0, inner, height);
       }
       const each = height / count_;
       context.font = `10.5px ${colours.font}`;
@@ -112,17 +99,25 @@ export function Heatmap({ model, metric, range, picked, onPick }: Props) {
         context.fillRect(LEFT + inner + 2, p * each, 6, Math.max(2, each - 0.5));
       }
       context.textAlign = "left";
+      if (step >= range[0] && step <= range[1]) {
+        const [from, to] = [scale(step - 0.5), scale(step + 0.5)];
+        context.strokeStyle = colours.accent;
+        context.lineWidth = 1.5;
+        context.strokeRect(from - 1, 0.75, Math.max(to - from, 1) + 2, height - 1.5);
+      }
     },
-    [values, extent, first, last, inner, height, colours, picked, scale, rows, count_, ratio],
+    [values, doc, extent, first, last, inner, height, colours, picked, scale, rows, count_, ratio, step, range],
   );
 
-  const under = useFrame((clientX: number, clientY: number) => {
+  const spotAt = (clientX: number, clientY: number): { p: number; k: number } | null => {
     const bounds = canvas.current!.getBoundingClientRect();
     const p = Math.floor(((clientY - bounds.top) / height) * count_);
-    const step = range[0] + ((clientX - bounds.left - LEFT) / inner) * (range[1] - range[0]);
-    if (p < 0 || p >= count_ || clientX - bounds.left < LEFT || step > range[1]) return hover(null);
-    hover({ p, k: seenBuckets(start, doc.steps.index, step, step)[0] });
-  });
+    const x = clientX - bounds.left - LEFT;
+    if (p < 0 || p >= count_ || x < 0 || x > inner) return null;
+    const under = Math.min(Math.max(Math.round(low + (x / inner) * (high - low)), range[0]), range[1]);
+    return { p, k: seenBuckets(start, doc.steps.index, under, under)[0] };
+  };
+  const under = useFrame((x: number, y: number) => hover(spotAt(x, y)));
   const keys = (e: KeyboardEvent): void => {
     const now = at ?? { p: 0, k: first };
     const move = (
@@ -140,7 +135,7 @@ export function Heatmap({ model, metric, range, picked, onPick }: Props) {
     else return;
     e.preventDefault();
   };
-  const steps = at && covered(model, at.k);
+  const steps = at && bucketName(model, at.k);
   return (
     <div class="chart-box" ref={box}>
       <Canvas
@@ -155,7 +150,12 @@ export function Heatmap({ model, metric, range, picked, onPick }: Props) {
         onPointerLeave={() => hover(null)}
         onBlur={() => hover(null)}
         onKeyDown={keys}
-        onClick={() => at && onPick(at.p)}
+        onClick={(e) => {
+          // A finger presses where nothing hovered before.
+          const spot = spotAt(e.clientX, e.clientY);
+          hover(spot);
+          if (spot) onPick(spot.p);
+        }}
       />
       {at && (
         <>
@@ -171,7 +171,6 @@ export function Heatmap({ model, metric, range, picked, onPick }: Props) {
           <Tooltip
             x={Math.min(Math.max(scale(doc.steps.index[start[at.k]!]!), LEFT), LEFT + inner)}
             y={Math.min((at.p * height) / count_ + 12, height - 40)}
-            within={width}
           >
             <strong class="chart-mono">{doc.parameters[at.p]!.name}</strong>
             <Pairs
@@ -208,9 +207,7 @@ export function Heatmap({ model, metric, range, picked, onPick }: Props) {
 }
 
 /** The steps of a bucket, in words. */
-function covered({ doc }: Model, k: number): string {
-  const { index, series } = doc.steps;
-  const first = index[series.start[k]!]!;
-  const last = index[(k + 1 < series.start.length ? series.start[k + 1]! : index.length) - 1]!;
-  return first === last ? `step ${first}` : `steps ${first} to ${last}, greatest`;
+function bucketName({ doc }: Model, k: number): string {
+  const [first, last] = covered(doc.steps, k);
+  return last - first === 1 ? `step ${first + 0.5}` : `steps ${first + 0.5} to ${last - 0.5}, greatest`;
 }

@@ -17,7 +17,7 @@ import { OneStep } from "./one";
 import { ParametersPanel, SeriesLegend, Total } from "./panels";
 import { Picker } from "./picker";
 
-function Steps({ model, at, set, link }: ViewProps) {
+function Steps({ model, at, set, link, step }: ViewProps) {
   const { doc } = model;
   const { index } = doc.steps;
   const [first, last] = [index[0] ?? 0, index[index.length - 1] ?? 0];
@@ -25,7 +25,6 @@ function Steps({ model, at, set, link }: ViewProps) {
   const to = whole(at.to, last + 1, last);
   const zoomed = from > first || to < last;
   const range = useMemo((): [number, number] => (from < to ? [from, to] : [first, last]), [from, to, first, last]);
-  const step = whole(at.step, Infinity, -1);
   const charts = useMemo(() => totals(doc), [doc]);
   const found = useMemo(() => events(doc), [doc]);
   const markers = useMemo(
@@ -38,7 +37,7 @@ function Steps({ model, at, set, link }: ViewProps) {
                 x: f.step,
                 name: f.title,
                 severity: f.severity,
-                onPick: () => (location.hash = link("findings", { finding: String(i) })),
+                onPick: () => (location.hash = link("findings", { finding: String(i), step: String(f.step) })),
               },
             ],
       ),
@@ -74,12 +73,12 @@ function Steps({ model, at, set, link }: ViewProps) {
   };
   const jump = (n: number): void => {
     const [a, b] = around(n, first, last);
-    set({ step: String(n), ...(last - first > 60 ? { from: String(a), to: String(b) } : {}) }, true);
+    set({ step: String(n), call: "", ...(last - first > 60 ? { from: String(a), to: String(b) } : {}) }, true);
   };
   const shared = {
     range: range as readonly [number, number],
     onRange: brush,
-    onStep: (n: number) => set({ step: String(n) }),
+    onStep: (n: number) => set({ step: String(n), call: "" }),
     markers: flags,
     sync: "steps",
   };
@@ -111,14 +110,14 @@ function Steps({ model, at, set, link }: ViewProps) {
         <p class="steps-findings">
           {doc.findings.map((f, i) =>
             f.step === null ? null : (
-              <a key={i} href={link("findings", { finding: String(i) })}>
+              <a key={i} href={link("findings", { finding: String(i), step: String(f.step) })}>
                 <span aria-hidden="true">⚑</span> step {f.step}: {f.title}
               </a>
             ),
           )}
         </p>
       )}
-      {step >= 0 && <OneStep model={model} step={step} link={link} onClose={() => set({ step: "" })} />}
+      <OneStep model={model} step={step} link={link} />
       <div class="steps-grid">
         {charts.map((chart) => (
           <Total key={chart.key} chart={chart} x={index} shared={shared} at={at} set={set} />
@@ -140,7 +139,8 @@ function Steps({ model, at, set, link }: ViewProps) {
                 x={starts}
                 series={series}
                 log
-                height={230}
+                height={244}
+                yName={metric === "ratio" ? "update / weight" : `norm of the ${metric}`}
                 {...shared}
               />
               <SeriesLegend series={series} />
@@ -148,7 +148,7 @@ function Steps({ model, at, set, link }: ViewProps) {
           ) : (
             <p class="quiet chart-note">Each row is a parameter, in forward order. Click a row for its curve.</p>
           )}
-          <Heatmap model={near} metric={metric} range={range} picked={picked} onPick={pick} />
+          <Heatmap model={near} metric={metric} range={range} step={step} picked={picked} onPick={pick} />
         </ParametersPanel>
       )}
     </div>
@@ -163,4 +163,6 @@ export const stepsView: View = {
       ? "No step was recorded. A step ends where the optimizer's step() ran, or where the next backward begins."
       : null,
   component: Steps,
+  steps: ({ doc }) => doc.steps.index,
+  shows: () => [],
 };

@@ -1,21 +1,10 @@
-import { Button } from "../../charts/panel";
 import type { Model } from "../../data/model";
 import { norm, number, seconds } from "../../parts/words";
 import { positionOf } from "../flow/values";
 import type { ViewProps } from "../view";
 
 /** The numbers of one step, and where else it is shown. */
-export function OneStep({
-  model,
-  step,
-  link,
-  onClose,
-}: {
-  model: Model;
-  step: number;
-  link: ViewProps["link"];
-  onClose: () => void;
-}) {
+export function OneStep({ model, step, link }: { model: Model; step: number; link: ViewProps["link"] }) {
   const { steps } = model.doc;
   const i = positionOf(steps.index, step);
   if (i < 0) return null;
@@ -41,14 +30,7 @@ export function OneStep({
         ))}
       </dl>
       <a href={link("flow", here)}>Gradient flow</a>
-      {call >= 0 ? (
-        <a href={link("graph", { call: String(call) })}>Graph</a>
-      ) : (
-        <span class="quiet">its graph is not in this page</span>
-      )}
-      <Button label="Close the step" onClick={onClose}>
-        ✕
-      </Button>
+      {call >= 0 ? <a href={link("graph", here)}>Graph</a> : <span class="quiet">its graph is not in this page</span>}
     </section>
   );
 }

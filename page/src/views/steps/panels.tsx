@@ -68,7 +68,8 @@ export function Total({
           x={x}
           series={chart.series}
           log={log}
-          height={190}
+          height={204}
+          yName={chart.unit}
           text={text}
           {...shared}
         />

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { symlog } from "../../charts/scale";
-import { bars, type Captured, described, greatest, groups, symlogTicks, threshold } from "./groups";
+import { bars, type Captured, described, greatest, groups, LINEAR, symlogAxis, symlogTicks, threshold } from "./groups";
 
 function captured(more: Partial<Captured> = {}): Captured {
   return {
@@ -39,13 +39,20 @@ describe("histograms", () => {
       edges: Float64Array.of(-10, -0.1, 0, 0.1, 1, 10),
       counts: Float64Array.of(1, 2, 3, 4, 10),
     });
-    const { edges, heights } = bars(tensor, threshold([tensor]));
+    const { edges, heights } = bars(tensor, symlogAxis(threshold([tensor])));
     const areas = [...heights].map((h, i) => h * (edges[i + 1]! - edges[i]!));
     areas.forEach((a, i) => expect(a).toBeCloseTo(tensor.counts[i]! / 20, 9));
   });
+  it("on a linear axis keep their areas, and have round ticks", () => {
+    const tensor = captured({ edges: Float64Array.of(-1, 0, 3), counts: Float64Array.of(1, 3) });
+    expect([...bars(tensor, LINEAR).heights]).toEqual([0.25, 0.25]);
+    expect(LINEAR.ticks(-1, 3, 1)).toEqual([-1, 0, 1, 2, 3]);
+  });
   it("bear a tensor without values or width", () => {
-    expect([...bars(captured({ counts: Float64Array.of(0, 0) }), 1).heights]).toEqual([0, 0]);
-    expect([...bars(captured({ edges: Float64Array.of(2, 2), counts: Float64Array.of(6) }), 1).heights]).toEqual([0]);
+    expect([...bars(captured({ counts: Float64Array.of(0, 0) }), symlogAxis(1)).heights]).toEqual([0, 0]);
+    expect([
+      ...bars(captured({ edges: Float64Array.of(2, 2), counts: Float64Array.of(6) }), symlogAxis(1)).heights,
+    ]).toEqual([0]);
   });
   it("go over to a logarithm at their least edge, but not below a millionth", () => {
     expect(threshold([captured({ edges: Float64Array.of(-1, -0.01, 0, 0.5) })])).toBe(0.01);

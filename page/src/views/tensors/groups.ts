@@ -1,6 +1,7 @@
 /** Captured tensors put together by what they are of, and their numbers. */
 
-import { symlog } from "../../charts/scale";
+import { symlog, symlogInverse } from "../../charts/scale";
+import { linearTicks } from "../../charts/ticks";
 import type { Floats, Tensor } from "../../data/document";
 
 export type Captured = Tensor<Floats>;
@@ -44,15 +45,36 @@ export function threshold(tensors: readonly Captured[]): number {
 }
 
 export interface Bars {
-  /** Places of the edges on the symmetric logarithmic axis. */
+  /** Places of the edges on the axis. */
   edges: Float64Array;
   /** Share of the values by width on the axis: the area is what counts, as bins differ in width. */
   heights: Float64Array;
 }
 
-/** A histogram as bars on the symmetric logarithmic axis. */
-export function bars({ edges, counts }: Captured, at: number): Bars {
-  const places = Float64Array.from(edges, (e) => symlog(e, at));
+/** Places of values on an axis, linear or symmetrically logarithmic, and its ticks no nearer than `gap`. */
+export interface Axis {
+  place: (value: number) => number;
+  value: (place: number) => number;
+  ticks: (low: number, high: number, gap: number) => number[];
+}
+
+export const LINEAR: Axis = {
+  place: (value) => value,
+  value: (place) => place,
+  ticks: (low, high, gap) => linearTicks(low, high, Math.max(1, Math.floor((high - low) / gap))),
+};
+
+export function symlogAxis(at: number): Axis {
+  return {
+    place: (value) => symlog(value, at),
+    value: (place) => symlogInverse(place, at),
+    ticks: (low, high, gap) => symlogTicks(low, high, at, gap),
+  };
+}
+
+/** A histogram as bars on an axis. */
+export function bars({ edges, counts }: Captured, axis: Axis): Bars {
+  const places = Float64Array.from(edges, axis.place);
   let total = 0;
   for (const c of counts) total += c;
   const heights = Float64Array.from(counts, (c, i) => {

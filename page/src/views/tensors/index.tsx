@@ -2,12 +2,12 @@ import "../../charts/charts.css";
 import "./tensors.css";
 import { useMemo, useRef, useState } from "preact/hooks";
 import { opaque } from "../../charts/canvas";
-import { Button, Panel } from "../../charts/panel";
+import { Button, Choice, Panel } from "../../charts/panel";
 import type { Column } from "../../charts/rows";
 import { Table } from "../../charts/table";
+import { nearest } from "../../data/step";
 import { savePng, saveSvg } from "../../parts/save";
 import { count, number } from "../../parts/words";
-import { whole } from "../../route";
 import type { View, ViewProps } from "../view";
 import { type Captured, type Group, groups } from "./groups";
 import { TensorMap } from "./map";
@@ -35,15 +35,16 @@ const COLUMNS: readonly Column<Captured>[] = [
   { name: "values", value: (t) => t.numel, numeric: true },
 ];
 
-function Tensors({ model, at, set }: ViewProps) {
+const groupAt = (all: readonly Group[], at: ViewProps["at"]): Group => all.find((g) => g.key === at.tensor) ?? all[0]!;
+const stepsOf = (group: Group): number[] => group.tensors.map((t) => t.step);
+
+function Tensors({ model, at, set, step: chosen }: ViewProps) {
   const all = useMemo(() => groups(model.doc.tensors), [model]);
-  const group = all.find((g) => g.key === at.tensor) ?? all[0]!;
-  const last = group.tensors[group.tensors.length - 1]!;
-  const step = whole(at.step, Infinity, last.step);
-  const tensor = group.tensors.find((t) => t.step === step) ?? last;
+  const group = groupAt(all, at);
+  const tensor = group.tensors[nearest(stepsOf(group), chosen)]!;
   const svg = useRef<SVGSVGElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const pickStep = (n: number): void => set({ step: String(n) });
+  const pickStep = (n: number): void => set({ step: String(n), call: "" });
   const name = `${group.kind} of ${group.name}`;
   const file = name.replaceAll(/[^\w.]+/g, "-");
   return (
@@ -52,9 +53,18 @@ function Tensors({ model, at, set }: ViewProps) {
       <div>
         <Panel
           title={`${group.name}: ${group.kind}`}
-          note={`Values over ${count(group.tensors.length, "step")}, on a symmetric logarithmic axis; the area counts the values. A click chooses a step.`}
+          note={`Values over ${count(group.tensors.length, "step")}, on one axis; the area counts the values. A click chooses a step.`}
           tools={
             <>
+              <Choice
+                label="Axis of the histograms"
+                options={[
+                  ["", "Symlog"],
+                  ["linear", "Linear"],
+                ]}
+                value={at.scale === "linear" ? "linear" : ""}
+                onChange={(scale) => set({ scale })}
+              />
               <Button
                 label="Save the histograms as SVG"
                 onClick={() => svg.current && saveSvg(`${file}.svg`, svg.current)}
@@ -70,7 +80,14 @@ function Tensors({ model, at, set }: ViewProps) {
             </>
           }
         >
-          <Ridges tensors={group.tensors} name={name} step={tensor.step} onStep={pickStep} svg={svg} />
+          <Ridges
+            tensors={group.tensors}
+            name={name}
+            step={tensor.step}
+            linear={at.scale === "linear"}
+            onStep={pickStep}
+            svg={svg}
+          />
         </Panel>
         {tensor.map && (
           <Panel
@@ -146,4 +163,11 @@ export const tensorsView: View = {
       ? "No tensors were captured in this run.\nName the modules to look into:  backprobe run --tensors 'encoder.*' script.py"
       : null,
   component: Tensors,
+  steps: ({ doc }, at) => stepsOf(groupAt(groups(doc.tensors), at)),
+  of: "this tensor",
+  shows: ({ doc }, at, step) => {
+    const group = groupAt(groups(doc.tensors), at);
+    const found = group.tensors[nearest(stepsOf(group), step)]!;
+    return [{ what: group.name, step: found.step }];
+  },
 };

@@ -74,11 +74,7 @@ export function TensorMap({ tensor, canvas }: { tensor: Captured; canvas: RefObj
         />
       )}
       {at && (
-        <Tooltip
-          x={((at.column + 0.5) * w) / map.columns}
-          y={Math.min(((at.row + 1) * h) / map.rows + 4, h)}
-          within={width}
-        >
+        <Tooltip x={((at.column + 0.5) * w) / map.columns} y={Math.min(((at.row + 1) * h) / map.rows + 4, h)}>
           <strong>{number(map.values[at.row * map.columns + at.column])}</strong> {span("rows", at.row, map.rows, down)}
           , {span("columns", at.column, map.columns, across)}
         </Tooltip>

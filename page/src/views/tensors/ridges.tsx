@@ -1,12 +1,11 @@
 import type { RefObject } from "preact";
 import { useMemo } from "preact/hooks";
-import { symlog } from "../../charts/scale";
 import { useWidth } from "../../charts/size";
 import { tickText } from "../../charts/ticks";
 import { number } from "../../parts/words";
-import { bars, type Captured, described, symlogTicks, threshold } from "./groups";
+import { bars, type Captured, described, LINEAR, symlogAxis, threshold } from "./groups";
 
-const [LEFT, RIGHT, TOP, AXIS] = [76, 14, 12, 26];
+const [LEFT, RIGHT, TOP, AXIS] = [76, 14, 12, 44];
 /** Ridges that are drawn; with more steps, some between the first and the last. */
 const MOST = 24;
 
@@ -14,35 +13,36 @@ interface Props {
   tensors: readonly Captured[];
   name: string;
   step: number;
+  linear: boolean;
   onStep: (step: number) => void;
   svg: RefObject<SVGSVGElement | null>;
 }
 
-/** Histograms step under step, on one symmetric logarithmic axis. */
-export function Ridges({ tensors, name, step, onStep, svg }: Props) {
+/** Histograms step under step, on one axis. */
+export function Ridges({ tensors, name, step, linear, onStep, svg }: Props) {
   const [box, width] = useWidth<HTMLDivElement>();
   const shown = useMemo(() => thinned(tensors, MOST, step), [tensors, step]);
   const made = useMemo(() => {
-    const at = threshold(tensors);
-    const all = shown.map((t) => bars(t, at));
+    const axis = linear ? LINEAR : symlogAxis(threshold(tensors));
+    const all = shown.map((t) => bars(t, axis));
     let [low, high, top] = [Infinity, -Infinity, 0];
     for (const { edges, heights } of all) {
       low = Math.min(low, edges[0] ?? Infinity);
       high = Math.max(high, edges[edges.length - 1] ?? -Infinity);
       for (const h of heights) top = Math.max(top, h);
     }
-    return { at, all, low, high, top };
-  }, [tensors, shown]);
+    return { axis, all, low, high, top };
+  }, [tensors, shown, linear]);
   const lane = shown.length > 10 ? 22 : shown.length > 1 ? 34 : 150;
   const tall = shown.length > 1 ? lane * 1.9 : lane;
   const inner = Math.max(10, width - LEFT - RIGHT);
   const height = TOP + (shown.length - 1) * lane + tall + AXIS;
   const x = (place: number): number => LEFT + ((place - made.low) / Math.max(1e-9, made.high - made.low)) * inner;
-  const real = (place: number): number => 2 * made.at * Math.sinh(place);
+  const real = made.axis.value;
   const base = (k: number): number => TOP + tall + k * lane;
   const ticks =
     made.high > made.low
-      ? symlogTicks(real(made.low), real(made.high), made.at, ((made.high - made.low) * 44) / inner)
+      ? made.axis.ticks(real(made.low), real(made.high), ((made.high - made.low) * (linear ? 90 : 44)) / inner)
       : [];
   return (
     <div class="chart-box" ref={box}>
@@ -52,16 +52,19 @@ export function Ridges({ tensors, name, step, onStep, svg }: Props) {
         width={width}
         height={height}
         role="group"
-        aria-label={`Histograms of ${name} in ${shown.length} of ${tensors.length} steps, from ${number(real(made.low))} to ${number(real(made.high))} on a symmetric logarithmic axis.`}
+        aria-label={`Histograms of ${name} in ${shown.length} of ${tensors.length} steps, from ${number(real(made.low))} to ${number(real(made.high))} on a ${linear ? "linear" : "symmetric logarithmic"} axis.`}
       >
         {ticks.map((t) => (
           <g key={t}>
-            <line class="grid" x1={x(symlog(t, made.at))} x2={x(symlog(t, made.at))} y1={TOP} y2={height - AXIS} />
-            <text x={x(symlog(t, made.at))} y={height - AXIS + 15} text-anchor="middle">
+            <line class="grid" x1={x(made.axis.place(t))} x2={x(made.axis.place(t))} y1={TOP} y2={height - AXIS} />
+            <text x={x(made.axis.place(t))} y={height - AXIS + 15} text-anchor="middle">
               {tickText(t)}
             </text>
           </g>
         ))}
+        <text x={LEFT + inner / 2} y={height - 8} text-anchor="middle">
+          value{linear ? "" : ", symmetric logarithmic"}
+        </text>
         {shown.map((t, k) => {
           const { edges, heights } = made.all[k]!;
           let path = `M${x(edges[0] ?? 0)} ${base(k)}`;

@@ -199,7 +199,7 @@ export function Icicle({ model, call, timeline, range, onRange, unit, label, mod
             class="time-at"
             style={{ top: `${AXIS + at.row * ROW}px`, height: `${ROW - 2}px`, ...edges(timeline, at, range, width) }}
           />
-          <Tooltip x={Math.min(Math.max(place, 0), width)} y={AXIS + (at.row + 1) * ROW + 4} within={width}>
+          <Tooltip x={Math.min(Math.max(place, 0), width)} y={AXIS + (at.row + 1) * ROW + 4}>
             <strong class="chart-mono">
               {at.row === bottom
                 ? (nodes.strings[nodes.name[row.of[at.stretch]!]!] ?? "")

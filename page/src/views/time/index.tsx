@@ -7,6 +7,8 @@ import type { Column } from "../../charts/rows";
 import { pair, paired, useSlow } from "../../charts/slow";
 import { Table } from "../../charts/table";
 import type { Model } from "../../data/model";
+import { callAt, callShown, callSteps } from "../../data/step";
+import { CallChoice } from "../../parts/calls";
 import { savePng } from "../../parts/save";
 import { seconds } from "../../parts/words";
 import { whole } from "../../route";
@@ -19,7 +21,7 @@ import { timeline } from "./timeline";
 
 function Time({ model, at, set, link }: ViewProps) {
   const { doc } = model;
-  const number = whole(at.call, doc.calls.length, doc.calls.length - 1);
+  const number = callAt(model, at);
   const call = doc.calls[number]!;
   const timed = useMemo(() => call.time.some((t) => t > 0), [call]);
   const even = !timed || at.x === "order";
@@ -55,16 +57,7 @@ function Time({ model, at, set, link }: ViewProps) {
   return (
     <div class="time">
       <div class="chart-bar">
-        <label>
-          Backward call
-          <select value={number} onChange={(e) => set({ call: e.currentTarget.value, node: "", range: "" })}>
-            {doc.calls.map((c, i) => (
-              <option key={i} value={i}>
-                {c.index} ({c.kind}, step {c.step}, {seconds(c.seconds)})
-              </option>
-            ))}
-          </select>
-        </label>
+        <CallChoice model={model} shown={number} set={set} />
         {timed && (
           <Choice
             label="Along the axis"
@@ -251,4 +244,7 @@ export const timeView: View = {
       ? "No backward call with its nodes is in this page. `backprobe run script.py` records them at its default level."
       : null,
   component: Time,
+  steps: callSteps,
+  of: "a graph",
+  shows: (model, at) => callShown(model, at).map((one) => ({ ...one, what: "times" })),
 };
