@@ -27,7 +27,7 @@ class LoraLayer(nn.Module):
         for key in self.down:
             train = key == name and not inference_mode
             self.down[key].requires_grad_(train)  # CUT
-            self.up[key].requires_grad_(train)
+            self.up[key].requires_grad_(train)  # CUT
         self.active = name
 
     def forward(self, x):
