@@ -313,6 +313,8 @@ def test_the_doctor_works_without_torch() -> None:
 
 #: Private names of Python's own.
 PYTHONS = {"_getframe", "_current_frames", "_exit", "_after_fork", "_target", "_fields", "_make", "_get_module_details"}
+#: And of IPython.
+PYTHONS |= {"_filename_map"}
 
 
 def own_names() -> set[str]:

@@ -18,8 +18,6 @@ _ADVICE = {
     "what was trainable. If they are meant to stay frozen, freeze them alone, in a line of your own.",
     "quiet": "Let the part that is to be trained run outside torch.no_grad(). If it is meant to stay as it is from "
     "there on, call requires_grad_(False) on its parameters.",
-    "switched": "If the change is meant to last, call requires_grad_(False) on what is left behind; else switch back "
-    "after what it was switched for.",
     "cut": "Compute the loss from tensors that keep their graph. If the cut is meant from that step on, call "
     "requires_grad_(False) on these parameters, so that everybody can see it.",
 }
@@ -47,16 +45,14 @@ def _finding(seen: StoppedLearning, cut: Cut | None = None) -> Finding:
     how = {
         "frozen": "requires_grad was turned off, and not on again",
         "quiet": "their module runs with gradient mode off from there on",
-        "switched": "another module runs in place of theirs",
         "cut": f"{cut.op if cut else ''} cut the graph",
     }[seen.reason]
     sites = [("cut", seen.site), ("failed", seen.failed)]
-    guess = seen.reason == "switched"
     return Finding(
         kind="none-grad",
-        severity="info" if guess else "warning",
+        severity="warning",
         title=f"{names} learned until step {seen.step - 1} and got no gradient from step {seen.step} on: {how}",
-        confidence="possible" if guess else "likely",
+        confidence="likely",
         module=cut.module if cut is not None else common_module(_owners(seen.parameters)),
         parameters=seen.parameters,
         step=seen.step,

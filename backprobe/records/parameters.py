@@ -74,7 +74,7 @@ class StoppedLearning:
 
     ``reason``: ``cut`` (their module runs as before), ``quiet`` (it runs with gradient mode off, turned off at
     ``site``), ``frozen`` (``requires_grad`` was turned off at ``site``, by a library or together with parameters that
-    were thawed again), ``switched`` (another module beside theirs runs in its place).
+    were thawed again).
     """
 
     parameters: tuple[str, ...]

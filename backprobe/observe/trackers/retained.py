@@ -157,7 +157,8 @@ class RetainedGraphs(Tracker):
                     reach.append((thing, rounds))
         if not reach:
             return None
-        sum_, rounds = max(reach, key=lambda item: len(item[1]))
+        # Of those that reach as many, the one that was made first: the others are made from it.
+        sum_, rounds = max(reach, key=lambda item: (len(item[1]), -item[0].grad_fn._sequence_nr()))
         if len(rounds) >= ENOUGH - self._only_forward:
             name = self._name_of(sum_)
             site, module, op = self._made(sum_)

@@ -1,4 +1,4 @@
-"""Parameters that one line's backward calls reached, and from some step on do not: frozen, cut off, switched.
+"""Parameters that one line's backward calls reached, and from some step on do not: frozen, cut off.
 
 Note [What stopped]: each line that calls backward is looked at apart, so that schemes which train parts in turn have
 nothing that stops. A parameter has stopped where the line went on without it for a while, which has to be longer than
@@ -162,7 +162,7 @@ class Stopped(Tracker):
         evaluated = self._since(*away.beside)[1] if away.beside is not None else 0
         if quiet - evaluated > gone / 2:
             return "quiet", self._modules.turned_off(leaf.owner)
-        return ("switched" if self._taken_over(away) else ""), None
+        return "", None  # another part runs in its place: a choice
 
     def _since(self, leaf: Leaf, then: tuple[int, int]) -> tuple[int, int]:
         """Calls of a parameter's module, with gradient mode on and off."""
@@ -178,15 +178,3 @@ class Stopped(Tracker):
         ]
         together = [one for one in mine if one is not None and one.spot == frozen.spot and one.step == frozen.step]
         return len(together) == len(mine) and any(one.back for one in together)
-
-    def _taken_over(self, away: _Away) -> bool:
-        """Whether another parameter of the same name and shape in a module beside its own was first reached when this
-        one was last."""
-        own = away.leaf.path.split(".")
-        for one in self._names.leaves.reached():
-            path = one.path.split(".")
-            apart = [i for i, (a, b) in enumerate(zip(own, path, strict=False)) if a != b]
-            beside = one.root is away.leaf.root and len(path) == len(own) and len(apart) == 1
-            if beside and one.shape == away.leaf.shape and (one.first or 0) >= away.step:
-                return True
-        return False
