@@ -449,7 +449,7 @@ def raised_by_another(node: Any, error: BaseException) -> bool:
     frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
     engine = max((k for k, code in enumerate(frames) if code is places.ENGINE_CALL), default=len(frames))
     inside = frames[engine + 1 :]
-    if not inside or any(code.co_name in ("__torch_dispatch__", "__torch_function__") for code in inside):
+    if not inside or any(places.is_handler(code) for code in inside):
         return False
     hooks = [*hooks_of(node, node.register_hook).values()]
     if node._sequence_nr() == ACCUMULATE_SEQ:

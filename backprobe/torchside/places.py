@@ -46,6 +46,12 @@ HANDLE_TORCH_FUNCTION = _code("torch.overrides:handle_torch_function")
 #: Calls the engine.
 ENGINE_CALL = _code("torch.autograd.graph:_engine_run_backward")
 
+
+def is_handler(code: CodeType) -> bool:
+    """Whether `code` is a mode's or a subclass's, that is called for every op."""
+    return code.co_name in ("__torch_dispatch__", "__torch_function__")
+
+
 #: The file of ``nn.Module``.
 MODULE_FILE = _file("torch.nn.modules.module")
 #: Where ``no_grad`` and its like are; the file of the function that one makes as a decorator, and its variable for what

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import traceback
 import warnings
 from typing import Any
 
@@ -174,6 +175,45 @@ def gradient_mode() -> None:
 
     torch.no_grad()(decorated)()
     expect(held[0] is decorated, "the decorator no_grad() does not lead to its function")
+
+
+@fact(
+    "freezing a module",
+    "what Module.requires_grad_() freezes is taken for a library's doing, and what stopped learning is told wrongly",
+    "MODULE_FILE",
+)
+def freezing() -> None:
+    module = torch.nn.Module()
+    module._parameters["weight"] = leaf()  # type: ignore[assignment]  # not registered: somebody may hear of that
+    with _Seen() as mode:
+        module.requires_grad_(False)
+    called = {
+        code.co_filename for func, code in zip(mode.functions, mode.codes, strict=True) if "requires" in str(func)
+    }
+    expect(called == {places.MODULE_FILE}, f"Module.requires_grad_() set it from {called}")
+
+
+@fact(
+    "the call of the engine",
+    "the debugger cannot tell whose error stopped a backward",
+    "ENGINE_CALL",
+)
+def engine_call() -> None:
+    class Raises(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            raise ValueError("on purpose")
+
+    codes = []
+    try:
+        Raises.apply(leaf()).sum().backward()
+    except ValueError as error:
+        codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    expect(places.ENGINE_CALL in codes, f"a backward went through {[code.co_name for code in codes]}")
 
 
 @fact(
