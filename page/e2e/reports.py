@@ -111,10 +111,8 @@ def expected(folder: Path) -> dict[str, Any]:
             for run in call.nodes:
                 if run.node.site is None:
                     continue
-                row = lines.setdefault(str(run.node.site.line), {"file": run.node.site.file, "nodes": 0, "seconds": -1})
-                row["nodes"] += 1
-                if run.seconds is not None:
-                    row["seconds"] = max(row["seconds"], 0) + run.seconds
+                row = lines.setdefault(str(run.node.site.line), {"file": run.node.site.file, "seconds": []})
+                row["seconds"].append(run.seconds)
             raised = None if call.raised is None else call.raised.type
             calls.append({"step": call.step, "index": call.index, "lines": lines, "raised": raised})
     losses = [s.loss for s in trace.steps if s.loss is not None]

@@ -1,6 +1,6 @@
 /** One step is selected for the whole page. A view that has nothing of it shows the nearest that it has, and says so. */
 import { whole } from "../route";
-import type { Calls, Model } from "./model";
+import type { Calls, Forwards, Model } from "./model";
 
 export type At = Readonly<Record<string, string>>;
 
@@ -57,6 +57,12 @@ export function callAt(model: Model, at: At): number {
   const of = findings.find((one) => calls[one.at?.[0] ?? -1]?.step === there)?.at?.[0];
   const bad = calls.findIndex((call) => call.step === there && wrong(call));
   return of ?? (bad >= 0 ? bad : found);
+}
+
+/** Norms of what modules returned, as measured in the step nearest to `step`; null: in none. */
+export function forwardAt({ doc }: Pick<Model, "doc">, step: number): Forwards | null {
+  const steps = doc.forward.map((one) => one.step);
+  return doc.forward[nearest(steps, step)] ?? null;
 }
 
 /** What a view of one call shows. */

@@ -114,7 +114,7 @@ export function condition(parameter: Decoded["parameters"][number], hasGradient:
   if (!parameter.requires_grad) return "frozen";
   if (parameter.reached === 0 && !hasGradient) return "never reached";
   if (parameter.trained === false) return "not in the optimizer";
-  return "";
+  return parameter.free ? "on no module" : "";
 }
 
 /** The step nearest to `step` in which a norm of any parameter was measured: most levels measure only now and then; -1: none. */
