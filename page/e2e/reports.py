@@ -95,7 +95,9 @@ def runs(out: Path) -> dict[str, Path]:
     for name, (options, script) in commands.items():
         folder = out / "runs" / name
         shutil.rmtree(folder, ignore_errors=True)
-        backprobe("run", "--quiet", *options, "--out", str(folder), script.name, "--an", "<b>&", cwd=script.parent)
+        start = scripts if name == "hostile" else script.parent  # the folder's name is to be seen too
+        script_name = str(script.relative_to(start))
+        backprobe("run", "--quiet", *options, "--out", str(folder), script_name, "--an", "<b>&", cwd=start)
         found[name] = folder
     return found
 
