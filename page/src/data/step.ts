@@ -71,6 +71,13 @@ export function callShown(model: Model, at: At): Shown[] {
   return call ? [{ what: "graph", step: call.step, why: "not in this page for" }] : [];
 }
 
+/** What a view of a call's graph shows: norms of outputs too. */
+export function graphShown(model: Model, at: At): Shown[] {
+  const call = model.doc.calls[callAt(model, at)];
+  const forward = call && forwardAt(model, call.step);
+  return [...callShown(model, at), ...(forward ? [{ what: "forward norms", step: forward.step }] : [])];
+}
+
 /** The steps that the page has calls of, in order. */
 export function callSteps({ doc }: Pick<Model, "doc">): Int32Array {
   return Int32Array.from(new Set(doc.calls.map((call) => call.step))).sort();

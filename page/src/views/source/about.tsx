@@ -28,7 +28,8 @@ export function About({ model, number, file, line, found, link }: Props) {
     return (
       <p class="source-about quiet">
         Choose a line to see its nodes. Gradients are those of the backward call of the step above
-        {timed && `, times the ${timed} with its graph`}; a line counts what its operations do in backward.
+        {timed && `, times are ${timed.startsWith("mean") ? "the " : ""}${timed} with its graph`}; a line counts what
+        its operations do in backward.
       </p>
     );
   }
