@@ -110,7 +110,7 @@ function NodePart({ scene, box, link, go }: PartProps) {
   const { doc } = h.model;
   const { seq, module, nth, site, parameter } = h.nodes;
   const p = doc.parameters[parameter[node]!];
-  const path = p?.free ? "on none" : h.model.name(p ? p.module : module[node]!);
+  const path = h.model.name(p ? p.module : module[node]!);
   let around = h.owner[node]!;
   while (h.groups[around]!.kind !== "module") around = h.groups[around]!.parent;
   const marks = markWords(call.marks[node]!);
@@ -156,7 +156,10 @@ function NodePart({ scene, box, link, go }: PartProps) {
           ],
           ["Forward op", op || "–"],
           ["Line", <Place scene={scene} site={p ? p.defined : site[node]!} link={link} />],
-          ["Module", around > 0 ? <Go scene={scene} box={around} go={go} name={path} /> : path || "–"],
+          [
+            "Module",
+            p?.free ? "on none" : around > 0 ? <Go scene={scene} box={around} go={go} name={path} /> : path || "–",
+          ],
           ...(nth[node]! > 1 ? [["Call of it", String(nth[node])] as const] : []),
           ["Sequence no.", seq[node]! < 0 ? "none: it accumulates" : seq[node]!.toLocaleString("en-US")],
           ...(bytes > 0 ? [["Kept, about", `${Math.round(bytes).toLocaleString("en-US")} bytes`] as const] : []),

@@ -36,7 +36,7 @@ export function totals({ steps }: Decoded): ChartOf[] {
       title: "Norms over all parameters",
       unit: "2-norm, logarithmic",
       log: true,
-      note: sentence("The gradient ", gradientSaid(steps)),
+      note: sentence("The gradient is ", gradientSaid(steps)),
       series: [
         { name: "gradient", curve: normCurve(steps.gradient), colour: (p) => p.backward },
         { name: "weight", curve: normCurve(steps.weight), colour: (p) => p.forward, dash: [6, 3] },
