@@ -131,6 +131,17 @@ def test_steps_have_the_norms_of_the_records(traced, made):
         assert numbers(made["steps"]["gradient"])[at] == pytest.approx(math.sqrt(total))
 
 
+def test_a_loss_says_how_it_came_about(tmp_path):
+    writer = Writer(tmp_path / "run", {"first_steps": 2, "first_cost": 0.5, "own": 1.0})
+    writer.step(Step(0, 0.1, 1.0, (), (), calls=4, scale=1024.0), 0, lambda: ())
+    writer.step(Step(1, 0.1, None, (), ()), 0, lambda: ())
+    writer.close(Facts(), [])
+    made = document(open_run(tmp_path / "run"))
+    assert (numbers(made["steps"]["calls"]), numbers(made["steps"]["scale"])) == ([4, 1], [1024.0, 1.0])
+    assert numbers(made["steps"]["source"]) == [0, 0] and numbers(made["steps"]["gradient"]) == [-1.0, -1.0]
+    assert made["run"]["took"] == "watching took about 1.5 s" and made["run"]["gaps"] == []
+
+
 def test_norms_of_module_outputs_are_those_of_the_tensors():
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(5, 4), nn.Tanh())

@@ -231,12 +231,13 @@ def _about_tensor(role: str, stat: TensorStat) -> str:
 def with_means(
     rows: list[dict[str, Any]], calls: Sequence[BackwardCall], layouts: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """`rows` of layouts with the mean time of each node over those of `calls` that have it, and how many these are."""
+    """`rows` of layouts with the mean time of each node over those of `calls` that have it, and in how many of
+    them nodes were timed."""
     for number, row in enumerate(rows):
         mine = [call for call, layout in zip(calls, layouts, strict=True) if layout == number]
         times = [[r.seconds for r in by if r.seconds is not None] for by in zip(*(c.nodes for c in mine), strict=True)]
         row["time"] = column("f", [sum(t) / len(t) if t else -1.0 for t in times])
-        row["timed"] = len(mine)
+        row["timed"] = max(map(len, times), default=0)
     return rows
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from ..records import Finding, FreeParameter, ModuleCall, SavedBytes
 from ..traced import Trace, TracedStep
 from ..trust import ending, runs
+from ..view.parts import took
 from . import calls as backwards
 from .columns import clean
 from .memory import memory
@@ -104,7 +105,8 @@ def _run(trace: Trace, name: str) -> dict[str, Any]:
     }
     shown = ending(trace.processes[0])  # by a sign of its own
     row["gaps"] = [gap for gap in trace.gaps if gap != shown]
-    for key in ("started", "ended", "seconds", "cost", "error"):
+    row["took"] = took(info)
+    for key in ("started", "ended", "seconds", "error"):
         row[key] = clean(info.get(key))
     for key in ("level", "torch", "python", "backprobe"):
         row[key] = str(info.get(key, ""))

@@ -38,6 +38,7 @@ class Steps:
         self._ratio, self._source = array("d"), array("B")
         self.figures = Figures()
         self._resident, self._allocated, self._graphs = array("d"), array("d"), array("i")
+        self._calls, self._scale = array("i"), array("d")
         self._series = {kind: _Series(size, self.width) for kind in _KINDS}
         self._order: tuple[Any, list[int]] = (None, [])
 
@@ -49,6 +50,8 @@ class Steps:
         self._seconds.append(row.seconds)
         self._known.append(row.loss is not None)
         self._loss.append(math.nan if row.loss is None else row.loss)
+        self._calls.append(row.calls)
+        self._scale.append(row.scale)
         self._resident.append(-1 if row.resident is None else row.resident)
         self._allocated.append(-1 if row.allocated is None else row.allocated)
         self._graphs.append(row.graphs)
@@ -74,6 +77,8 @@ class Steps:
             "seconds": column("f", self._seconds),
             "loss": column("d", self._loss),
             "known": column("B", self._known),
+            "calls": column("i", self._calls),
+            "scale": column("d", self._scale),
             **totals,
             "ratio": column("d", self._ratio),
             "source": column("B", self._source),

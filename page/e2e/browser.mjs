@@ -1,9 +1,9 @@
 // What the tests share: a browser, a page that is watched, and what is known of the runs.
 import assert from "node:assert/strict";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
-import { gunzipSync } from "node:zlib";
+import { gunzipSync, gzipSync } from "node:zlib";
 import { chromium } from "playwright-core";
 
 export const OUT = process.env.BACKPROBE_REPORTS ?? join(dirname(fileURLToPath(import.meta.url)), "out");
@@ -62,6 +62,14 @@ export async function opened(page, name, route = "") {
   await page.goto("about:blank");
   await page.goto(address(name, route));
   await page.waitForSelector("main#content");
+}
+
+/** Open a report whose document `change` made another one of. */
+export async function openedChanged(page, name, change) {
+  const data = gzipSync(JSON.stringify(change(documentOf(name)))).toString("base64");
+  const text = html(name).replace(packed(name).toString("base64"), () => data);
+  writeFileSync(join(OUT, "changed.html"), text);
+  await opened(page, "changed");
 }
 
 /** Wait until `holds`, asked over and over. */

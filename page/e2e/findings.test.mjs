@@ -1,7 +1,7 @@
 // The first screen against what `backprobe show --json` says.
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
-import { documentOf, expected, launch, opened, watched } from "./browser.mjs";
+import { documentOf, expected, launch, opened, openedChanged, watched } from "./browser.mjs";
 
 let browser;
 before(async () => (browser = await launch()));
@@ -9,6 +9,23 @@ after(() => browser.close());
 
 const permissions = ["clipboard-read", "clipboard-write"];
 const WORDS = { error: "Error", warning: "Warning", info: "Note" };
+/** Short words of code are shown in full. */
+const LABELS = {
+  op: "operation",
+  nan: "NaN",
+  inf: "Inf",
+  numel: "elements",
+  grad: "gradient",
+  param: "parameter",
+  dtype: "type",
+  ddp: "DDP",
+};
+const label = (key) =>
+  key
+    .split("_")
+    .map((word) => LABELS[word] ?? word)
+    .join(" ")
+    .trim();
 const flat = (text) => text.replace(/\s+/g, " ");
 
 describe("every finding is shown as the records have it", () => {
@@ -41,8 +58,7 @@ describe("every finding is shown as the records have it", () => {
         }
         const chips = await card.locator(".findings-chip").allTextContents();
         assert.deepEqual(chips, finding.parameters);
-        for (const key of Object.keys(finding.evidence))
-          assert.ok(text.includes(key.replaceAll("_", " ").trim()), `evidence ${key}`);
+        for (const key of Object.keys(finding.evidence)) assert.ok(text.includes(label(key)), `evidence ${key}`);
       }
       page.quiet();
       await page.context().close();
@@ -158,5 +174,29 @@ test("a healthy run says so, with its figures and its loss", async () => {
   );
   assert.equal(points.length, losses.length);
   page.quiet();
+  await page.context().close();
+});
+
+test("where watching had gaps, notes alone do not say that nothing is wrong, and the head says what was missed", async () => {
+  const page = await watched(browser);
+  const gap = "watching stopped at step 3: <b>no room</b>";
+  const note = { ...expected.hostile.findings.find((one) => one.severity === "info"), sites: [], at: null };
+  for (const findings of [[], [note]]) {
+    await openedChanged(page, "healthy", (doc) => ({ ...doc, findings, run: { ...doc.run, gaps: [gap] } }));
+    const text = await page.innerText("main");
+    assert.match(text, /Nothing was found in what was watched/);
+    assert.doesNotMatch(text, /Nothing wrong/);
+    assert.ok((await page.innerText(".frame-header")).includes(gap));
+  }
+  page.quiet();
+  await page.context().close();
+});
+
+test("what watching took is told", async () => {
+  const page = await watched(browser);
+  await opened(page, "late");
+  const { took } = documentOf("late").run;
+  assert.match(took, /^watching took about /);
+  assert.ok((await page.innerText(".findings-figures")).includes(took));
   await page.context().close();
 });

@@ -95,7 +95,9 @@ def runs(out: Path) -> dict[str, Path]:
     for name, (options, script) in commands.items():
         folder = out / "runs" / name
         shutil.rmtree(folder, ignore_errors=True)
-        backprobe("run", "--quiet", *options, "--out", str(folder), script.name, "--an", "<b>&", cwd=script.parent)
+        start = scripts if name == "hostile" else script.parent  # the folder's name is to be seen too
+        script_name = str(script.relative_to(start))
+        backprobe("run", "--quiet", *options, "--out", str(folder), script_name, "--an", "<b>&", cwd=start)
         found[name] = folder
     return found
 
@@ -111,10 +113,8 @@ def expected(folder: Path) -> dict[str, Any]:
             for run in call.nodes:
                 if run.node.site is None:
                     continue
-                row = lines.setdefault(str(run.node.site.line), {"file": run.node.site.file, "nodes": 0, "seconds": -1})
-                row["nodes"] += 1
-                if run.seconds is not None:
-                    row["seconds"] = max(row["seconds"], 0) + run.seconds
+                row = lines.setdefault(str(run.node.site.line), {"file": run.node.site.file, "seconds": []})
+                row["seconds"].append(run.seconds)
             raised = None if call.raised is None else call.raised.type
             calls.append({"step": call.step, "index": call.index, "lines": lines, "raised": raised})
     losses = [s.loss for s in trace.steps if s.loss is not None]

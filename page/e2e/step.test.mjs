@@ -1,12 +1,13 @@
 // One selected step for the whole page: a run that fails in its last step, 40.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { documentOf, launch, opened, watched } from "./browser.mjs";
+import { launch, opened, watched } from "./browser.mjs";
 
 let browser;
 before(async () => (browser = await launch()));
 after(() => browser.close());
 
+const flat = (text) => text.replace(/\s+/g, " ");
 const step = (page) => page.inputValue(".frame-step input[type=number]");
 
 test("the finding's step is shown in every view, and what is of another step is said", async () => {
@@ -21,10 +22,14 @@ test("the finding's step is shown in every view, and what is of another step is 
   // Source shows the failed step: its marks are there.
   assert.match(await page.innerText(".source-listing"), /forward NaN\/Inf|NaN\/Inf/);
   await page.click('.frame-nav a[href="#/flow"]');
-  await page.getByRole("button", { name: "Weight", exact: true }).click();
-  const weights = documentOf("late").steps;
-  assert.ok(weights.index);
-  assert.match(await page.innerText(".frame-elsewhere"), /^Weights.* of step \d+: not measured at step 40$/);
+  assert.match(await page.innerText(".flow .chart-note"), /^The gradient is as backward gave it\./);
+  assert.equal(await page.locator(".frame-elsewhere").count(), 0);
+  await page.click('.frame-nav a[href="#/steps"]');
+  assert.match(flat(await page.innerText(".steps-one")), /gradient NaN \(as backward gave it\)/i);
+  await page.click('.frame-nav a[href="#/flow"]');
+  await page.getByRole("button", { name: "Modules", exact: true }).click();
+  assert.match(await page.innerText(".frame-elsewhere"), /^Forward norms of step \d+: not measured at step 40$/);
+  assert.match(await page.innerText(".flow .chart-note"), /outputs as measured in step \d+, not in step 40;/i);
   assert.equal(await page.locator(".flow-plot .chart-empty").count(), 0);
   page.quiet();
   await page.context().close();

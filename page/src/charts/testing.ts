@@ -19,6 +19,7 @@ export function parameter(name: string, more: Partial<Parameter> = {}): Paramete
   return {
     name,
     module: 0,
+    free: false,
     shape: [2],
     requires_grad: true,
     reached: 1,
@@ -44,7 +45,7 @@ export function documentOf(more: Partial<Decoded> = {}): Decoded {
       seconds: null,
       steps: 0,
       backwards: 0,
-      cost: null,
+      took: "",
       error: null,
       live: false,
       cut: false,
@@ -53,6 +54,7 @@ export function documentOf(more: Partial<Decoded> = {}): Decoded {
       python: "",
       backprobe: "",
       thinned: 0,
+      gaps: [],
     }, // prettier-ignore
     findings: [],
     figures: [],
@@ -79,10 +81,13 @@ export function stepsOf(count: number, more: Partial<Decoded["steps"]> = {}): De
     seconds: new Float32Array(count),
     loss: new Float64Array(count).fill(NaN),
     known: new Int32Array(count),
+    calls: new Int32Array(count).fill(1),
+    scale: new Float64Array(count).fill(1),
     gradient: missing(),
     weight: missing(),
     update: missing(),
     ratio: missing(),
+    source: new Int32Array(count),
     resident: missing(),
     allocated: missing(),
     graphs: new Int32Array(count),
@@ -141,6 +146,8 @@ export function layoutOf(
     parameter: column((n) => n.parameter ?? -1),
     edges: Int32Array.from(edges),
     to: Int32Array.from(to),
+    time: new Float32Array(nodes.length).fill(-1),
+    timed: 1,
   };
 }
 

@@ -3,7 +3,8 @@
  *
  * Numbers come as columns. In the JSON a column is `{t, b}`: the type and the base64 of its little-endian bytes. Norms
  * are never negative: -1 says that one was not measured, and NaN and infinity mean themselves. Indexes are -1 where
- * there is nothing. Elsewhere numbers that JSON does not know are the strings "NaN", "Infinity" and "-Infinity". Paths of modules are as `named_modules()` spells them; "" is the outermost module, or outside all.
+ * there is nothing. Elsewhere numbers that JSON does not know are the strings "NaN", "Infinity" and "-Infinity". Paths
+ * of modules are as `named_modules()` spells them; "" is the outermost module, or outside all.
  */
 export const FORMAT = 1;
 
@@ -28,7 +29,7 @@ export interface Document<F, I> {
   modules: Module[];
   parameters: Parameter[];
   steps: Steps<F, I>;
-  layouts: Layout<I>[];
+  layouts: Layout<F, I>[];
   calls: Call<F, I>[];
   /** Norms of what modules returned, in the steps where they were measured. */
   forward: Forward<F, I>[];
@@ -46,8 +47,8 @@ export interface Run {
   seconds: number | null;
   steps: number;
   backwards: number;
-  /** Share of the time that watching took, or null. */
-  cost: number | null;
+  /** What watching took, a few words; "" where that is not known. */
+  took: string;
   error: string | null;
   /** The run is still going on (as far as can be told). */
   live: boolean;
@@ -60,7 +61,7 @@ export interface Run {
   /** Steps whose nodes were dropped to keep the run small. */
   thinned: number;
   /** What was not watched, where that is so. */
-  gaps?: string[];
+  gaps: string[];
 }
 
 export interface Site {
@@ -110,7 +111,11 @@ export interface Module {
 /** In forward order: by their module. */
 export interface Parameter {
   name: string;
+  /** 0 for one that is on no module. */
   module: number;
+  /** It is on no module. */
+  free: boolean;
+  /** `[-1]`: not known. */
   shape: number[];
   requires_grad: boolean;
   /** Backward calls that gave it a gradient. */
@@ -129,12 +134,17 @@ export interface Steps<F, I> {
   loss: F;
   /** 1 where the loss of the step is known. */
   known: I;
-  /** Norms over all parameters together; -1: not measured. */
+  /** The loss is the sum over this many backward calls, without this factor of a GradScaler. */
+  calls: I;
+  scale: F;
+  /** Norms over all parameters together; -1: not measured, or not of all of them. */
   gradient: F;
   weight: F;
   update: F;
   /** Median over parameters of update / weight. */
   ratio: F;
+  /** Gradients are: 0 not known; 1 as backward gave them; 2 as the optimizer met them. */
+  source: I;
   /** Bytes of the process in memory, and of tensors on CUDA devices, when the step was over; -1: not known. */
   resident: F;
   allocated: F;
@@ -160,7 +170,7 @@ export interface Series<F, I> {
 }
 
 /** The nodes of a graph, roots first. Calls with the same graph share it. */
-export interface Layout<I> {
+export interface Layout<F, I> {
   strings: string[];
   /** Index into `strings` of the node's type, of the forward's op. */
   name: I;
@@ -178,6 +188,9 @@ export interface Layout<I> {
   edges: I;
   /** The node that gets the gradient, or -1. */
   to: I;
+  /** Seconds of each node, the mean over the `timed` calls of this page with this graph; -1: not measured. */
+  time: F;
+  timed: number;
 }
 
 /** One backward call. */
@@ -212,6 +225,7 @@ export interface Call<F, I> {
 }
 
 export interface Forward<F, I> {
+  /** The step in which they were measured. */
   step: number;
   module: I;
   /** Which call of the module, from 1. */

@@ -1,5 +1,7 @@
 /** One search over everything that the page has: findings, parameters, modules, lines, operations, steps. */
+
 import type { Model } from "./model";
+import { shapeSaid } from "./said";
 import { callAt, nearest } from "./step";
 
 export interface Hit {
@@ -71,7 +73,7 @@ const steps: Lister = ({ doc }, _, query) => {
 const parameters: Lister = ({ doc }, has) =>
   doc.parameters.flatMap((p, i): Hit[] =>
     has(p.name)
-      ? [{ what: "parameter", text: p.name, detail: p.shape.join("×"), view: "flow", at: { parameter: String(i) } }]
+      ? [{ what: "parameter", text: p.name, detail: shapeSaid(p.shape), view: "flow", at: { parameter: String(i) } }]
       : [],
   );
 

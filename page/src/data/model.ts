@@ -1,7 +1,8 @@
-import type { Call, Decoded, Floats, Layout } from "./document";
+import type { Call, Decoded, Floats, Forward, Layout } from "./document";
 
 export type Calls = Call<Floats, Int32Array>;
-export type Nodes = Layout<Int32Array>;
+export type Forwards = Forward<Floats, Int32Array>;
+export type Nodes = Layout<Floats, Int32Array>;
 
 /** A document with what every view needs of it worked out once. Views that need more make it lazily, in files of their own. */
 export class Model {

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { empty } from "../testing/document";
 import type { Decoded } from "./document";
 import { Model } from "./model";
-import { callAt, callShown, callSteps, elsewhere, nearest, selected, toStep } from "./step";
+import { callAt, callShown, callSteps, elsewhere, graphShown, nearest, selected, toStep } from "./step";
 
 function call(step: number, index: number, more: object = {}): Decoded["calls"][number] {
   return { step, index, raised: null, layout: 0, marks: new Int32Array(1), ...more } as Decoded["calls"][number];
@@ -64,4 +64,20 @@ it("finds the nearest measured place", () => {
   expect(nearest([0, 5, 10], 8, (i) => i < 2)).toBe(1);
   expect(nearest([4, 6], 5)).toBe(0);
   expect(nearest([], 5)).toBe(-1);
+});
+
+it("a graph has norms of outputs of the nearest step in which they were measured", () => {
+  const late = model([{ step: 40 }]);
+  expect(graphShown(late, {})).toEqual(callShown(late, {}));
+  const forward = [0, 38].map((step) => ({
+    step,
+    module: new Int32Array(),
+    nth: new Int32Array(),
+    norm: new Float32Array(),
+  }));
+  const shown = graphShown(new Model({ ...late.doc, forward }), {});
+  expect(elsewhere(shown, 40)).toEqual([
+    "graph of step 39: not in this page for step 40",
+    "forward norms of step 38: not measured at step 40",
+  ]);
 });

@@ -1,6 +1,6 @@
 /** One step is selected for the whole page. A view that has nothing of it shows the nearest that it has, and says so. */
 import { whole } from "../route";
-import type { Calls, Model } from "./model";
+import type { Calls, Forwards, Model } from "./model";
 
 export type At = Readonly<Record<string, string>>;
 
@@ -59,10 +59,23 @@ export function callAt(model: Model, at: At): number {
   return of ?? (bad >= 0 ? bad : found);
 }
 
+/** Norms of what modules returned, as measured in the step nearest to `step`; null: in none. */
+export function forwardAt({ doc }: Pick<Model, "doc">, step: number): Forwards | null {
+  const steps = doc.forward.map((one) => one.step);
+  return doc.forward[nearest(steps, step)] ?? null;
+}
+
 /** What a view of one call shows. */
 export function callShown(model: Model, at: At): Shown[] {
   const call = model.doc.calls[callAt(model, at)];
   return call ? [{ what: "graph", step: call.step, why: "not in this page for" }] : [];
+}
+
+/** What a view of a call's graph shows: norms of outputs too. */
+export function graphShown(model: Model, at: At): Shown[] {
+  const call = model.doc.calls[callAt(model, at)];
+  const forward = call && forwardAt(model, call.step);
+  return [...callShown(model, at), ...(forward ? [{ what: "forward norms", step: forward.step }] : [])];
 }
 
 /** The steps that the page has calls of, in order. */

@@ -2,11 +2,10 @@ import type { Run } from "../data/document";
 
 /** Why finding nothing would not mean that nothing is wrong: watching that stopped, what was not seen. */
 export function Gaps({ run }: { run: Run }) {
-  const gaps = run.gaps ?? [];
-  if (gaps.length === 0) return null;
+  if (run.gaps.length === 0) return null;
   return (
     <p class="frame-sign frame-warn" role="note">
-      ▲ Not everything was watched: {gaps.join("; ")}
+      ▲ Not everything was watched: {run.gaps.join("; ")}
     </p>
   );
 }

@@ -1,5 +1,6 @@
 import type { Run } from "../../data/document";
 import type { Model } from "../../data/model";
+import { lossSaid } from "../../data/said";
 import { Sign } from "../../parts/severity";
 import { number } from "../../parts/words";
 import type { ViewProps } from "../view";
@@ -16,8 +17,7 @@ export function Calm({ model, link }: { model: Model; link: ViewProps["link"] })
   return (
     <section class="findings-calm">
       <h2>
-        {headline(run).startsWith("Nothing wrong") && <Sign level="good" />}
-        {headline(run)}
+        <Verdict run={run} />
       </h2>
       {!watched && (
         <p class="quiet">
@@ -30,10 +30,20 @@ export function Calm({ model, link }: { model: Model; link: ViewProps["link"] })
   );
 }
 
-function headline(run: Run): string {
+/** What it means that nothing wrong was found. */
+export function Verdict({ run }: { run: Run }) {
+  const text = headline(run);
+  return (
+    <>
+      {text.startsWith("Nothing wrong") && <Sign level="good" />} {text}
+    </>
+  );
+}
+
+export function headline(run: Run): string {
   if (run.backwards === 0) return "No backward call was seen";
   if (run.error) return "Nothing was found that explains the error";
-  if (run.gaps?.length) return "Nothing was found in what was watched";
+  if (run.gaps.length > 0) return "Nothing was found in what was watched";
   if (run.cut && !run.live) return "Nothing was found before the run was cut off";
   return run.live ? "Nothing wrong found so far" : "Nothing wrong found";
 }
@@ -43,12 +53,13 @@ function Loss({ model, link }: { model: Model; link: ViewProps["link"] }) {
   const found = spark(steps.loss, steps.known);
   if (found === null || steps.index.length < 2) return null;
   const at = ([x, y]: [number, number]) => `${(x * WIDTH).toFixed(1)},${(4 + y * (HEIGHT - 8)).toFixed(1)}`;
+  const said = lossSaid(steps);
   const from = steps.index[0]!;
   const to = steps.index.at(-1)!;
   return (
     <figure class="findings-loss">
       <figcaption>
-        Loss <span class="quiet">by step</span>
+        Loss <span class="quiet">by step{said && `: ${said}`}</span>
       </figcaption>
       {/* biome-ignore lint/a11y/useAnchorContent: aria-label says what the picture shows */}
       <a href={link("steps")} aria-label={`Loss from ${number(found.first)} to ${number(found.last)}; open the steps`}>

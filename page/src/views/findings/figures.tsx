@@ -6,16 +6,14 @@ export function Figures({ model }: { model: Model }) {
   const { figures, unseen, run } = model.doc;
   return (
     <div class="findings-figures">
-      {figures.length > 0 && (
+      {(figures.length > 0 || run.took) && (
         <section>
           <h4>The run in figures</h4>
           <ul>
             {figures.map((text) => (
               <li key={text}>{text}</li>
             ))}
-            {run.cost !== null && Number(run.cost) >= 0 && run.steps >= 10 && (
-              <li>watching took about {Math.round(100 * Number(run.cost))}% of the time</li>
-            )}
+            {run.took && <li>{run.took}</li>}
           </ul>
         </section>
       )}

@@ -1,13 +1,12 @@
 import "./findings.css";
 import { useEffect, useRef } from "preact/hooks";
-import type { Finding } from "../../data/document";
+import type { Finding, Run } from "../../data/document";
 import type { Model } from "../../data/model";
 import { Copy } from "../../parts/copy";
 import { usePrinting } from "../../parts/printing";
-import { Sign } from "../../parts/severity";
 import { count } from "../../parts/words";
 import type { ViewProps } from "../view";
-import { Calm } from "./calm";
+import { Calm, Verdict } from "./calm";
 import { Card, stepOf } from "./card";
 import { Figures } from "./figures";
 import { opened, toggled } from "./opened";
@@ -33,7 +32,7 @@ export function Findings({ model, at, set, link }: ViewProps) {
       ) : (
         <>
           <div class="findings-bar">
-            <Summary findings={findings} />
+            <Summary run={model.doc.run} findings={findings} />
             <span class="findings-buttons">
               <Copy
                 label="Copy all as text"
@@ -83,12 +82,12 @@ export function Findings({ model, at, set, link }: ViewProps) {
   );
 }
 
-/** "2 findings: 1 error, 1 warning"; notes alone say that nothing is wrong. */
-function Summary({ findings }: { findings: readonly Finding[] }) {
+/** "2 findings: 1 error, 1 warning"; notes alone say what their being alone means. */
+function Summary({ run, findings }: { run: Run; findings: readonly Finding[] }) {
   if (findings.every((one) => one.severity === "info")) {
     return (
       <h2 class="findings-fine">
-        <Sign level="good" /> Nothing wrong found; {count(findings.length, "note")}
+        <Verdict run={run} />; {count(findings.length, "note")}
       </h2>
     );
   }

@@ -2,7 +2,7 @@
 
 import { sortOf } from "../../charts/scale";
 import type { Model } from "../../data/model";
-import { type At, callAt, nearest, type Shown } from "../../data/step";
+import { type At, callAt, forwardAt, type Shown } from "../../data/step";
 import { norm, number } from "../../parts/words";
 import { type Item, moduleItems, parameterItems } from "./items";
 import { backwardNorms, forwardNorms } from "./modules";
@@ -53,6 +53,13 @@ export function bucketsOf({ doc }: Model, step: number, band: readonly [number, 
   };
 }
 
+/** Positions of the steps whose gradients are shown, the first and the last one, both in. */
+export function places({ doc }: Model, step: number, band: readonly [number, number] | null): [number, number] {
+  const near = measuredStep(doc, "gradient", step);
+  const [from, to] = band ?? (near < 0 ? [step, step] : [near, near]);
+  return [positionOf(doc.steps.index, from), positionOf(doc.steps.index, to)];
+}
+
 const PLURAL: Record<Metric, string> = {
   gradient: "gradients",
   weight: "weights",
@@ -64,13 +71,7 @@ const PLURAL: Record<Metric, string> = {
 export function flowShown(model: Model, at: At, step: number): Shown[] {
   const { doc } = model;
   if (at.by === "modules") {
-    const forward =
-      doc.forward[
-        nearest(
-          doc.forward.map((one) => one.step),
-          step,
-        )
-      ];
+    const forward = forwardAt(model, step);
     const call = doc.calls[callAt(model, at)];
     return [
       ...(forward && at.show !== "backward" ? [{ what: "forward norms", step: forward.step }] : []),
@@ -145,13 +146,7 @@ function thinned(model: Model): string {
 export function moduleChart(model: Model, which: string, step: number, at: At): Chart {
   const { doc } = model;
   const items = moduleItems(model);
-  const forward =
-    doc.forward[
-      nearest(
-        doc.forward.map((one) => one.step),
-        step,
-      )
-    ] ?? null;
+  const forward = forwardAt(model, step);
   const call = doc.calls[callAt(model, at)] ?? null;
   const one = (name: string, colour: string, dash: string, values: Float64Array | null): PlotSeries[] => {
     if (!values) return [];
@@ -167,7 +162,9 @@ export function moduleChart(model: Model, which: string, step: number, at: At): 
       : one("gradient of output (backward)", "var(--backward)", "", call && backwardNorms(model, call))),
   ];
   const parts = [
-    which !== "backward" && forward ? `outputs as measured in step ${forward.step}` : "",
+    which !== "backward" && forward
+      ? `outputs as measured in step ${forward.step}${forward.step === step ? "" : `, not in step ${step}`}`
+      : "",
     which !== "forward" && call ? `gradients of backward call ${call.index}, step ${call.step}` : "",
   ].filter(Boolean);
   const note = `${parts.join("; ")}${parts.length ? ". " : ""}A module that was called several times counts as one: all its calls together.`;

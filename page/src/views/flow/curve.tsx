@@ -3,6 +3,7 @@ import { Lines, type Series } from "../../charts/line";
 import { normCurve } from "../../charts/marks";
 import { Button, Legend, Panel } from "../../charts/panel";
 import type { Model } from "../../data/model";
+import { shapeSaid } from "../../data/said";
 import { beginnings, condition, parameterCurve } from "./values";
 
 const KINDS = [
@@ -43,7 +44,7 @@ export function ParameterCurve({
   }, [doc, parameter]);
   const { nonfinite, zero } = useMemo(() => beginnings(doc, parameter), [doc, parameter]);
   const words = [
-    found.shape.join("×") || "scalar",
+    shapeSaid(found.shape),
     condition(found, series[0]!.curve.values.some((v) => v !== null) || nonfinite >= 0 || zero >= 0),
     nonfinite >= 0 ? `gradient not finite since step ${nonfinite}` : "",
     zero >= 0 ? `gradient exactly zero first in step ${zero}` : "",

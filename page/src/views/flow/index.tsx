@@ -3,11 +3,12 @@ import "./flow.css";
 import { useMemo, useRef } from "preact/hooks";
 import { Button, Legend, Panel } from "../../charts/panel";
 import { pair, paired, useSlow } from "../../charts/slow";
+import { gradientSaid, shapeSaid } from "../../data/said";
 import { savePng, saveSvg } from "../../parts/save";
 import { count } from "../../parts/words";
 import { whole } from "../../route";
 import type { View, ViewProps } from "../view";
-import { type By, bucketsOf, flowShown, moduleChart, parameterChart, said } from "./chart";
+import { type By, bucketsOf, flowShown, moduleChart, parameterChart, places, said } from "./chart";
 import { Controls, metricsOf, SHOWN } from "./controls";
 import { ParameterCurve } from "./curve";
 import { brackets, clampWindow } from "./items";
@@ -77,6 +78,12 @@ function Flow({ model, at, set, link, step }: ViewProps) {
         : show === "norms"
           ? "Norms of gradient, weight and update"
           : `Norm of the ${show}`;
+  const metrics = metricsOf(show);
+  const gradients =
+    by === "parameters" && measured && metrics.includes("gradient")
+      ? gradientSaid(doc.steps, ...places(model, step, band))
+      : "";
+  const source = gradients && `The gradient is ${gradients}.`;
   const title = `${what}, ${by === "modules" ? "outputs and their gradients" : "by parameter"}${when ? `, ${when}` : ""}`;
   const two = by === "parameters" && parameter >= 0 && doc.steps.index.length > 1;
   const about = (i: number): [string, string][] => {
@@ -88,7 +95,7 @@ function Flow({ model, at, set, link, step }: ViewProps) {
       ]),
       ...(p
         ? ([
-            ["shape", p.shape.join("×") || "scalar"],
+            ["shape", shapeSaid(p.shape)],
             ["reached by", count(p.reached, "backward")],
           ] as [string, string][])
         : ([["class", doc.modules[chart.items[i]!.index]!.class]] as [string, string][])),
@@ -101,7 +108,7 @@ function Flow({ model, at, set, link, step }: ViewProps) {
       <div class={two ? "flow-columns flow-two" : "flow-columns"}>
         <Panel
           title={title}
-          note={chart.note}
+          note={[source, chart.note].filter(Boolean).join(" ")}
           tools={
             <>
               <Button label="Zoom in" onClick={() => zoom(0.5)}>

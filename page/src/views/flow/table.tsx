@@ -2,6 +2,7 @@ import { useMemo } from "preact/hooks";
 import type { Column } from "../../charts/rows";
 import { Table } from "../../charts/table";
 import type { Model } from "../../data/model";
+import { shapeSaid } from "../../data/said";
 import { norm } from "../../parts/words";
 import type { Buckets } from "./chart";
 import type { Item } from "./items";
@@ -61,7 +62,7 @@ export function ParameterTable({
       return {
         index,
         name: p.name,
-        shape: p.shape.join("×") || "scalar",
+        shape: shapeSaid(p.shape),
         values,
         reached: p.reached,
         trained: p.trained === null ? "not known" : p.trained ? "yes" : "no",

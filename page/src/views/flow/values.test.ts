@@ -33,6 +33,12 @@ describe("places of steps", () => {
     expect(measuredStep(doc, "gradient", 4)).toBe(2);
     expect(measuredStep(doc, "gradient", 1)).toBe(0);
     expect(measuredStep(doc, "update", 4)).toBe(-1);
+    const bad = {
+      weight: Float64Array.of(1, 1, 1),
+      update: Float64Array.of(1, -1, NaN),
+      ratio: Float64Array.of(1, -1, -1),
+    };
+    expect(measuredStep(documentOf({ steps: stepsOf(3, bad) }), "ratio", 2)).toBe(2);
   });
 });
 

@@ -114,11 +114,12 @@ export function condition(parameter: Decoded["parameters"][number], hasGradient:
   if (!parameter.requires_grad) return "frozen";
   if (parameter.reached === 0 && !hasGradient) return "never reached";
   if (parameter.trained === false) return "not in the optimizer";
-  return "";
+  return parameter.free ? "on no module" : "";
 }
 
 /** The step nearest to `step` in which a norm of any parameter was measured: most levels measure only now and then; -1: none. */
 export function measuredStep({ steps }: Pick<Decoded, "steps">, metric: Metric, step: number): number {
-  const norms = steps[metric];
-  return steps.index[nearest(steps.index, step, (i) => !(norms[i]! < 0))] ?? -1;
+  // A ratio that is not a number has no median, and was measured.
+  const of = metric === "ratio" ? [steps.update, steps.weight] : [steps[metric]];
+  return steps.index[nearest(steps.index, step, (i) => of.every((norms) => !(norms[i]! < 0)))] ?? -1;
 }

@@ -214,7 +214,7 @@ describe("tables", () => {
       [2, "MmBackward0", "linear", "enc.lin", 2, "lib/model.py:7"],
       [4, "AccumulateGrad", "", "", 1, ""],
     ]);
-    expect(rows[2]!.slice(6)).toEqual(["", 4, "", 1, "", "enc.lin.weight", ""]);
+    expect(rows[2]!.slice(6)).toEqual(["", 4, "", "", 1, "", "enc.lin.weight", ""]);
     expect([...nodeRows(scene, null)].length).toBe(5);
     expect([...nodeRows(scene, ~1)].length).toBe(1);
   });

@@ -25,7 +25,7 @@ export function cells(metrics: Metrics, scale: Scale, box: number): { forward: C
     };
   }
   const text = said(scale.metric, value);
-  const what = scale.metric === "time" ? "time in backward" : "place in the order of the backward";
+  const what = scale.metric === "time" ? `time in backward, ${metrics.mean}` : "place in the order of the backward";
   return { forward, backward: { text, look: look(scale, value), title: `${what}: ${text}` } };
 }
 
@@ -41,7 +41,11 @@ function forwardCell(metrics: Metrics, box: number): Cell {
     };
   }
   const output = metrics.output(box);
-  return { text: norm(output), look: null, title: `norm of the output ${gradientWords(output)}` };
+  return {
+    text: norm(output),
+    look: null,
+    title: `norm of the output ${gradientWords(output)}${output < 0 ? "" : metrics.outputStep}`,
+  };
 }
 
 function keptCell(metrics: Metrics, scale: Scale, box: number): Cell {

@@ -1,9 +1,10 @@
 import { useState } from "preact/hooks";
+import { shapeSaid } from "../../data/said";
 import { saveCsv } from "../../parts/save";
 import { bytes as bytesText, count, norm, number, seconds } from "../../parts/words";
 import { BAD, FORWARD, MADE, RAISED, ZERO } from "./metrics";
 import { briefName, nameOf } from "./names";
-import { Facts, Go, type PartProps, Place } from "./panel";
+import { Facts, Go, type PartProps, Place, timeSaid } from "./panel";
 import type { Scene } from "./scene";
 import { childRows, type RowKey, sorted } from "./tables";
 
@@ -12,7 +13,7 @@ const MOST = 60;
 /** What is known of a group, and what is in it. */
 export function GroupPart(props: PartProps) {
   const { scene, box, link } = props;
-  const { h, metrics, call } = scene;
+  const { h, metrics } = scene;
   const group = h.groups[box]!;
   const { doc } = h.model;
   const module = doc.modules[group.module];
@@ -21,7 +22,6 @@ export function GroupPart(props: PartProps) {
   const { bytes, shared } = metrics.bytes(box);
   const calls = h.modules.get(group.module)?.length ?? 0;
   const output = metrics.output(box);
-  const step = metrics.forwardStep === call.step ? "" : ` (step ${metrics.forwardStep})`;
   const run = metrics.run(box);
   const isModule = group.kind === "module" && box > 0;
   return (
@@ -42,8 +42,10 @@ export function GroupPart(props: PartProps) {
       <Facts
         rows={[
           ["Gradient in", <b>{norm(metrics.gradient(box))}</b>],
-          ...(isModule ? [["Output", output < 0 ? "not measured" : `norm ${norm(output)}${step}`] as const] : []),
-          ["Time", seconds(metrics.seconds(box))],
+          ...(isModule
+            ? [["Output", output < 0 ? "not measured" : `norm ${norm(output)}${metrics.outputStep}`] as const]
+            : []),
+          ["Time", timeSaid(metrics, box)],
           [
             "Nodes",
             run === nodes
@@ -62,11 +64,13 @@ export function GroupPart(props: PartProps) {
 
 function About({ scene }: { scene: Scene }) {
   const { call } = scene;
+  const { index, scale } = scene.h.model.doc.steps;
+  const scaled = (scale[index.indexOf(call.step)] ?? 1) === 1 ? "" : " with the GradScaler's factor";
   const values = call.roots.flatMap(({ value }) => (value === null ? [] : [number(value)]));
   return (
     <>
       <p class="quiet">
-        {`${call.kind}, step ${call.step}${values.length ? `, loss ${values.join(", ")}` : ""}, ${seconds(call.seconds)}. Click a box to open it; click its triangle to close it.`}
+        {`${call.kind}, step ${call.step}${values.length ? `, loss${scaled} ${values.join(", ")}` : ""}, ${seconds(call.seconds)}. Click a box to open it; click its triangle to close it.`}
       </p>
       {call.raised && <p class="graph-finding">{`It raised ${call.raised}`}</p>}
     </>
@@ -126,7 +130,7 @@ function Children({ scene, box, go }: PartProps) {
   const save = (): void => {
     saveCsv(
       "graph-group.csv",
-      ["name", "nodes", "gradient norm", "seconds", "bytes kept"],
+      ["name", "nodes", "gradient norm", "mean seconds", "bytes kept"],
       rows.map((r) => [r.name, r.nodes, r.gradient, r.seconds, Math.round(r.bytes)]),
     );
   };
@@ -214,7 +218,7 @@ function Parameters({ scene, box, go }: PartProps) {
                     </button>
                   )}
                 </td>
-                <td class="mono">{shape.join("×")}</td>
+                <td class="mono">{shapeSaid(shape)}</td>
                 <td class="number">{node >= 0 ? norm(call.came[node]) : requires_grad ? "✂ none" : "frozen"}</td>
               </tr>
             );
@@ -267,7 +271,7 @@ export function CutPart({ scene, box, link, go }: PartProps) {
           {parameters.slice(0, MOST).map((k) => (
             <tr key={k}>
               <td class="mono">{doc.parameters[k]!.name}</td>
-              <td class="mono">{doc.parameters[k]!.shape.join("×")}</td>
+              <td class="mono">{shapeSaid(doc.parameters[k]!.shape)}</td>
               <td class="number">{doc.parameters[k]!.reached.toLocaleString("en-US")}</td>
             </tr>
           ))}

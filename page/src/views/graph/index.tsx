@@ -1,6 +1,6 @@
 import "./graph.css";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
-import { callAt, callShown, callSteps } from "../../data/step";
+import { callAt, callSteps, graphShown } from "../../data/step";
 import { CallChoice } from "../../parts/calls";
 import { saveCsv, savePng, saveSvg } from "../../parts/save";
 import type { View, ViewProps } from "../view";
@@ -192,6 +192,6 @@ export const graphView: View = {
   component: GraphPage,
   steps: callSteps,
   of: "a graph",
-  shows: callShown,
+  shows: graphShown,
   leave: { from: "", to: "" },
 };

@@ -20,7 +20,10 @@ export function Legend({ scene, metric }: { scene: Scene; metric: Metric }) {
       {metric !== "bad" && marks.length > 0 && (
         <div class="graph-scale">
           <span class="graph-scale-name">
-            {METRIC_NAMES[metric] + (scale.log ? ", log" : "") + (scale.below ? "; less looks like the least" : "")}
+            {METRIC_NAMES[metric] +
+              (metric === "time" ? `, ${scene.metrics.mean}` : "") +
+              (scale.log ? ", log" : "") +
+              (scale.below ? "; less looks like the least" : "")}
           </span>
           <div class="graph-ramp" style={{ background: `linear-gradient(to right, ${stops})` }} />
           <div class="graph-ticks">

@@ -1,4 +1,6 @@
 import type { Calls, Model } from "../../data/model";
+import { meanSaid } from "../../data/said";
+import { forwardAt } from "../../data/step";
 import type { Hierarchy } from "./hierarchy";
 import { shareBytes } from "./kept";
 import type { Links } from "./links";
@@ -39,7 +41,8 @@ export class Metrics {
     readonly h: Hierarchy,
     links: Links,
   ) {
-    const { order, time, marks } = call;
+    const { order, marks } = call;
+    const { time } = model.nodes(call);
     this.time = sums(h, (node) => Math.max(0, time[node]!), Float64Array);
     this.timed = sums(h, (node) => (time[node]! >= 0 ? 1 : 0), Int32Array);
     this.ran = sums(h, (node) => (order[node]! >= 0 ? 1 : 0), Int32Array);
@@ -58,8 +61,7 @@ export class Metrics {
     const shares = shareBytes(model, model.nodes(call));
     this.kept = shares && sums(h, (node) => shares.ofNode[node]!, Float64Array);
     this.keptByModule = shares?.ofModule ?? null;
-    const seen = [...model.doc.forward].sort((a, b) => a.step - b.step);
-    const measured = seen.filter((f) => f.step <= call.step).at(-1) ?? seen[0];
+    const measured = forwardAt(model, call.step);
     this.forwardStep = measured?.step ?? -1;
     measured?.module.forEach((module, k) => this.forward.set(module * 2 ** 20 + measured.nth[k]!, measured.norm[k]!));
   }
@@ -76,7 +78,7 @@ export class Metrics {
     return this.forward.get(group.module * 2 ** 20 + (group.nth || 1)) ?? -1;
   }
 
-  /** Seconds of its nodes in the backward; -1: not measured. */
+  /** Seconds of its nodes in the backward, the mean over the calls with this graph; -1: not measured. */
   seconds(box: number): number {
     return this.over(this.timed, box) ? this.over(this.time, box) : -1;
   }
@@ -96,6 +98,16 @@ export class Metrics {
   order(box: number): number {
     const first = box >= 0 ? this.firstOrder[box]! : this.call.order[~box]!;
     return Number.isFinite(first) ? first : -1;
+  }
+
+  /** "mean of 5 calls", of `seconds`; "" where none was measured. */
+  get mean(): string {
+    return meanSaid(this.model.nodes(this.call).timed);
+  }
+
+  /** In which step the norms of outputs were measured, where it is not the call's. */
+  get outputStep(): string {
+    return this.forwardStep === this.call.step ? "" : ` (measured in step ${this.forwardStep})`;
   }
 
   /** How many of its nodes have a mark. */

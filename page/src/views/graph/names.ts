@@ -1,3 +1,4 @@
+import { shapeSaid } from "../../data/said";
 import { count } from "../../parts/words";
 import type { Hierarchy } from "./hierarchy";
 
@@ -84,7 +85,7 @@ export function nodeFacts(h: Hierarchy, node: number): { type: string; op: strin
 function nodeName(h: Hierarchy, node: number): Name {
   const { type, op, place } = nodeFacts(h, node);
   const parameter = h.model.doc.parameters[h.nodes.parameter[node]!];
-  if (parameter) return { title: within(h, h.owner[node]!, parameter.name), kind: parameter.shape.join("×") };
+  if (parameter) return { title: within(h, h.owner[node]!, parameter.name), kind: shapeSaid(parameter.shape) };
   if (h.nodes.seq[node]! < 0) return { title: "leaf tensor", kind: type };
   const file = place.slice(Math.max(place.lastIndexOf("/"), place.lastIndexOf("\\")) + 1);
   return { title: type, kind: [op, file].filter(Boolean).join(" ") };

@@ -1,4 +1,5 @@
 import type { ComponentChildren } from "preact";
+import { shapeSaid } from "../../data/said";
 import { shorten } from "../../parts/names";
 import { norm, seconds } from "../../parts/words";
 import type { ViewProps } from "../view";
@@ -46,6 +47,12 @@ export function Panel(props: PanelProps) {
       )}
     </aside>
   );
+}
+
+/** Seconds of a box's nodes, and what they are. */
+export function timeSaid(metrics: Scene["metrics"], box: number): string {
+  const time = metrics.seconds(box);
+  return time < 0 ? "not measured" : `${seconds(time)}, ${metrics.mean}`;
 }
 
 /** A line of the user's code, linked to where it is shown. */
@@ -116,7 +123,7 @@ function NodePart({ scene, box, link, go }: PartProps) {
   return (
     <>
       <h2 class="mono">{p ? p.name : type}</h2>
-      {p && <p class="quiet">{`${type}: adds the gradient to .grad, shape ${p.shape.join("×") || "scalar"}`}</p>}
+      {p && <p class="quiet">{`${type}: adds the gradient to .grad, shape ${shapeSaid(p.shape)}`}</p>}
       {[...marks, ...notes].length > 0 && (
         <ul class="graph-notes">
           {[...marks, ...notes].map((text) => (
@@ -143,10 +150,16 @@ function NodePart({ scene, box, link, go }: PartProps) {
               ? "not in this call"
               : `${(order + 1).toLocaleString("en-US")} of ${metrics.run(0).toLocaleString("en-US")}`,
           ],
-          ["Time", seconds(call.time[node]!)],
+          [
+            "Time",
+            `${timeSaid(metrics, box)}${call.time[node]! < 0 ? "" : `; ${seconds(call.time[node]!)} in this one`}`,
+          ],
           ["Forward op", op || "–"],
           ["Line", <Place scene={scene} site={p ? p.defined : site[node]!} link={link} />],
-          ["Module", around > 0 ? <Go scene={scene} box={around} go={go} name={path} /> : path || "–"],
+          [
+            "Module",
+            p?.free ? "on none" : around > 0 ? <Go scene={scene} box={around} go={go} name={path} /> : path || "–",
+          ],
           ...(nth[node]! > 1 ? [["Call of it", String(nth[node])] as const] : []),
           ["Sequence no.", seq[node]! < 0 ? "none: it accumulates" : seq[node]!.toLocaleString("en-US")],
           ...(bytes > 0 ? [["Kept, about", `${Math.round(bytes).toLocaleString("en-US")} bytes`] as const] : []),

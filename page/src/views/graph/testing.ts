@@ -79,6 +79,7 @@ export function modelOf(spec: Spec): Model {
     parameters: parameters.map(([name, more]) => ({
       name,
       module: paths.indexOf(name.split(".").slice(0, -1).join(".")),
+      free: false,
       shape: [2],
       requires_grad: true,
       reached: 1,
@@ -99,6 +100,8 @@ export function modelOf(spec: Spec): Model {
         parameter: ints((n) => parameters.findIndex(([name]) => name === n.parameter)),
         edges: Int32Array.from(edges),
         to: Int32Array.from(spec.nodes.flatMap((n) => n.to ?? [])),
+        time: floats((n) => n.time ?? -1),
+        timed: 1,
       },
     ],
     calls: [

@@ -1,5 +1,6 @@
 import { useMemo } from "preact/hooks";
 import type { Model } from "../../data/model";
+import { meanSaid } from "../../data/said";
 import { bytes, norm, seconds } from "../../parts/words";
 import type { ViewProps } from "../view";
 import { type Costs, MARKS, nodesAt } from "./costs";
@@ -21,15 +22,18 @@ const FEW = 4;
 export function About({ model, number, file, line, found, link }: Props) {
   const call = model.doc.calls[number];
   const nodes = useMemo(() => (call && line > 0 ? nodesAt(model, call, file, line) : null), [model, call, file, line]);
+  const layout = call && model.nodes(call);
+  const timed = meanSaid(layout?.timed ?? 0);
   if (line === 0 || line >= found.nodes.length) {
     return (
       <p class="source-about quiet">
-        Choose a line to see its nodes. Times and gradients are those of the backward call of the step above; a line
-        counts what its operations do in backward.
+        Choose a line to see its nodes. Gradients are those of the backward call of the step above
+        {timed && `, times are ${timed.startsWith("mean") ? "the " : ""}${timed} with its graph`}; a line counts what
+        its operations do in backward.
       </p>
     );
   }
-  const total = call ? call.seconds : 0;
+  const total = layout ? Array.from(layout.time).reduce((sum, one) => sum + Math.max(0, one), 0) : 0;
   const time = found.time[line]!;
   const marks = MARKS.filter((one) => found.marks[line]! & one.bit);
   const roles = found.roles.get(line) ?? [];
@@ -40,8 +44,8 @@ export function About({ model, number, file, line, found, link }: Props) {
         <>
           <span>{few(nodes.names.map(([name, n]) => (n > 1 ? `${name} ×${n.toLocaleString("en-US")}` : name)))}</span>
           <span>
-            {time < 0 ? "time not measured" : `${seconds(time)} in backward`}
-            {time >= 0 && total > 0 && ` (${((100 * time) / total).toPrecision(2)}% of the call)`}
+            {time < 0 ? "time not measured" : `${seconds(time)} in backward, ${timed}`}
+            {time >= 0 && total > 0 && ` (${((100 * time) / total).toPrecision(2)}% of all nodes' time)`}
           </span>
           <span>greatest gradient {norm(found.came[line])}</span>
         </>

@@ -28,6 +28,8 @@ function doc(): Decoded {
       parameter: ints(-1, -1, -1, -1, -1, -1),
       edges: ints(0, 0, 0, 0, 0, 0, 0),
       to: ints(),
+      time: Float32Array.of(1, 2, -1, -1, 8, 16),
+      timed: 2,
     },
   ]; // prettier-ignore
   const call = {

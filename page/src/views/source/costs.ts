@@ -1,7 +1,7 @@
 import type { Calls, Model } from "../../data/model";
 import { BAD } from "../../data/step";
 
-/** What the lines of a file cost in one backward call, and what its gradients did there. */
+/** What the lines of a file cost in a backward call, the mean of those with the same graph, and what gradients did in one. */
 
 /** Marks of nodes, the gravest first: bit, sign and word. */
 export const MARKS = [
@@ -14,7 +14,7 @@ export const MARKS = [
 
 /** By number of a line, from 1; entry 0 is unused. */
 export interface Costs {
-  /** Backward seconds; -1 where no node of the line was measured. */
+  /** Backward seconds, the mean over calls; -1 where no node of the line was measured. */
   time: Float64Array;
   nodes: Int32Array;
   /** Greatest norm of the gradients that came to its nodes; -1 where none was measured. */
@@ -44,13 +44,13 @@ export function costs(model: Model, file: string, length: number, call: Calls | 
     most: { time: 0, kept: 0 },
   };
   if (call !== undefined) {
-    const site = model.nodes(call).site;
+    const { site, time } = model.nodes(call);
     for (let node = 0; node < site.length; node++) {
       const line = lineOf[site[node]!] ?? 0;
       if (line === 0) continue;
       found.nodes[line]!++;
       found.marks[line]! |= call.marks[node]!;
-      if (call.time[node]! >= 0) found.time[line] = Math.max(0, found.time[line]!) + call.time[node]!;
+      if (time[node]! >= 0) found.time[line] = Math.max(0, found.time[line]!) + time[node]!;
       found.came[line] = worse(found.came[line]!, call.came[node]!);
     }
   }
@@ -108,14 +108,14 @@ export function next(lines: readonly number[], from: number, way: 1 | -1): numbe
   return beyond ?? (way === 1 ? lines[0] : lines.at(-1)) ?? 0;
 }
 
-/** Backward seconds by file in a call. */
+/** Backward seconds by file in a call, the mean of those with the same graph. */
 export function byFile(model: Model, call: Calls | undefined): Map<string, number> {
   const found = new Map<string, number>();
   if (call === undefined) return found;
-  const site = model.nodes(call).site;
+  const { site, time } = model.nodes(call);
   const by = new Float64Array(model.doc.sites.length);
   for (let node = 0; node < site.length; node++) {
-    if (site[node]! >= 0 && call.time[node]! >= 0) by[site[node]!]! += call.time[node]!;
+    if (site[node]! >= 0 && time[node]! >= 0) by[site[node]!]! += time[node]!;
   }
   model.doc.sites.forEach(({ file }, i) => found.set(file, (found.get(file) ?? 0) + by[i]!));
   return found;

@@ -59,7 +59,7 @@ export function Source({ model, at, set, link }: ViewProps) {
   const save = () =>
     saveCsv(
       `${source.file.replace(/^.*[\\/]/, "")}.csv`,
-      ["line", "text", "backward_seconds", "nodes", "gradient_norm", "bytes_kept", "marks", "findings"],
+      ["line", "text", "mean_backward_seconds", "nodes", "gradient_norm", "bytes_kept", "marks", "findings"],
       source.lines.map((text, i) => [
         i + 1,
         text,

@@ -4,6 +4,7 @@ import { curveColour, DASHES } from "../../charts/colour";
 import type { Series } from "../../charts/line";
 import { normCurve, plainCurve } from "../../charts/marks";
 import type { Decoded } from "../../data/document";
+import { gradientSaid, lossSaid } from "../../data/said";
 import { count } from "../../parts/words";
 import { type Metric, parameterCurve } from "../flow/values";
 
@@ -13,6 +14,8 @@ export interface ChartOf {
   /** What the values are. */
   unit: string;
   log: boolean;
+  /** What the values are, where that is not plain; "". */
+  note: string;
   series: Series[];
 }
 
@@ -25,6 +28,7 @@ export function totals({ steps }: Decoded): ChartOf[] {
       title: "Loss",
       unit: "loss",
       log: false,
+      note: sentence("", lossSaid(steps)),
       series: [{ name: "loss", curve: plainCurve(steps.loss, known), colour: (p) => p.ink }],
     },
     {
@@ -32,6 +36,7 @@ export function totals({ steps }: Decoded): ChartOf[] {
       title: "Norms over all parameters",
       unit: "2-norm, logarithmic",
       log: true,
+      note: sentence("The gradient is ", gradientSaid(steps)),
       series: [
         { name: "gradient", curve: normCurve(steps.gradient), colour: (p) => p.backward },
         { name: "weight", curve: normCurve(steps.weight), colour: (p) => p.forward, dash: [6, 3] },
@@ -43,6 +48,7 @@ export function totals({ steps }: Decoded): ChartOf[] {
       title: "Update / weight, median over parameters",
       unit: "ratio, logarithmic",
       log: true,
+      note: "",
       series: [{ name: "update / weight", curve: normCurve(steps.ratio), colour: (p) => p.update }],
     },
     {
@@ -50,12 +56,18 @@ export function totals({ steps }: Decoded): ChartOf[] {
       title: "Time per step",
       unit: "time",
       log: false,
+      note: "",
       series: [{ name: "time", curve: plainCurve(steps.seconds), colour: (p) => p.quiet }],
     },
   ];
   return made.filter((c) =>
     c.series.some((s) => s.curve.stretches.length > 0 || s.curve.values.some((v) => v !== null)),
   );
+}
+
+function sentence(begin: string, what: string): string {
+  const text = begin + what;
+  return what && `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }
 
 /** Whether a curve can stand on a logarithmic axis: no value below zero. */

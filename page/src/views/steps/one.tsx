@@ -1,4 +1,5 @@
 import type { Model } from "../../data/model";
+import { gradientSaid, lossSaid } from "../../data/said";
 import { norm, number, seconds } from "../../parts/words";
 import { positionOf } from "../flow/values";
 import type { ViewProps } from "../view";
@@ -10,8 +11,8 @@ export function OneStep({ model, step, link }: { model: Model; step: number; lin
   if (i < 0) return null;
   const call = steps.call[i]!;
   const rows: [string, string][] = [
-    ["loss", steps.known[i] ? number(steps.loss[i]) : "not known"],
-    ["gradient", norm(steps.gradient[i])],
+    ["loss", steps.known[i] ? worded(number(steps.loss[i]), lossSaid(steps, i, i)) : "not known"],
+    ["gradient", steps.gradient[i]! < 0 ? "not known" : worded(norm(steps.gradient[i]), gradientSaid(steps, i, i))],
     ["weight", norm(steps.weight[i])],
     ["update", norm(steps.update[i])],
     ["update / weight", norm(steps.ratio[i])],
@@ -33,4 +34,9 @@ export function OneStep({ model, step, link }: { model: Model; step: number; lin
       {call >= 0 ? <a href={link("graph", here)}>Graph</a> : <span class="quiet">its graph is not in this page</span>}
     </section>
   );
+}
+
+/** A number, and what it is. */
+function worded(value: string, what: string): string {
+  return what ? `${value} (${what})` : value;
 }

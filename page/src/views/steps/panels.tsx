@@ -43,6 +43,7 @@ export function Total({
     <div ref={box}>
       <Panel
         title={chart.title}
+        note={chart.note}
         tools={
           <>
             {able && (

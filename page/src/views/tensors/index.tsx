@@ -5,6 +5,7 @@ import { opaque } from "../../charts/canvas";
 import { Button, Choice, Panel } from "../../charts/panel";
 import type { Column } from "../../charts/rows";
 import { Table } from "../../charts/table";
+import { shapeSaid } from "../../data/said";
 import { nearest } from "../../data/step";
 import { savePng, saveSvg } from "../../parts/save";
 import { count, number } from "../../parts/words";
@@ -15,7 +16,7 @@ import { Ridges } from "./ridges";
 
 const COLUMNS: readonly Column<Captured>[] = [
   { name: "step", value: (t) => t.step, text: (t) => String(t.step), numeric: true },
-  { name: "shape", value: (t) => t.shape.join("×") || "scalar" },
+  { name: "shape", value: (t) => shapeSaid(t.shape) },
   { name: "dtype", value: (t) => t.dtype },
   ...(["mean", "std", "min", "max"] as const).map((key) => ({
     name: key,
@@ -92,7 +93,7 @@ function Tensors({ model, at, set, step: chosen }: ViewProps) {
         {tensor.map && (
           <Panel
             title={`Map, step ${tensor.step}`}
-            note={`${tensor.shape.join("×") || "scalar"} ${tensor.dtype}: columns are the last dimension, rows all others together.`}
+            note={`${shapeSaid(tensor.shape)} ${tensor.dtype}: columns are the last dimension, rows all others together.`}
             tools={
               <Button
                 label="Save the map as PNG"

@@ -33,7 +33,8 @@ export function ranInOrder(order: Int32Array): Int32Array {
 /** Module of a node; of one that accumulates into a parameter, the parameter's. */
 export function moduleOf({ doc }: Model, nodes: Nodes, node: number): number {
   const module = nodes.module[node]!;
-  return module >= 0 ? module : (doc.parameters[nodes.parameter[node]!]?.module ?? -1);
+  const parameter = doc.parameters[nodes.parameter[node]!];
+  return module >= 0 || !parameter || parameter.free ? module : parameter.module;
 }
 
 /** Seconds of a node: 0 where they were not measured. */
