@@ -63,6 +63,7 @@ class Session:
         eye.owner = self
         # What is noted of the forward.
         writes, values = WriteLog(frames, modules), Values(frames, modules, events.own)
+        values.outside.holding = "memory" not in self.settings.ask
         regions, cuts = Regions(names, writes, events), Cuts(names)
         self._regions = regions
         # How much is looked at.

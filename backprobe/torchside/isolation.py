@@ -46,8 +46,8 @@ class Isolation:
         with the user's.
     :param roots: what the engine starts from inside, where that is known: activations are looked for only where one of
         their graph retains its gradient.
-    :param engine: whether the engine may run inside: only it adds to the ``.grad`` of activations (Note [Activations
-        that retain gradients]), which are looked for once, here.
+    :param engine: whether the engine may run inside: only it adds to the ``.grad`` of activations, which are
+        looked for once, here: Note [Activations that retain gradients].
     :ivar now: the own random state.
     """
 

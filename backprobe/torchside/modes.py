@@ -36,6 +36,7 @@ record_ops = torch._C._autograd._enable_record_function
 
 
 _ASIDE = "backprobe: aside"
+_forget = getattr(torch._C, "_remove_obj_from_tls", None)  # not in torch 2.8
 
 
 @contextmanager
@@ -47,7 +48,10 @@ def aside() -> Iterator[None]:
     try:
         yield
     finally:
-        torch._C._stash_obj_in_tls(_ASIDE, before)
+        if before or _forget is None:
+            torch._C._stash_obj_in_tls(_ASIDE, before)
+        else:  # nothing stays: a thread that ends lets go of its objects, and that can be too late for Python
+            _forget(_ASIDE)
 
 
 def is_aside() -> bool:

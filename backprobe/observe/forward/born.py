@@ -69,6 +69,8 @@ class Outside:
         self._used: dict[int, SeenBad | None] = {}
         #: Whether all that waits is looked at, and not only the latest when something is wrong.
         self.careful = True
+        #: Whether small results are held: not where it is asked who holds what.
+        self.holding = True
 
     def note(self, func: Any, args: Any, out: Any, frame: Any) -> None:
         """An op that `frame` called made `out`, and no node."""
@@ -102,14 +104,15 @@ class Outside:
         except RuntimeError:  # an inference tensor, a sparse one, one of a transform
             return
         known = self._frames.known
-        while frame is not None and not known.get(frame.f_code):
-            if frame.f_code not in known and self._frames.is_user(frame.f_code):
+        while frame is not None:
+            mine = known.get(id(frame.f_code))
+            if self._frames.is_user(frame.f_code) if mine is None else mine:
                 break
             frame = frame.f_back
         code, at = (frame.f_code, frame.f_lasti) if frame is not None else (None, 0)
         stack = self._modules.stack
         entry = (code, at, func, stack[-1] if stack else None)
-        self._noted.append((_values(out), _ref(out), own, version, inputs, entry, _next()))
+        self._noted.append((_values(out) if self.holding else None, _ref(out), own, version, inputs, entry, _next()))
         waiting.add(own)
         if len(self._noted) > MOST:
             if self.careful:
@@ -122,7 +125,9 @@ class Outside:
         """An op got what no op that we saw has made: of the data, or of a library's own code."""
         if at not in self._bad and not t.requires_grad and t.dtype in FLOATS:
             self._waiting.add(at)
-            self._noted.append((_values(t), _ref(t), at, t._version, (), (None, 0, None, None), 0))
+            self._noted.append(
+                (_values(t) if self.holding else None, _ref(t), at, t._version, (), (None, 0, None, None), 0)
+            )
 
     def settle(self, limit: int = 1 << 62) -> None:
         """Measure what waits and has no more than `limit` elements, and remember what is not finite."""

@@ -50,7 +50,7 @@ class Values:
         self._waiting: list[tuple[Any, int, int, Entry]] = []
         #: The graph of the backward call that begins, while what waits is looked at.
         self._graph: LiveGraph | None = None
-        self._outside = Outside(frames, modules)
+        self.outside = Outside(frames, modules)
 
     def op_made(self, out: Any, before: int, after: int, entry: Entry) -> None:
         """An op made nodes. This is called for each in a step that is not looked at closely."""
@@ -86,13 +86,13 @@ class Values:
     def op_outside(self, func: Any, args: Any, out: Any, frame: Any) -> None:
         """An op made no node: what it gave may enter the graph later."""
         if self.checking and func not in NO_FLOW:
-            self._outside.note(func, args, out, frame)
+            self.outside.note(func, args, out, frame)
 
     def step_begins(self, step: int, careful: bool) -> None:
-        self._outside.careful = careful
+        self.outside.careful = careful
 
     def detached(self) -> None:
-        self._outside.forget()
+        self.outside.forget()
 
     def about_to_write(self) -> None:
         """While what waits has the values that it was made with."""
@@ -102,7 +102,7 @@ class Values:
 
     def backward_over(self, running: object, recorded: Recorded) -> None:
         """What was not finite is not looked at again where a backward after it went well, time and again."""
-        self._outside.clear()
+        self.outside.clear()
         if not recorded.trouble:
             for one in recorded.bad_seen:
                 key = one.entry[:3]
@@ -182,10 +182,10 @@ class Values:
             node = made.grad_fn if made is not None else self._node_of(first, after)
             saved = [(n, t) for n, t in private.saved_tensors(node) if n != "result"] if node is not None else []
             seen = SeenBad(first, after - 1, entry, values, tuple(stat_of(name, t) for name, t in saved))
-            self._outside.settle()
-            seen.origin = self._outside.origin_of(t for _, t in saved)
+            self.outside.settle()
+            seen.origin = self.outside.origin_of(t for _, t in saved)
             if seen.origin is None and not saved:
-                seen.origin = self._outside.guess(first, values.shape)
+                seen.origin = self.outside.guess(first, values.shape)
                 seen.guessed = seen.origin is not None
             self._bad.append(seen)
             self._bad.sort(key=lambda b: b.last)
@@ -216,8 +216,8 @@ class Values:
                 norms.flush()
                 if norms.bad and len(self._bad) < self._limit:
                     seen = SeenBad(op.before, op.after - 1, entry, norms.bad[0], self._inputs(op))
-                    self._outside.settle()
-                    seen.origin = self._outside.origin_of(tensors_in((op.args, op.kwargs), depth=3))
+                    self.outside.settle()
+                    seen.origin = self.outside.origin_of(tensors_in((op.args, op.kwargs), depth=3))
                     self._bad.append(seen)
             finally:
                 torch._C._set_grad_enabled(was)

@@ -82,12 +82,12 @@ class RetainedGraphs(Tracker):
         self._scene.events.drop("op_made", self._outside_made)
 
     def _outside_made(self, out: Any, before: int, after: int, entry: Any) -> None:
-        if entry[3] is not None or not isinstance(out, torch.Tensor) or out.grad_fn is None:
+        if entry[3] is not None or not isinstance(out, torch.Tensor):
             return
         self._outside += 1
-        if self._outside > OUTSIDE:
+        if self._outside > OUTSIDE:  # nor is a node looked at then: Note [Freeing deep graphs]
             self._scene.events.drop("op_made", self._outside_made)
-        elif _KEY not in out.grad_fn.metadata:
+        elif out.grad_fn is not None and _KEY not in out.grad_fn.metadata:
             self._mark(out.grad_fn)
 
     def op(self, op: Op) -> None:

@@ -130,7 +130,7 @@ class Strays(Tracker):
                     continue
                 for how, key, item in _items(value):
                     if made:
-                        if isinstance(item, torch.Tensor) and item.grad_fn is not None and _made_from(item, thing):
+                        if is_a(item, torch.Tensor) and item.grad_fn is not None and _made_from(item, thing):
                             return path, type(owner), attribute, how, key
                     elif item is thing or (is_a(item, nn.Module) and is_a(thing, nn.Module) and _holds(item, thing)):
                         return path, type(owner), attribute, how, key
