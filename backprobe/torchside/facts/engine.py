@@ -117,7 +117,7 @@ def hooks() -> None:
 @fact(
     "marks on a backward call",
     "derivatives add to captured gradients",
-    "_stash_obj_in_tls _get_obj_in_tls _is_key_in_tls",
+    "_stash_obj_in_tls _get_obj_in_tls _is_key_in_tls _remove_obj_from_tls",
     [ENGINE],
 )
 def marks() -> None:
