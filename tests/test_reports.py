@@ -17,7 +17,7 @@ import pytest
 from test_cases import expectation, lines_of
 
 HERE = Path(__file__).parent
-REPORTS = {path.stem: path for path in sorted((HERE / "reports" / "first").glob("*.py"))}
+REPORTS = {path.stem: path for path in sorted((HERE / "reports").glob("*/*.py"))}
 
 # kind in EXPECT -> kind of the finding, the marker of its main line, the role of its main site
 MAIN = {
@@ -37,6 +37,9 @@ MAIN = {
     "wrong-double-backward": ("wrong-double-backward", "apply_marker", "applied"),
     "wrong-backward-shape": ("wrong-backward-shape", "apply_marker", "applied"),
     "backward-error": ("backward-error", "source_marker|apply_marker", "cause"),
+    "nonleaf-grad": ("nonleaf-grad", "cut_marker", "cut"),
+    "hook-inplace-conflict": ("hook-inplace-conflict", "hook_marker", "hook"),
+    "checkpoint-side-effect": ("checkpoint-side-effect", "region_marker", "region"),
     "hook-never-fires": ("hook-never-fires", "hook_marker", "hook"),
     "checkpoint-mismatch": ("checkpoint-mismatch", "culprit_marker", "cause"),
     "rank-desync": ("rank-desync", "waiting_marker", "waiting"),
