@@ -49,36 +49,33 @@ MAIN = {
 ASK = {"wrong-backward": "functions", "wrong-double-backward": "functions", "first-divergence": "divergence"}
 
 MISSED: set[str] = {
+    "adam_eps_in_half",
     "backward_hook_after_compile",
-    "blank_slice_standardised",
+    "batchnorm_eval_then_train",
     "cdist_energy_penalty",
-    "compiled_energy_log",
+    "compiled_std_pooling",
+    "dead_relu_after_warm_restart",
+    "divergence_repeat_kv",
+    "gumbel_noise_half",
+    "lazy_task_heads",
+    "log_std_underflow",
+    "margin_head_forgotten",
+    "once_differentiable_penalty",
+    "out_proj_hook",
+    "refrozen_on_resume",
+    "router_generator_in_checkpoint",
+    "saving_freezes_adapter",
+}
+MODULE: set[str] = set()
+# Of several ranks: one is hit in one run and missed in another, by which rank ends first; the others were missed so far.
+EITHER = {
+    "ddp_expert_without_tokens",
+    "ddp_metric_only_where_data",
     "ddp_other_rank_is_bad",
     "ddp_stochastic_depth",
     "ddp_trunk_frozen_after_wrap",
-    "dead_relu_after_warm_restart",
-    "divergence_repeat_kv",
-    "gate_temperature_annealed",
-    "gumbel_noise_half",
-    "hidden_states_history",
-    "kl_hard_labels",
-    "lazy_task_heads",
-    "once_differentiable_penalty",
-    "optimizer_before_dtype_change",
-    "ppo_last_minibatch_of_one",
-    "refrozen_on_resume",
-    "router_generator_in_checkpoint",
-    "second_adapter_not_in_optimizer",
-    "spike_guard_makes_leaf",
-    "task_weight_collapse",
-    "unfrozen_but_filtered",
-    "visualiser_hook_detaches",
-    "weight_average_without_no_grad",
-    "zero_vector_divided_by_norm",
+    "ddp_uneven_loaders",
 }
-MODULE: set[str] = set()
-# Hit in one run and missed in another, by which rank ends first.
-EITHER = {"ddp_metric_only_where_data"}
 
 
 def right(path: Path, finding: dict[str, Any]) -> bool:
