@@ -67,7 +67,7 @@ MISSED: set[str] = {
     "saving_freezes_adapter",
 }
 MODULE: set[str] = set()
-# Of several ranks: one is hit in one run and missed in another, by which rank ends first; the others were missed so far.
+# Of several ranks: one is hit or missed by which rank ends first; the others were missed so far.
 EITHER = {
     "ddp_expert_without_tokens",
     "ddp_metric_only_where_data",
