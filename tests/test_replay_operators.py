@@ -11,8 +11,8 @@ from test_jacobian_operators import leaves_of, name_of, run
 from torch.testing._internal.common_methods_invocations import op_db
 
 import backprobe
-from backprobe.engine import isolation
 from backprobe.engine.difference import bitwise_equal
+from backprobe.torchside import isolation
 
 #: Operators of which no sample has a dense output with a graph, with the reason. All others are replayed.
 NO_GRAPH = {
