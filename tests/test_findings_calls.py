@@ -164,6 +164,12 @@ def test_a_node_of_a_second_backward_is_named_by_the_op_that_it_is_the_derivativ
     assert [(s.role, s.site) for s in found.sites[:2]] == [("cause", at(5)), ("derived", NODES[0].site)]
 
 
+def test_a_constant_in_the_data_is_named_where_it_goes_in() -> None:
+    put = BadOp(0, 0, "__setitem__", at(5), "", 1, NAN, ())
+    op = dataclasses.replace(LOG, inputs=(TensorStat("batch", (8,), "float32", NAN),), origin=put)
+    assert only(traced(bad_forward(op=op))).sites[0].site == at(12)
+
+
 def test_a_custom_function_that_nobody_saw_into() -> None:
     nodes = (
         run("LogBackward0", 1, op="log", line=12),

@@ -204,7 +204,8 @@ _UNSEEN = frozenset({*VIEW_OPS, "", "Function.apply"})
 def _forward(call: BackwardCall, op: BadOp, begins: bool, reached: str, victim: NodeRun | None = None) -> Finding:
     entered = None
     sure = not (begins and op.guessed)
-    if begins and op.origin is not None:
+    # A constant that was put there is data: what counts is where it goes in.
+    if begins and op.origin is not None and op.origin.op not in _FILLS | {"__setitem__"}:
         reached = f"{reached} (it entered the graph in {op.op})"
         entered, op = op, op.origin
     outside = [t for t in op.inputs if t.bad and not t.made] if begins else []
