@@ -76,6 +76,14 @@ def gaps(what: Watched, unseen: Sequence[Unseen], ran: Sequence[Process]) -> tup
     return tuple(found)
 
 
+def sampled(what: Watched) -> str:
+    """In how many steps nodes were recorded, where a budget did not pay for all; empty where it did."""
+    if what.budget is None or what.recorded is None or what.recorded >= what.steps:
+        return ""
+    some = f"{what.recorded:,} of {what.steps:,} steps"
+    return f"nodes were recorded in {some}, as a budget of {100 * what.budget:g}% allows"
+
+
 def ending(own: Process) -> str:
     """How the script ended, where that is not as it should be."""
     if own.ended == "failed":
@@ -107,7 +115,8 @@ def contract(what: Watched, unseen: Sequence[Unseen], ran: Sequence[Process]) ->
             "first": what.first,
             "last": what.last,
             "level": what.level,
-            "nodes": {"first": what.begin, "end": what.end, "every": what.every},
+            "nodes": {"first": what.begin, "end": what.end, "every": what.every, "budget": what.budget},
+            "recorded": what.recorded,
         },
         "stopped": None if stopped is None else {"step": stopped.step, "reason": stopped.reason},
         "unseen": [asdict(one) for one in unseen],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any speed")
+
+# With a budget it depends on how fast the machine is which steps are recorded: the tests of it ask for one.
+os.environ.setdefault("BACKPROBE_BUDGET", "none")
 
 # A runner in the background ignores interrupts, and so would the scripts that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

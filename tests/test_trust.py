@@ -68,7 +68,8 @@ def test_which_steps_were_looked_at_is_said() -> None:
         "first": 0,
         "last": 99,
         "level": "trace",
-        "nodes": {"first": 10, "end": 50, "every": 4},
+        "nodes": {"first": 10, "end": 50, "every": 4, "budget": None},
+        "recorded": None,
     }
 
 

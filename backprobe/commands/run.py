@@ -8,6 +8,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,15 @@ class Run:
             default="trace",
             help="watch: losses, parameters and updates; trace: every node too (default); explain: the same, each "
             "gradient and result looked at closely",
+        )
+        parser.add_argument(
+            "--budget",
+            default="default",
+            metavar="SHARE",
+            help="how much longer the script may take for being watched: a share such as 5%% (default, and a second at "
+            "the start), or none. As many steps as this pays for have their nodes recorded; of the others what is "
+            "cheap, and what goes wrong in one is looked into all the same. Without it there is no bound where "
+            "--level, --every, --steps and the like say what to record",
         )
         parser.add_argument("--every", type=_positive, default=1, metavar="N", help="record nodes in every N-th step")
         parser.add_argument(
@@ -85,6 +95,7 @@ class Run:
 
     def run(self, options: argparse.Namespace) -> int:
         from ..observe.launch import launch
+        from ..observe.schedule.detail import budget_of
         from ..observe.session import Settings
 
         script = script_of(options)
@@ -96,6 +107,7 @@ class Run:
             quiet=options.quiet,
             log=_log(options),
         )
+        settings = replace(settings, budget=budget_of(options.budget, settings))
         watcher = _Watcher(options)
         code = launch(*script, watcher, settings, watcher.begin, watcher.finish)
         bad = SEVERITIES[: SEVERITIES.index(options.fail_on) + 1] if options.fail_on else ()

@@ -29,7 +29,7 @@ def inplace(call: BackwardCall, facts: Facts) -> list[Finding]:
             kind="inplace",
             severity="error",
             title=f"{by} changed {what} that {saver} had saved for backward",
-            confidence="certain" if change.site is not None and raised.certain else "likely",
+            confidence="certain" if change.site is not None and raised.certain and not change.inferred else "likely",
             module=run.module,
             node=run.name,
             tensor=change.tensor,
@@ -41,11 +41,18 @@ def inplace(call: BackwardCall, facts: Facts) -> list[Finding]:
                 "shape": list(change.shape),
                 "op": change.op,
                 "mutating_module": change.module,
+                **({"inferred": INFERRED} if change.inferred else {}),
                 "call": run.node.call,
             },
             advice=_advice(change.op),
         )
     ]
+
+
+INFERRED = (
+    "ops were not noted in this step; of the lines that ran for the first time, or write to a variable of this name, "
+    "this one fits"
+)
 
 
 def _by(op: str, text: str) -> str:

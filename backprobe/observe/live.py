@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,6 +17,7 @@ from ..errors import BackprobeError, add_note
 from ..findings import all_questions
 from ..records import Finding
 from ..traced import Trace
+from .schedule.detail import budget_of
 from .session import Session, Settings
 from .sinks.collect import Collector
 from .sinks.plugged import Plugged, about
@@ -105,6 +107,7 @@ def trace(
     steps: tuple[int, int | None] = (0, None),
     name: str = "model",
     tensors: str | Sequence[str] = (),
+    budget: float | str | None = "default",
 ) -> LiveTrace:
     """Watch what the block does with torch, and say what went wrong in its backward passes.
 
@@ -117,6 +120,10 @@ def trace(
     :param name: what to call the model where there are several.
     :param tensors: globs on the names of modules and parameters, such as ``"encoder.*"``: what values their outputs,
         weights and gradients have is noted in steps 0, 1, 2, 5, 10, 20, 50, and so on.
+    :param budget: how much longer the block may take for being watched, as a share of what it takes alone: ``0.05``, or
+        ``"5%"``. As many steps as this pays for have their nodes recorded; of the others what is cheap, and what goes
+        wrong in one is looked into all the same. ``None``: every step is recorded. By default 5%, and a second at the
+        start; no bound where `level`, `every`, `steps` or `tensors` say what to record.
     :raises BackprobeError: an argument is out of range.
 
     >>> import torch, backprobe
@@ -129,7 +136,8 @@ def trace(
     ['MeanBackward0', 'ReluBackward0', 'AddmmBackward0']
     """
     globs = (tensors,) if isinstance(tensors, str) else tuple(tensors)
-    return LiveTrace(model, name, Settings(level, every, steps[0], steps[1], tensors=globs))
+    settings = Settings(level, every, steps[0], steps[1], tensors=globs)
+    return LiveTrace(model, name, replace(settings, budget=budget_of(budget, settings)))
 
 
 def explain(

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..records import Facts, Step, Stopped, Unseen, Watched
-from ..source.frames import Frames
+from ..source.first_runs import FirstRuns
+from ..source.frames import Frames, Spot
 from ..torch_texts import GLOBAL_HOOKS
-from ..torchside import private
+from ..torchside import engine_calls, private
 from ..torchside.facts import missing
 from ..torchside.uncompiled import keep_out
 from .backward.calls import BackwardCalls, Running
@@ -19,6 +20,7 @@ from .backward.outcome import Outcome
 from .backward.reached import Reached
 from .backward.recorded import Recorded
 from .backward.special import Special
+from .backward.unrecorded import Unrecorded
 from .events import Events, Tracker
 from .forward.cuts import Cuts
 from .forward.eye import Eye
@@ -30,12 +32,18 @@ from .forward.regions import Regions
 from .forward.values import Values
 from .forward.writes import WriteLog
 from .scene import Scene
+from .schedule.budget import Budget
 from .schedule.cost import Cost, Took
 from .schedule.detail import Attention, Settings
 from .schedule.steps import StepWatch
+from .switch import Switch
 from .trackers import trackers
 
 __all__ = ["Session", "Settings", "Sink"]
+
+
+#: For each second that a look for new lines takes, so many seconds pass until the next.
+LOOKS = 100
 
 
 class Sink(Protocol):
@@ -72,8 +80,21 @@ class Session:
         self._attention = Attention(eye, modules, values, self.settings.careful)
         # Backward calls, and what the eye does at functions that mean something: calls go through it.
         self._calls = calls = BackwardCalls(eye, names, steps, values, regions, self._attention)
-        calls.outcome = Outcome(names, steps, eye, values, Failures(names, regions), calls.second).of
+        failures = Failures(names, regions)
+        calls.outcome = Outcome(names, steps, eye, values, failures, calls.second).of
+        calls.counted = failures.remember_unrecorded
         self.special = Special(eye, names, steps, calls)
+        # Which steps are recorded, and what is attached in those that are not.
+        self.budget = Budget(self.settings.budget)
+        self._unrecorded = Unrecorded(calls, events, self._trouble, self._call_over)
+        self._first_runs = FirstRuns(frames)
+        failures.news = self._news
+        self._switch = Switch(eye, modules, calls, self._unrecorded, events)
+        #: Whether the next step is recorded, where that is known before this one is over.
+        self._ahead: bool | None = None
+        steps.ends_early = True
+        #: The step after which it is looked for lines that are new.
+        self._next_look = 0
         self.scene = Scene(self.settings, events, names, eye, writes, steps, calls, self.origins)
         self.scene.look_closely = self._attention.look_closely
         #: Those who are asked for records, and for what they did not see.
@@ -84,6 +105,7 @@ class Session:
             if make.wanted(self.settings):
                 self.attach(make(self.scene))
         events.listen("forward_begins", self._forward_begins)
+        events.listen("backward_over", self._call_over)
         #: The sequence number that the first node after ``start`` gets.
         self.first = 0
         self._entered = self._over = False
@@ -116,16 +138,14 @@ class Session:
         if self._entered or self.stopped is not None:
             return
         keep_out()
-        self.modules.start()
         self._steps.start()
-        self._begin_step()
         # Said for hooks that do something with what they get; ours tell an OptimizedModule from the module inside it.
         warnings.filterwarnings("ignore", message=GLOBAL_HOOKS)
         self._filter = warnings.filters[0]
-        self.eye.__enter__()
-        private.show_backward(self.eye)
+        self._switch.attach()
         self._entered = self.special.on = True
         self.events.tell("attached")
+        self._begin_step()
 
     def pause(self) -> None:
         """Detach, and keep what is known for ``resume``."""
@@ -133,23 +153,18 @@ class Session:
             return
         self._entered = self.special.on = False
         self.events.tell("detached")
-        private.unshow_backward(self.eye)
-        self.eye.__exit__(None, None, None)
         if self._filter in warnings.filters:
             warnings.filters.remove(self._filter)  # type: ignore[attr-defined]
-        self.events.tell("about_to_write")  # nothing waits to be looked at any longer
+        self._switch.detach()
         self._steps.pause()
-        self.modules.stop()
 
     def leave(self) -> None:
         """In a forked child: take off what the parent had put on, without finishing anything."""
         self.special.pid = os.getpid()
         self._calls.leave()
-        private.unshow_backward(self.eye)
-        private.drop_mode(self.eye)
+        self._switch.detach()
         self.events.tell("detached")
         self._entered = self.special.on = False
-        self.modules.stop()
         self._steps.remove()
 
     def stop(self) -> None:
@@ -168,6 +183,7 @@ class Session:
         self.special.on = False
         self.eye.noting = False
         self.modules.stop()
+        engine_calls.unlisten(self._unrecorded)
         self._steps.pause()
 
     # What happens
@@ -177,16 +193,46 @@ class Session:
             self._steps.finish()
 
     def _begin_step(self) -> None:
-        careful = self._attention.begin_step(self._steps.index, self.settings)
-        self.events.tell("step_begins", self._steps.index, careful)
+        step = self._steps.index
+        recorded = self._wanted(step) if self._ahead is None else self._ahead
+        self._ahead = None
+        careful = self._attention.begin_step(step, self.settings, recorded)
+        self.events.tell("step_begins", step, careful)
+        self._switch.to(recorded or step < self.settings.careful)
+
+    def _wanted(self, step: int) -> bool:
+        return self._attention.wanted(step, self.settings, self.budget)
 
     def _step_over(self, step: Step) -> None:
         mark = self.events.own.mark()
+        self.budget.step_over(step.seconds, step.watching, self.eye.noting, self.eye.careful)
         self.events.tell("step_over", step)
         self.eye.log.trim()
         self.modules.new_step(self._steps.index)
         self._begin_step()
-        self.events.own.since(mark)
+        if not self._switch.on and step.index >= self._next_look:
+            self._first_runs.look()
+            spent = self.events.own.since(mark)
+            self._next_look = step.index + 1 + int(LOOKS * spent / max(step.seconds, 1e-6))
+        else:
+            self.events.own.since(mark)
+
+    def _call_over(self, *_: Any) -> None:
+        """An outermost backward call is over. Where no optimizer says when a step is, the next begins here."""
+        if self._calls.inside or not self._steps.alone or self._ahead is not None:
+            return
+        self._ahead = self._wanted(self._steps.index + 1)
+        if self._ahead and not self.eye.noting:
+            self.eye.noting, self.eye.careful = True, False
+        self._switch.to(self._ahead or self._steps.index + 1 < self.settings.careful)
+
+    def _news(self) -> list[Spot]:
+        """What ran for the first time lately, while steps are not recorded."""
+        return [] if self._switch.on else self._first_runs.called_from(self._first_runs.look())
+
+    def _trouble(self, step: int) -> None:
+        """Something is wrong in a step that is not recorded: those after it are looked at closely."""
+        self._attention.look_closely(step + 3)
 
     # What is known
 
@@ -226,7 +272,8 @@ class Session:
         """What is watched of the run, so far."""
         settings, steps = self.settings, self._steps.index
         first, last = (0, steps - 1) if steps else (None, None)
-        return Watched(first, last, settings.level, settings.first, settings.last, settings.every, self.stopped)
+        asked = settings.level, settings.first, settings.last, settings.every
+        return Watched(first, last, *asked, self.stopped, settings.budget, self.budget.recorded, self.budget.steps)
 
     def unseen(self) -> tuple[Unseen, ...]:
         """What was not observed, counted."""

@@ -71,6 +71,7 @@ class Mutation:
     """A saved tensor that was changed in place before its node ran.
 
     ``tensor`` is its name or what made it; ``op``, ``site`` and ``module`` are those of the write, where it was seen.
+    ``inferred``: it was not, and its line is the one that could have been it.
     """
 
     tensor: str
@@ -82,6 +83,7 @@ class Mutation:
     module: str | None
     #: The line of the checkpoint that kept it as an input, where one did.
     region: Site | None = None
+    inferred: bool = False
 
 
 @record

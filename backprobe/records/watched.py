@@ -25,6 +25,9 @@ class Watched:
     :ivar level: ``watch`` (no nodes), ``trace`` or ``explain``.
     :ivar begin, end, every: nodes were looked at in every ``every``-th step from ``begin`` up to, not including,
         ``end``; ``None`` is no end.
+    :ivar budget: the share of the script's own time that watching may take: nodes are recorded in as many of those
+        steps as it pays for; ``None``: in all of them.
+    :ivar recorded: steps whose nodes were recorded, of the `steps` that are over.
     :ivar stopped: where watching ended early; ``None`` where it did not.
     """
 
@@ -35,6 +38,9 @@ class Watched:
     end: int | None = None
     every: int = 1
     stopped: Stopped | None = None
+    budget: float | None = None
+    recorded: int | None = None
+    steps: int = 0
 
 
 @record

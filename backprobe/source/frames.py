@@ -67,6 +67,10 @@ class Frames:
             known = self.known[id(code)] = code.co_name != STAND_IN and self.is_users_file(code.co_filename)
         return known
 
+    def users_codes(self) -> list[CodeType]:
+        """The user's code that was met so far."""
+        return [code for code in self._codes if self.known[id(code)]]
+
     def users_files(self) -> list[str]:
         """The files of the user's code that was met so far."""
         return sorted({code.co_filename for code in self._codes if self.known[id(code)]})
@@ -127,6 +131,17 @@ class Frames:
                     break
             found = self._lines[spot] = self.site_of(code.co_filename, line, code.co_name)
         return found
+
+    def spot_at(self, file: str, line: int) -> Spot | None:
+        """A place on a line of the user's code that was met."""
+        codes = self.users_codes()
+        for code in codes:  # grows as we go
+            codes += [c for c in code.co_consts if isinstance(c, CodeType)]
+            if code.co_filename == file:
+                for begin, _, at in code.co_lines():
+                    if at == line:
+                        return code, begin
+        return None
 
     def sources(self, most: int = 1 << 20) -> dict[str, str]:
         """The text of the files that sites were made of, up to `most` characters in all."""

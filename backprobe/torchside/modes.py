@@ -93,6 +93,21 @@ def drop_mode(mode: Any) -> None:
         torch._C._push_on_torch_function_stack(other)
 
 
+def put_mode(mode: Any, depth: int) -> None:
+    """Put `mode` on this thread's stack of torch function modes, above the `depth` outermost: those that are on keep
+    their places, and whoever put one on top takes it off again."""
+    above = []
+    while mode_depth() > depth:
+        above.append(torch._C._pop_torch_function_stack())
+    for other in (mode, *reversed(above)):
+        torch._C._push_on_torch_function_stack(other)
+
+
+def depth_of(mode: Any) -> int | None:
+    """How many torch function modes are on below `mode`; ``None`` where it is off."""
+    return next((i for i in range(mode_depth()) if torch._C._get_function_stack_at(i) is mode), None)
+
+
 def in_mode() -> bool:
     """Whether a dispatch mode of the user's is on."""
     return bool(torch._C._len_torch_dispatch_stack() > 0)

@@ -31,6 +31,7 @@ from .compiled_regions import (
 )
 from .modes import (
     compiling,
+    depth_of,
     dispatch_modes,
     drop_mode,
     function_modes,
@@ -46,6 +47,7 @@ from .modes import (
     pop_function_mode,
     profiled,
     push_function_mode,
+    put_mode,
     record_ops,
     seen,
     set_grad_enabled,
@@ -88,6 +90,7 @@ __all__ = [
     "checkpoint_inputs",
     "checkpoint_mark",
     "compiling",
+    "depth_of",
     "dispatch_modes",
     "drop_mode",
     "function_modes",
@@ -110,6 +113,7 @@ __all__ = [
     "post_accumulate_hooks",
     "profiled",
     "push_function_mode",
+    "put_mode",
     "read_saved",
     "record_ops",
     "root_gradients",

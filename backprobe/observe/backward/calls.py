@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 
 from ...source.frames import Spot
 from ...torchside import private
-from ...torchside.entry_points import EntryPoint, as_list, needed_nodes, node_of, root_record
+from ...torchside.entry_points import EntryPoint, as_list, needed_nodes, node_of
 from ...torchside.uncompiled import passes_on
 from ...torchside.walk import LiveGraph, Plans, walk
 from ..forward.eye import Eye
@@ -19,10 +21,10 @@ from ..forward.naming import Naming
 from ..forward.regions import Regions
 from ..forward.values import Values
 from ..schedule.detail import Attention
-from ..schedule.losses import unscaled
 from ..schedule.steps import StepWatch
 from .layouts import Layouts, LiveLayout
 from .node_hooks import Hooks
+from .post_mortem import ran_before
 from .recorded import Recorded
 from .second import SecondOrder
 from .watch import Look, PythonNodes, Watch
@@ -73,6 +75,26 @@ class Running:
         del self.graph, self.watch
 
 
+#: Leaves that stand for all of a graph, and the largest of them.
+WITNESSES, SMALL = 4, 1 << 16
+
+
+def far_leaves(graph: LiveGraph) -> list[Any]:
+    """Some small leaves of `graph`, far from its roots."""
+    far = [leaf for _, leaf in graph.leaves[::-1] if leaf.numel() <= SMALL]
+    return far[:WITNESSES]
+
+
+def _value(root: Any) -> float | None:
+    """The value of a loss that is there."""
+    if not isinstance(root, torch.Tensor) or not root.is_cpu or root.numel() != 1 or root.is_complex():
+        return None
+    try:
+        return float(root.detach()) if root.layout is torch.strided else None
+    except Exception:  # a subclass may have none, and raise what it likes when it is asked for it
+        return None
+
+
 class BackwardCalls:
     """Watches backward calls, nested ones too. What they mean is for those that it calls."""
 
@@ -98,6 +120,13 @@ class BackwardCalls:
         self._hooked: set[int] = set()
         #: Whether any of them was made with ``create_graph``.
         self.second_order = False
+        #: Nodes below this number may have been made while nothing was noted.
+        self.noted_from = 0
+        #: The counter of nodes when the last outermost call was over.
+        self._over_at = 0
+        self._witnesses: list[weakref.ref[Any]] = []
+        #: Called with what is known of a call that is only counted: number, step, place, where its graph may begin.
+        self.counted: Callable[[int, int, Spot | None, int], None] | None = None
         #: Makes a record of a call that is over.
         self.outcome: Callable[[Running], Recorded] | None = None
 
@@ -113,19 +142,34 @@ class BackwardCalls:
 
     @passes_on
     def run(self, entry: EntryPoint, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        """Call `func`, which `frame` called, watched. What fails in watching is a fault of ours, and what the call
+        """Call `func`, which `frame` called, watched."""
+        call = partial(self._eye.call, func, args, kwargs, frame)
+        mark, begin = self._own.mark(), None
+        try:
+            self._events.tell("backward_begins")
+            arguments = entry.bind(args, kwargs)
+            if arguments is not None:
+                begin = self._before_call(entry.kind, as_list(arguments.pop(entry.roots)), arguments, frame)
+        except Exception as error:
+            self._events.fault(self, error)
+        self._own.since(mark)
+        return call() if begin is None else self.watched(begin, call)
+
+    @passes_on
+    def watched(self, begin: Callable[[], Running | None], call: Callable[[], Any]) -> Any:
+        """Make a `call` that `begin` gives the record of. What fails in watching is a fault of ours, and what the call
         raises goes to whoever made it."""
         running, mark = None, self._own.mark()
         try:
             with private.unprofiled():
-                running = self._begin(entry, args, kwargs, frame)
+                running = begin()
         except Exception as error:
             self._events.fault(self, error)
         self._own.since(mark)
         if running is None:
-            return self._eye.call(func, args, kwargs, frame)
+            return call()
         try:
-            result = self._eye.call(func, args, kwargs, frame)
+            result = call()
         except BaseException as error:
             running.error = error
             raise
@@ -138,13 +182,25 @@ class BackwardCalls:
                 self._events.fault(self, error)
         return result
 
+    def _before_call(
+        self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any
+    ) -> Callable[[], Running | None] | None:
+        """A call from `roots` is about to be made: what begins its record; ``None`` where it is only counted."""
+        nested = bool(self.inside)
+        if self._steps.stepped and not nested:
+            self._steps.finish()
+        if not self._eye.noting:
+            self.count_only(roots, nested, self.witnesses if kind != "autograd.grad" else None)
+            return None
+        return partial(self.begin, kind, roots, arguments, frame)
+
     def passes(self, entry: EntryPoint, roots: Sequence[Any], leaves: list[Any]) -> int:
         """A call into `leaves` that a debugger runs begins: it is counted, and nothing of it is recorded. The step."""
         self._events.tell("backward_begins")
         nested, steps = bool(self.inside), self._steps
         if steps.stepped and not nested:
             steps.finish()
-        self._count_only(roots, nested, leaves if entry.kind != "autograd.grad" else None)
+        self.count_only(roots, nested, leaves if entry.kind != "autograd.grad" else None)
         return steps.index
 
     def explained(
@@ -155,56 +211,87 @@ class BackwardCalls:
         :param ran: the nodes that have run, as a walk from the roots counts them.
         """
         arguments = entry.bind(args, kwargs)
-        if arguments is None or self.outcome is None:
+        if arguments is None:
             return None
-        roots = as_list(arguments.pop(entry.roots))
-        starts = [node_of(root) for root in roots]
-        graph = walk(starts, self._plans)
-        live = self.layouts.get(graph, needed_nodes(entry.kind, arguments, graph))
-        spot = self._names.frames.spot(frame)
-        at = (self.count - 1, self._steps.index, None, spot, self._eye.modes())
-        running = Running(entry.kind, arguments, roots, starts, graph, live, *at)
-        running.watch = Watch(graph.nodes, graph.plan, (), self._hooks, Look(False))
-        hooked = set(graph.plan.hooked)
-        running.watch.order = [i for i in ran if i in hooked]
-        running.error = error
+        running = self._raised(entry.kind, as_list(arguments.pop(entry.roots)), arguments, frame, error, ran)
         try:
-            return self.outcome(running)
+            return self.outcome(running) if self.outcome is not None else None
         finally:
             running.free()
 
-    def _begin(self, entry: EntryPoint, args: Any, kwargs: Any, frame: Any) -> Running | None:
-        """Walk the graph and hook it. ``None``: there is nothing to watch."""
-        self._events.tell("backward_begins")
-        arguments = entry.bind(args, kwargs)
-        if arguments is None:
-            return None
-        nested = bool(self.inside)
-        if self._steps.stepped and not nested:
+    def _raised(
+        self,
+        kind: str,
+        roots: Sequence[Any],
+        arguments: dict[str, Any],
+        frame: Any,
+        error: BaseException,
+        ran: Sequence[int] | None,
+    ) -> Running:
+        """A call that has raised. `ran`: the nodes that have run; ``None``: that is to be found out."""
+        running = self._running(kind, roots, arguments, frame)
+        running.index, running.error = max(self.count - 1, 0), error
+        running.began = running.ended = _clock()
+        graph = running.graph
+        running.watch = Watch(graph.nodes, graph.plan, (), self._hooks, Look(False))
+        if ran is None:
+            ran = ran_before(graph, running.live.needed, error, self._over_at)
+        hooked = set(graph.plan.hooked)
+        running.watch.order = [i for i in ran if i in hooked]
+        running.watch.times = [0.0] * (2 * len(running.watch.order) + 1)  # nobody took them
+        return running
+
+    # For calls that are not recorded
+
+    @property
+    def step(self) -> int:
+        return self._steps.index
+
+    @property
+    def witnesses(self) -> list[Any]:
+        """A few leaves of the last graph that was recorded, far from its roots."""
+        known = [leaf for leaf in (ref() for ref in self._witnesses) if leaf is not None]
+        return known or self._steps.some_held()
+
+    def between_steps(self) -> None:
+        """An outermost call is about to begin: is the step before it over?"""
+        if self._steps.stepped:
             self._steps.finish()
-        roots = as_list(arguments.pop(entry.roots))
-        if not self._eye.noting:
-            self._count_only(roots, nested, [] if entry.kind != "autograd.grad" else None)
-            return None
-        starts = [node_of(root) for root in roots]
-        graph = walk(starts, self._plans)
-        if not nested and entry.kind != "autograd.grad":
-            self._steps.writes([v for _, v in graph.leaves])
-        self._values.flush(graph)
-        running = Running(
-            entry.kind,
-            arguments,
-            roots,
-            starts,
-            graph,
-            self.layouts.get(graph, needed_nodes(entry.kind, arguments, graph)),
-            self.count,
-            self._steps.index,
-            self.inside[-1] if nested else None,
-            self._names.frames.spot(frame),
-            self._eye.modes(),
-            self._steps.losses.scale_of(roots),
-        )
+
+    def passes_by(self, roots: Sequence[Any], kind: str, frame: Any) -> None:
+        """An outermost call is about to be made, of which no more is known."""
+        if self.counted is not None:
+            self.counted(self.count, self._steps.index, self._names.frames.spot(frame), self._over_at)
+        self.count_only(roots, False, self.witnesses if kind != "autograd.grad" else None)
+
+    def is_well(self, roots: Sequence[Any]) -> bool:
+        """Whether losses are finite, as far as that is known without waiting for an accelerator."""
+        return all(value is None or value - value == 0.0 for value in map(_value, roots))
+
+    def over(self) -> None:
+        """An outermost call is over."""
+        self._over_at = private.next_sequence_nr()
+
+    def failed(
+        self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any, error: BaseException
+    ) -> None:
+        """An outermost call that was counted has raised: tell what is known of it."""
+        running = self._raised(kind, roots, arguments, frame, error, None)
+        try:
+            if self.outcome is not None:
+                self._events.tell("backward_ran", running)
+                self._events.tell("backward_over", running, self.outcome(running))
+        finally:
+            running.free()
+
+    def begin(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> Running:
+        """Walk the graph and hook it."""
+        running = self._running(kind, roots, arguments, frame)
+        nested = running.inside is not None
+        if not nested and kind != "autograd.grad":
+            self._steps.writes([v for _, v in running.graph.leaves])
+            running.step = self._steps.index
+        self._values.flush(running.graph)
         self.second_order = self.second_order or running.creates_graph
         self._events.tell("graph_known", running, frame)
         try:
@@ -218,17 +305,37 @@ class BackwardCalls:
         running.began, running.began_at = _clock(), private.next_sequence_nr()
         return running
 
-    def _count_only(self, roots: Sequence[Any], nested: bool, leaves: list[Any] | None) -> None:
-        """Where nodes are not recorded: the call and its loss. `leaves` are those that it adds gradients to, as far as
-        they are known; ``None`` for a call that adds none."""
+    def _running(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> Running:
+        starts = [node_of(root) for root in roots]
+        graph = walk(starts, self._plans)
+        if graph.span[0] < self.noted_from:
+            self.layouts.assume(graph)
+        return Running(
+            kind,
+            arguments,
+            roots,
+            starts,
+            graph,
+            self.layouts.get(graph, needed_nodes(kind, arguments, graph)),
+            self.count,
+            self._steps.index,
+            self.inside[-1] if self.inside else None,
+            self._names.frames.spot(frame),
+            self._eye.modes(),
+            self._steps.losses.scale_of(roots),
+        )
+
+    def count_only(self, roots: Sequence[Any], nested: bool, leaves: list[Any] | None) -> None:
+        """Where nodes are not recorded: the call and its loss.
+
+        :param leaves: of those that it adds gradients to, the known ones; ``None`` for a call that adds none.
+        """
         steps = self._steps
-        if not nested and leaves is not None:
-            steps.writes(leaves)
-            scale = steps.losses.scale_of(roots)
-            ours = [root for root in roots if isinstance(root, torch.Tensor) and root.numel() == 1 and root.is_cpu]
-            values = [unscaled(root_record(root, None), scale).value for root in ours]
-            steps.losses.ended(values, scale, steps.some_held())
         if not nested:
+            if leaves is not None:
+                steps.writes(leaves)
+                scale, values = steps.losses.scale_of(roots), map(_value, roots)
+                steps.losses.ended([value / scale for value in values if value is not None], scale, leaves)
             steps.backwards.append(self.count)
         self.count += 1
 
@@ -267,7 +374,9 @@ class BackwardCalls:
         if running.creates_graph and self._eye.is_here():
             self.second.note(running)
             self._eye.made_by(running.spot, running.kind)
-        self._eye.last = private.next_sequence_nr()
+        self._eye.last = self._over_at = private.next_sequence_nr()
+        if running.inside is None and running.kind != "autograd.grad":
+            self._witnesses = [private.tensor_ref(leaf) for leaf in far_leaves(running.graph)]
         hooked, inside = len(watch.order), watch.watching
         del watch
         running.free()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...graphs.plan import running_node
@@ -15,7 +16,7 @@ from ...torch_texts import CHANGED_BY_HOOK, FREED, IN_PLACE
 from ...torchside import private
 from ..forward.naming import Naming
 from ..forward.regions import Regions
-from ..forward.writes import mutation, names_of_storage, variable_of
+from ..forward.writes import inferred_write, mutation, names_of_storage, variable_of
 from .calls import Running
 from .layouts import LiveLayout
 from .recorded import Cause
@@ -23,14 +24,21 @@ from .recorded import Cause
 
 @dataclass(frozen=True)
 class _Past:
-    """A call that is over, the lowest number of its graph, and the counter of nodes when it was over."""
+    """A call that is over, the lowest number of its graph, and the counter of nodes when it was over. ``live``: the
+    nodes of its graph; ``None`` where they are not known."""
 
     index: int
     step: int
     spot: Spot | None
-    live: LiveLayout
+    live: LiveLayout | None
     base: int
     counter: int
+
+    def ran(self, seq: int) -> bool:
+        """Whether node `seq` was of its graph; of one that is not known, whether it can have been."""
+        if self.live is None:
+            return self.base <= seq < self.counter
+        return seq < self.counter and seq + self.live.base - self.base in self.live.seq_set
 
 
 class Failures:
@@ -39,11 +47,18 @@ class Failures:
     def __init__(self, names: Naming, regions: Regions) -> None:
         self._names, self._frames, self._regions = names, names.frames, regions
         self._past: deque[_Past] = deque(maxlen=1024)
+        #: Places that ran for the first time lately, while steps are not recorded.
+        self.news: Callable[[], list[Spot]] | None = None
 
     def remember(self, running: Running) -> None:
         """The call is over: another may go through its graph again."""
         seen = (running.live, running.graph.span[0], private.next_sequence_nr())
         self._past.append(_Past(running.index, running.step, running.spot, *seen))
+
+    def remember_unrecorded(self, index: int, step: int, spot: Spot | None, base: int) -> None:
+        """A call is about to be made that is not recorded. Its graph was made since the counter of nodes was `base`, as
+        far as it is new."""
+        self._past.append(_Past(index, step, spot, None, base, private.next_sequence_nr()))
 
     def raised(self, running: Running) -> Raised | None:
         """What the call raised, and at which node."""
@@ -96,6 +111,9 @@ class Failures:
         named = names_of_storage(mutated.storage, self._names.modules) or variable_of(
             mutated.storage, sys._getframe(1), self._frames
         )
+        if mutated.write is None and self.news is not None:
+            name = named.rpartition(".")[2] if isinstance(named, str) else ""
+            mutated = replace(mutated, write=inferred_write(mutated, name, self.news(), self._frames))
         return Cause(mutated, named, region)
 
     def _reuse(self, node: int, running: Running) -> Reuse | None:
@@ -103,14 +121,13 @@ class Failures:
         seqs = running.graph.seqs
         seq = seqs[node]
         for past in reversed(self._past):
-            shift = past.live.base - past.base
-            if seq >= past.counter or seq + shift not in past.live.seq_set:
+            if past.index == running.index or not past.ran(seq):
                 continue
             first = _entry(node, running, past.counter)
             site = self._frames.site(past.spot)
             if first is None:
                 roots = seqs[: len({id(start) for start in running.starts if start is not None})]
-                shared = not any(root + shift in past.live.seq_set for root in roots)
+                shared = not any(map(past.ran, roots))
                 return Reuse(past.index, site, past.step, None, node, shared)
             return Reuse(past.index, site, past.step, *first)
         return None

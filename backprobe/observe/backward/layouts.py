@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import SequenceMatcher
 from typing import Any
 
 import torch
@@ -13,9 +14,28 @@ from ...torch_texts import COMPILED
 from ...torchside.walk import LiveGraph
 from ..forward.leaves import Leaf
 from ..forward.naming import Naming
-from ..forward.oplog import Entry, OpLog
+from ..forward.oplog import UNKNOWN, Entry, OpLog
 from ..forward.origins import line_and_op, makers
 from .program import Program
+
+#: Names that are compared one by one, besides those that begin and end alike.
+MIDDLE = 2000
+
+
+def alike(one: list[str], other: list[str]) -> list[tuple[int, int]]:
+    """The positions in two lists where they are the same, with as little as possible left out of each."""
+    most, head = min(len(one), len(other)), 0
+    while head < most and one[head] == other[head]:
+        head += 1
+    tail = 0
+    while tail < most - head and one[-1 - tail] == other[-1 - tail]:
+        tail += 1
+    pairs = [(at, at) for at in range(head)]
+    middle = one[head : len(one) - tail], other[head : len(other) - tail]
+    if middle[0] and middle[1] and max(map(len, middle)) <= MIDDLE:
+        for a, b, size in SequenceMatcher(None, *middle, autojunk=False).get_matching_blocks():
+            pairs += [(head + a + at, head + b + at) for at in range(size)]
+    return pairs + [(len(one) - at, len(other) - at) for at in range(tail, 0, -1)]
 
 
 class LiveLayout:
@@ -43,6 +63,7 @@ class LiveLayout:
         #: What the next call without close looks is expected to measure.
         self.program: Program | None = None
         self._made: tuple[int, Layout] | None = None
+        self._in_order: tuple[list[str], list[Entry]] | None = None
 
     def fits(
         self, plan: Plan, seqs: list[int], base: int, entries: list[Entry], leaves: list[int], needed: Any
@@ -56,6 +77,17 @@ class LiveLayout:
         elif seqs != self.seqs:
             return False
         return entries == self.entries
+
+    def entries_for(self, names: list[str]) -> dict[int, Entry]:
+        """By position in `names`, the names of nodes in the order in which they were made, what made the node of ours
+        that stands in its place."""
+        if self._in_order is None:
+            found = dict(makers(self.seqs, self.ends, self.entries))
+            order = [i for i, seq in enumerate(self.seqs) if seq != ACCUMULATE_SEQ]
+            order.sort(key=self.seqs.__getitem__)
+            self._in_order = [self.plan.names[i] for i in order], [found.get(i, UNKNOWN) for i in order]
+        ours, entries = self._in_order
+        return {at: entries[i] for at, i in alike(names, ours)}
 
     def layout(self, names: Naming) -> Layout:
         """The record, made again when the names of modules have changed."""
@@ -112,6 +144,24 @@ class Layouts:
         self._layouts.insert(0, live)
         del self._layouts[16:]
         return live
+
+    def assume(self, graph: LiveGraph) -> None:
+        """Some nodes of `graph` may have been made while ops were not noted: give the log what made those of the layout
+        that is most like it. The nodes of both are compared by name, in the order in which they were made; what is not
+        in the layout has no line."""
+        log, seqs = self._log, graph.seqs
+        order = sorted((i for i, seq in enumerate(seqs) if seq != ACCUMULATE_SEQ), key=seqs.__getitem__)
+        if not any(log.is_unknown(seqs[i]) for i in order):
+            return
+        names = [graph.plan.names[i] for i in order]
+        best: dict[int, Entry] = {}
+        for live in self._layouts:
+            found = live.entries_for(names)
+            if len(found) > len(best):
+                best = found
+            if len(best) == len(names):
+                break
+        log.tell([(seqs[i], best[at]) for at, i in enumerate(order) if at in best])
 
     def unseen(self) -> list[Unseen]:
         found = []

@@ -59,6 +59,7 @@ class Cause:
             names.frames.site(write.spot) if write else None,
             names.modules.name_of(write.where) if write else None,
             self.region,
+            write is not None and write.inferred,
         )
 
 

@@ -12,6 +12,9 @@ from ...source.roots import Where
 #: An entry of the op log: code object and instruction of the place, the function, the module call.
 Entry = tuple[Any, int, Any, Where | None]
 
+#: An entry for nodes that were made while nothing was noted.
+UNKNOWN: Entry = (None, 0, None, None)
+
 
 def op_name(func: Any) -> str:
     return getattr(func, "__name__", None) or str(func)
@@ -45,6 +48,30 @@ class OpLog:
         if a == 0 and self.dropped and self.ends and self.ends[0] > low:
             a = min(1, len(self.ends))  # the first entry may stand for dropped ones too
         return self.ends[a:b], self.entries[a:b]
+
+    def skipped(self, until: int) -> None:
+        """Nothing was noted of the nodes below `until` that come after the last entry."""
+        if self.ends and self.ends[-1] < until:
+            self.ends.append(until)
+            self.entries.append(UNKNOWN)
+
+    def is_unknown(self, seq: int) -> bool:
+        """Whether node `seq` was made while nothing was noted."""
+        at = bisect_right(self.ends, seq)
+        return at == len(self.ends) or self.entries[at] is UNKNOWN
+
+    def tell(self, made: list[tuple[int, Entry]]) -> None:
+        """What made nodes of which nothing was noted, by ascending number."""
+        if made:
+            self.skipped(made[-1][0] + 1)
+        for seq, entry in reversed(made):
+            at = bisect_right(self.ends, seq)
+            if at == len(self.ends) or self.entries[at] is not UNKNOWN:
+                continue
+            end, begin = self.ends[at], self.ends[at - 1] if at else seq
+            ends = [*([seq] if begin < seq else []), seq + 1, *([end] if seq + 1 < end else [])]
+            entries = [*([UNKNOWN] if begin < seq else []), entry, *([UNKNOWN] if seq + 1 < end else [])]
+            self.ends[at : at + 1], self.entries[at : at + 1] = ends, entries
 
     def unseen(self) -> list[Unseen]:
         if not self.dropped:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...errors import BackprobeError
 from ...torchside import private
 from ..forward.eye import Eye
 from ..forward.modules import ModuleWatch
 from ..forward.values import Values
+from .budget import Budget
 
 if TYPE_CHECKING:
     from ..backward.recorded import Recorded
 
+#: What watching may take of the time that a script takes alone.
+DEFAULT_BUDGET = 0.05
 #: Backward calls in a row with bad values that are looked at closely.
 TROUBLE = 3
 
@@ -41,10 +47,39 @@ class Settings:
     #: A file for a line of each node that runs, ``"-"`` for standard error; empty: none.
     log: str = ""
 
+    #: The share of the script's own time that watching may take (Note [The budget]); ``None``: every step that the
+    #: other settings ask for is recorded.
+    budget: float | None = None
+
     def traced(self, step: int) -> bool:
+        """Whether the nodes of a step are asked for."""
         if self.level == "watch" or step < self.first or (self.last is not None and step >= self.last):
             return False
         return (step - self.first) % self.every == 0
+
+
+def budget_of(given: float | str | None, settings: Settings) -> float | None:
+    """The share of the script's own time that watching may take, from what a person says.
+
+    :param given: a share (0.05), a text (``"5%"``, ``"0.05"``, ``"none"``), ``None`` for no bound, or ``"default"``:
+        what the variable ``BACKPROBE_BUDGET`` of the environment says, or 5%, where `settings` ask for all steps and no
+        more of each than is recorded of itself; no bound where a person has chosen what to record.
+    :raises BackprobeError: it is not a share above 0.
+    """
+    if given == "default":
+        if settings != Settings(quiet=settings.quiet):
+            return None
+        given = os.environ.get("BACKPROBE_BUDGET") or DEFAULT_BUDGET
+    if given is None or given == "none":
+        return None
+    try:
+        text = str(given).strip()
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 < share < math.inf:
+        raise BackprobeError(f"the budget is {given!r}; it is a share of the script's time such as 5% or 0.05, or none")
+    return share
 
 
 class Attention:
@@ -66,9 +101,12 @@ class Attention:
         """Look closely at the steps before `until`."""
         self._until = max(self._until, until)
 
-    def begin_step(self, step: int, settings: Settings) -> bool:
+    def wanted(self, step: int, settings: Settings, budget: Budget) -> bool:
+        """Whether the nodes of a step are to be recorded."""
+        return settings.traced(step) and (step < self._until or budget.wants())
+
+    def begin_step(self, step: int, settings: Settings, traced: bool) -> bool:
         """Set the detail for a step; whether it is looked at closely."""
-        traced = settings.traced(step)
         careful = traced and (settings.level == "explain" or step < self._until)
         self._eye.noting, self._eye.careful = traced, careful
         self._values.checking = not self.used_to_it

@@ -85,11 +85,17 @@ class StepWatch:
         #: By id: those that were seen being made, or stepping.
         self.optimizers: dict[int, SeenOptimizer] = {}
         self.stepped_by: set[int] = set()
+        #: A step is over as soon as the optimizers have stepped that ended one before, not when the next begins.
+        self.ends_early = False
+        #: Those that stepped in this step, and in steps before.
+        self._turn: set[int] = set()
+        self._turns: set[frozenset[int]] = set()
         self._sizes: dict[int, int] = {}
         self._stats: dict[str, list[float | None]] = {}
         self._copies: list[tuple[str, Any, Any]] = []
         self._rotate = 0
         self._begin = self._last = self._paused_at = _clock()
+        self._held: tuple[float, int | None, int | None] = (0.0, None, None)
         #: Seconds that norms of weights and updates took.
         self.spent = 0.0
         self._pid, self._thread = os.getpid(), threading.get_ident()
@@ -132,12 +138,21 @@ class StepWatch:
         seconds = now - self._last
         mine = self._cost.step_over(seconds)
         loss, calls, scale = self.losses.take()
-        held = resident(), allocated(), self.graphs
+        held = *self._memory(now), self.graphs
         step = Step(self.index, seconds, loss, tuple(self.backwards), stats, mine, calls, scale, *held)
         self.index += 1
         self._last = now
+        if self._turn and len(self._turns) < 100:
+            self._turns.add(frozenset(self._turn))
+        self._turn.clear()
         self.stepped, self.backwards, self._stats, self._written = False, [], {}, 0
         self._on_step(step)
+
+    def _memory(self, now: float) -> tuple[int | None, int | None]:
+        """Bytes of this process and of its accelerator, looked up a hundred times a second at most."""
+        if now >= self._held[0]:
+            self._held = now + 0.01, resident(), allocated()
+        return self._held[1:]
 
     def _mine(self) -> bool:
         return not self.paused and os.getpid() == self._pid and threading.get_ident() == self._thread
@@ -203,7 +218,14 @@ class StepWatch:
                 self._compare()
             except Exception as error:
                 self._events.fault(self, error)
+        self._turn.add(id(optimizer))
+        if self.ends_early and self.index >= self._first and self._complete():
+            self.finish()
         self._events.own.since(mark)
+
+    def _complete(self) -> bool:
+        """Whether all have stepped that are known to step in one step."""
+        return self._turn in self._turns and not any(self._turn < turn for turn in self._turns)
 
     def _compare(self) -> None:
         begin = _clock()
@@ -214,6 +236,11 @@ class StepWatch:
                     self._stats[name][2] = value
         self._copies.clear()
         self.spent += _clock() - begin
+
+    @property
+    def alone(self) -> bool:
+        """Whether no optimizer is known that would say where a step ends."""
+        return not self.optimizers and not self.ever_stepped
 
     @property
     def listed(self) -> dict[int, weakref.ref[Any]] | None:

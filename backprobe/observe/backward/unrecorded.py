@@ -1,0 +1,126 @@
+"""Backward calls of steps whose nodes are not recorded: what is cheap to know of each, and the whole of one that goes
+wrong.
+
+Note [Steps that are not recorded]: no mode of ours is on in them, and no hook on modules. Calls reach us through the
+engine's function (Note [In place of the engine's function]). A loss that is not finite is looked at before the call,
+while its graph has all that it saved: the call is then recorded as in any other step. Of a call that raises, the graph
+is still there afterwards: which nodes have run can be read from it. Lines and modules come from a recorded step that
+made the same nodes (``Layouts.assume``). Gradients that are not finite are seen when the call is over, on a few leaves,
+the farthest from the loss, where what goes wrong on the way arrives.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from ...torchside import private
+from ...torchside.engine_calls import arguments_of
+from ...torchside.entry_points import as_list
+from ...torchside.uncompiled import passes_on
+from ..events import Events
+from .calls import BackwardCalls
+
+
+class Unrecorded:
+    """Hears the engine's calls.
+
+    :param trouble: called with the number of the step in which something is wrong.
+    :param over: called when a call is over.
+    """
+
+    def __init__(
+        self, calls: BackwardCalls, events: Events, trouble: Callable[[int], None], over: Callable[[], None]
+    ) -> None:
+        self._calls, self._events, self._own, self._trouble, self._over = calls, events, events.own, trouble, over
+        self._pid, self._thread = os.getpid(), threading.get_ident()
+        self._inside = False
+
+    @passes_on
+    def __call__(self, call: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._inside or os.getpid() != self._pid or threading.get_ident() != self._thread:
+            return call(roots, *args, **kwargs)
+        frame, begin = sys._getframe(1), None
+        mark = self._own.mark()
+        try:
+            begin = self._begins(roots, args, kwargs, frame)
+        except Exception as error:
+            self._events.fault(self, error)
+        self._own.since(mark)
+        self._inside = True
+        try:
+            make = partial(call, roots, *args, **kwargs)
+            result = make() if begin is None else self._calls.watched(begin, make)
+        except BaseException as error:
+            if begin is None:
+                self._safely(self._raised, roots, args, kwargs, frame, error)
+            raise
+        finally:
+            self._inside = False
+        if begin is None:
+            self._safely(self._ended, roots, args, kwargs)
+        return result
+
+    def _safely(self, look: Callable[..., None], *given: Any) -> None:
+        mark = self._own.mark()
+        try:
+            with private.unprofiled():
+                look(*given)
+        except Exception as error:
+            self._events.fault(self, error)
+        self._own.since(mark)
+
+    def _begins(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> Callable[[], Any] | None:
+        """A call is about to be made: what begins its record, where it is to be watched after all."""
+        self._events.tell("backward_begins")
+        calls = self._calls
+        calls.between_steps()
+        adds, arguments = arguments_of(args, kwargs)
+        given, kind = as_list(roots), _kind(adds, frame)
+        if calls.is_well(given):
+            calls.passes_by(given, kind, frame)
+            return None
+        self._trouble(calls.step)
+        return partial(calls.begin, kind, given, arguments, frame)
+
+    def _raised(self, roots: Any, args: Any, kwargs: Any, frame: Any, error: BaseException) -> None:
+        adds, arguments = arguments_of(args, kwargs)
+        self._trouble(self._calls.step)
+        self._calls.failed(_kind(adds, frame), as_list(roots), arguments, frame, error)
+
+    def _ended(self, roots: Any, args: Any, kwargs: Any) -> None:
+        calls = self._calls
+        calls.over()
+        self._over()
+        if not kwargs.get("accumulate_grad"):
+            return
+        grads = [leaf.grad for leaf in calls.witnesses]
+        if _bad(grads):
+            self._trouble(calls.step)
+
+
+def _kind(adds: bool, frame: Any) -> str:
+    """What the user called."""
+    if not adds:
+        return "autograd.grad"
+    below = frame.f_back
+    above = below.f_back if below is not None else None
+    by_tensor = above is not None and above.f_code is torch.Tensor.backward.__code__
+    return "Tensor.backward" if by_tensor else "autograd.backward"
+
+
+def _bad(grads: Sequence[Any]) -> bool:
+    """Whether one of these is not finite."""
+    with torch.no_grad(), private.unseen(), private.unnoticed():
+        for grad in grads:
+            if grad is not None and grad.is_cpu and grad.layout is torch.strided and grad.is_floating_point():
+                total = float(grad.detach().sum())
+                if total - total != 0.0 and not bool(grad.detach().isfinite().all()):
+                    return True
+    return False

@@ -1,0 +1,58 @@
+"""Which steps are looked at, node by node, so that watching takes no more than a person will pay.
+
+Note [The budget]: what may be spent grows with the time that the script takes alone: a share of it, and ``FREE``
+seconds at the start, which short runs live on. A step whose nodes are recorded is paid from that when it is over; the
+next is recorded as soon as what is left would pay for one. Where steps cost more than the share, that is one in so and
+so many. How long it is waited is drawn anew each time, so that what takes turns (a critic and its generator, a phase of
+training) is not always met at the same place. However little may be spent, one step in ``MOST`` is recorded.
+"""
+
+from __future__ import annotations
+
+#: Seconds of our own work that any run has.
+FREE = 1.0
+#: Steps in a row of which none is recorded.
+MOST = 1000
+
+
+class Budget:
+    """Decides step by step.
+
+    :param share: of the time that the script takes alone; ``None``: every step is recorded.
+    """
+
+    def __init__(self, share: float | None) -> None:
+        self.share = share
+        #: Seconds that the script took alone, and those of our own work.
+        self.alone = self.spent = 0.0
+        #: What a recorded step costs, of the last ones; ``None`` before one is over that was not looked at closely.
+        self.cost: float | None = None
+        #: How many steps were recorded, of how many.
+        self.recorded = self.steps = 0
+        self._since = 0
+        self._patience = 1.0
+        self._state = 2024
+
+    def step_over(self, seconds: float, mine: float, recorded: bool, careful: bool) -> None:
+        """A step took `seconds`, `mine` of which were our own work."""
+        self.alone += max(seconds - mine, 0.0)
+        self.spent += mine
+        self.steps += 1
+        self.recorded += recorded
+        self._since = 0 if recorded else self._since + 1
+        if recorded:
+            self._patience = 1.0 + self._draw()
+            if not careful:
+                self.cost = mine if self.cost is None else self.cost + 0.2 * (mine - self.cost)
+
+    def wants(self) -> bool:
+        """Whether the next step is to be recorded."""
+        if self.share is None or self._since >= MOST:
+            return True
+        left = FREE + self.share * self.alone - self.spent
+        return left > 0 if self.cost is None else left >= self._patience * self.cost
+
+    def _draw(self) -> float:
+        """A number from 0 to 1. Not from a generator of Python's or torch's: those are the script's."""
+        self._state = (1103515245 * self._state + 12345) % 2**31
+        return self._state / 2**31

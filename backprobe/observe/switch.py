@@ -1,0 +1,67 @@
+"""What is attached to torch: everything while a step is recorded, else what hears the engine's calls and no more."""
+
+from __future__ import annotations
+
+from ..torchside import engine_calls, private
+from .backward.calls import BackwardCalls
+from .backward.unrecorded import Unrecorded
+from .events import Events
+from .forward.eye import Eye
+from .forward.modules import ModuleWatch
+
+
+class Switch:
+    """Puts the eye and the hooks on modules on and off."""
+
+    def __init__(
+        self, eye: Eye, modules: ModuleWatch, calls: BackwardCalls, unrecorded: Unrecorded, events: Events
+    ) -> None:
+        self._eye, self._modules, self._calls, self._events = eye, modules, calls, events
+        self._unrecorded = unrecorded
+        #: Whether all of it is on, and whether any.
+        self.on = self._attached = False
+        #: How many modes were on below the eye.
+        self._depth = 0
+
+    def attach(self) -> None:
+        """All of it."""
+        if not self._attached:
+            self._attached = True
+            self._depth = private.mode_depth()
+            self._put_on()
+
+    def detach(self) -> None:
+        """None of it."""
+        self._attached = False
+        engine_calls.unlisten(self._unrecorded)
+        self._take_off()
+
+    def to(self, on: bool) -> None:
+        """A step begins that is recorded, or one that is not. Does nothing where nothing is attached."""
+        if not self._attached or on == self.on:
+            return
+        if on:
+            engine_calls.unlisten(self._unrecorded)
+            self._put_on()
+        elif engine_calls.listen(self._unrecorded):
+            self._take_off()
+            self._calls.noted_from = 1 << 62
+
+    def _put_on(self) -> None:
+        eye = self._eye
+        self._modules.start()
+        private.put_mode(eye, self._depth)
+        private.show_backward(eye)
+        now = private.next_sequence_nr()
+        if self._calls.noted_from:  # steps were left out
+            eye.log.skipped(now)
+            self._calls.noted_from = now
+        eye.last, self.on = now, True
+
+    def _take_off(self) -> None:
+        private.unshow_backward(self._eye)
+        private.drop_mode(self._eye)
+        if self.on:
+            self.on = False
+            self._events.tell("about_to_write")  # nothing waits to be looked at any longer
+        self._modules.stop()
