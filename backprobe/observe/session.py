@@ -197,8 +197,9 @@ class Session:
         recorded = self._wanted(step) if self._ahead is None else self._ahead
         self._ahead = None
         careful = self._attention.begin_step(step, self.settings, recorded)
-        self.events.tell("step_begins", step, careful)
         self._switch.to(recorded or step < self.settings.careful)
+        if self._switch.on:
+            self.events.tell("step_begins", step, careful)
 
     def _wanted(self, step: int) -> bool:
         return self._attention.wanted(step, self.settings, self.budget)

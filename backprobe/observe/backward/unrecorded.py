@@ -117,10 +117,15 @@ def _kind(adds: bool, frame: Any) -> str:
 
 def _bad(grads: Sequence[Any]) -> bool:
     """Whether one of these is not finite."""
-    with torch.no_grad(), private.unseen(), private.unnoticed():
-        for grad in grads:
-            if grad is not None and grad.is_cpu and grad.layout is torch.strided and grad.is_floating_point():
-                total = float(grad.detach().sum())
-                if total - total != 0.0 and not bool(grad.detach().isfinite().all()):
-                    return True
-    return False
+    if private.mode_depth() or private.in_mode() or private.profiled():
+        with private.unseen(), private.unnoticed():
+            return any(map(_is_bad, grads))
+    return any(map(_is_bad, grads))
+
+
+def _is_bad(grad: Any) -> bool:
+    if grad is None or not grad.is_cpu or grad.layout is not torch.strided or not grad.is_floating_point():
+        return False
+    plain = grad.detach()  # with create_graph it has a graph
+    total = float(plain.sum())
+    return total - total != 0.0 and not bool(plain.isfinite().all())

@@ -7,6 +7,7 @@ the saved one.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import weakref
 from collections import deque
@@ -87,13 +88,9 @@ class WriteLog:
                 (self._add_silent if through_data else self._add)(t, seq, func, spot, where)
 
     def optimizer_over(self, optimizer: Any) -> None:
-        """An optimizer's writes count once for each parameter, when it is over."""
+        """An optimizer's writes are one entry: which tensors it wrote to is looked up when somebody asks."""
         spot, seq = self._frames.spot(sys._getframe()), private.next_sequence_nr()
-        name = f"{type(optimizer).__name__}.step"
-        for group in optimizer.param_groups:
-            for p in group["params"]:
-                if p.grad is not None:
-                    self._add(p, seq, name, spot, None)
+        self._writes.append((None, 0, seq, weakref.ref(optimizer), spot, None))
 
     def _add(self, tensor: Any, seq: int, op: Any, spot: Spot | None, where: Where | None) -> None:
         try:
@@ -116,10 +113,25 @@ class WriteLog:
     def first_after(self, storage: int, seq: int, version: int) -> Write | None:
         """The write that took `storage` past `version`, after the op that made node `seq`."""
         for pointer, after, at, op, spot, where in self._writes:
-            if pointer == storage and at > seq and after > version:
+            if pointer is None and at > seq:
+                optimizer = op()
+                if optimizer is not None and storage in _written(optimizer):
+                    return Write(storage, version + 1, at, f"{type(optimizer).__name__}.step", spot, where)
+            elif pointer == storage and at > seq and after > version:
                 name = op if isinstance(op, str) else getattr(op, "__name__", str(op))
                 return Write(pointer, after, at, name, spot, where)
         return None
+
+
+def _written(optimizer: Any) -> set[int]:
+    """The storages that an optimizer writes to."""
+    found = set()
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            if isinstance(p, torch.Tensor) and p.grad is not None and not _is_fake(p):
+                with contextlib.suppress(RuntimeError, NotImplementedError):  # no storage
+                    found.add(p.untyped_storage().data_ptr())
+    return found
 
 
 def targets(kind: Any, args: Any, kwargs: Any) -> list[Any]:
