@@ -167,6 +167,11 @@ class Trace:
         _ = self.findings  # what could not be asked was not seen
         return trust.gaps(self.watched, self.unseen, self.processes)
 
+    @property
+    def sampled(self) -> str:
+        """In how many of the steps nodes were recorded, in words; empty where that is all that were asked for."""
+        return trust.sampled(self.watched)
+
     def as_dict(self) -> dict[str, Any]:
         """The findings, and how far they can be trusted: what ``backprobe run --findings`` writes as JSON."""
         findings = [finding.as_dict() for finding in self.findings]

@@ -83,6 +83,7 @@ FLOORS = (
     "observe.backward",
     "observe.scene",
     "observe.trackers",
+    "observe.switch",
     "observe.session",
     "observe.sinks",
     "observe.processes",

@@ -92,7 +92,7 @@ class Session:
         self._switch = Switch(eye, modules, calls, self._unrecorded, events)
         #: Whether the next step is recorded, where that is known before this one is over.
         self._ahead: bool | None = None
-        steps.ends_early = True
+        steps.ends_early = lambda: self._leaves_out and not (calls.inside or self._unrecorded.inside)
         #: The step after which it is looked for lines that are new.
         self._next_look = 0
         self.scene = Scene(self.settings, events, names, eye, writes, steps, calls, self.origins)
@@ -200,6 +200,13 @@ class Session:
         self._switch.to(recorded or step < self.settings.careful)
         if self._switch.on:
             self.events.tell("step_begins", step, careful)
+
+    @property
+    def _leaves_out(self) -> bool:
+        """Whether there may be steps that are not recorded."""
+        asked = self.settings
+        some = asked.level == "watch" or asked.every > 1 or asked.first > 0 or asked.last is not None
+        return some or asked.budget is not None
 
     def _wanted(self, step: int) -> bool:
         return self._attention.wanted(step, self.settings, self.budget)

@@ -13,7 +13,6 @@ from typing import Any
 from ..records import Finding, FreeParameter, Parameter, RankSeen, Site
 from ..text import counted, few, number
 from ..traced import Trace, TracedStep
-from ..trust import sampled
 from .figures import figures, with_gradients
 from .flow import Bars, flow
 
@@ -106,7 +105,7 @@ def verdict(trace: Trace) -> Line:
     if trace.gaps:
         return Line("Nothing was found before watching stopped.", "bad")
     seen = trace.info.get("backwards", 1) or trace.facts.of(RankSeen)
-    some = sampled(trace.watched)
+    some = trace.sampled
     if seen and some:
         return Line(f"Nothing wrong found ({some}; errors and losses that are not finite are seen in any).", "good")
     return Line("Nothing wrong found.", "good") if seen else Line("No backward call was seen.")

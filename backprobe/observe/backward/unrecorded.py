@@ -40,11 +40,12 @@ class Unrecorded:
     ) -> None:
         self._calls, self._events, self._own, self._trouble, self._over = calls, events, events.own, trouble, over
         self._pid, self._thread = os.getpid(), threading.get_ident()
-        self._inside = False
+        #: Whether a call is going on.
+        self.inside = False
 
     @passes_on
     def __call__(self, call: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._inside or os.getpid() != self._pid or threading.get_ident() != self._thread:
+        if self.inside or os.getpid() != self._pid or threading.get_ident() != self._thread:
             return call(roots, *args, **kwargs)
         frame, begin = sys._getframe(1), None
         mark = self._own.mark()
@@ -53,7 +54,7 @@ class Unrecorded:
         except Exception as error:
             self._events.fault(self, error)
         self._own.since(mark)
-        self._inside = True
+        self.inside = True
         try:
             make = partial(call, roots, *args, **kwargs)
             result = make() if begin is None else self._calls.watched(begin, make)
@@ -62,7 +63,7 @@ class Unrecorded:
                 self._safely(self._raised, roots, args, kwargs, frame, error)
             raise
         finally:
-            self._inside = False
+            self.inside = False
         if begin is None:
             self._safely(self._ended, roots, args, kwargs)
         return result

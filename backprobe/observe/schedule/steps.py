@@ -85,8 +85,8 @@ class StepWatch:
         #: By id: those that were seen being made, or stepping.
         self.optimizers: dict[int, SeenOptimizer] = {}
         self.stepped_by: set[int] = set()
-        #: A step is over as soon as the optimizers have stepped that ended one before, not when the next begins.
-        self.ends_early = False
+        #: Whether a step is over as soon as the optimizers have stepped that ended one before, not when the next begins.
+        self.ends_early: Callable[[], bool] = lambda: False
         #: Those that stepped in this step, and in steps before.
         self._turn: set[int] = set()
         self._turns: set[frozenset[int]] = set()
@@ -219,7 +219,7 @@ class StepWatch:
             except Exception as error:
                 self._events.fault(self, error)
         self._turn.add(id(optimizer))
-        if self.ends_early and self.index >= self._first and self._complete():
+        if self.index >= self._first and self._complete() and self.ends_early():
             self.finish()
         self._events.own.since(mark)
 
