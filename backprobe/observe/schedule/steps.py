@@ -85,7 +85,7 @@ class StepWatch:
         #: By id: those that were seen being made, or stepping.
         self.optimizers: dict[int, SeenOptimizer] = {}
         self.stepped_by: set[int] = set()
-        #: Whether a step is over as soon as the optimizers have stepped that ended one before, not when the next begins.
+        #: Whether a step is over when the optimizers have stepped that ended one before, not when the next begins.
         self.ends_early: Callable[[], bool] = lambda: False
         #: Those that stepped in this step, and in steps before.
         self._turn: set[int] = set()
