@@ -12,6 +12,7 @@ from backprobe.records import (
     BadNode,
     BadOp,
     BadValues,
+    Born,
     Derivative,
     Finding,
     Mutation,
@@ -185,6 +186,24 @@ def test_a_custom_function_that_nobody_saw_into() -> None:
 def test_a_bad_loss_that_nothing_explains_is_possible_only() -> None:
     found = only(traced(call(*NODES, roots=bad_root())))
     assert (found.kind, found.confidence, found.evidence["seen"]) == ("nonfinite-forward", "possible", False)
+
+
+@pytest.mark.parametrize(
+    ("born", "title", "line", "sure"),
+    [
+        (Born(0, 1, "made", (TensorStat("self", (8,), "float32", zeros=3),), NAN), "log gave 2 NaN", 12, "certain"),
+        (Born(0, 2, "made", (), None, False), "mul gave NaN in the forward", 11, "likely"),
+        (Born(0, 2, "outside", (TensorStat("other", (8,), "float32", NAN),)), "mul took in 2 NaN of 8", 11, "certain"),
+        (Born(0, 3, "leaf", (), INF), "weight held 1 Inf of 8 elements", 11, "certain"),
+    ],
+)
+def test_the_graph_tells_where_a_bad_loss_began_that_nothing_saw(born: Born, title: str, line: int, sure: str) -> None:
+    found = only(traced(call(*NODES, roots=bad_root()), seen=[born]))
+    assert (found.kind, found.confidence, found.evidence["seen"]) == ("nonfinite-forward", sure, False)
+    assert found.title.startswith(title)
+    assert roles(found) == [("cause", line), ("failed", 90)]
+    # What was seen of the forward says more.
+    assert only(traced(bad_forward(), seen=[born])).title.startswith("log gave 2 NaN of 8 elements in the forward, and")
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,6 @@ MISSED: set[str] = {
     "divergence_repeat_kv",
     "gumbel_noise_half",
     "lazy_task_heads",
-    "log_std_underflow",
     "margin_head_forgotten",
     "once_differentiable_penalty",
     "out_proj_hook",

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from ..graphs.plan import VIEW_NODES, VIEW_OPS
-from ..records import BackwardCall, BadNode, BadOp, Finding, FindingSite, NodeRun, Root
+from ..records import BackwardCall, BadNode, BadOp, Born, Finding, FindingSite, NodeRun, Root
 from .questions import VALUES, Kind, question
 
 if TYPE_CHECKING:
@@ -41,8 +41,9 @@ def nonfinites(trace: Trace) -> list[Finding]:
     found: list[Finding] = []
     poisoned = False
     scaled = 0
+    born = {one.backward: one for one in trace.facts.of(Born)}
     for call in trace.backwards:
-        new = nonfinite(call)
+        new = nonfinite(call, born.get(call.index))
         if not new:
             bad = any(r.bad for r in call.roots) or call.bad_nodes
             poisoned, scaled = poisoned and bool(bad), 0
@@ -61,7 +62,7 @@ def nonfinites(trace: Trace) -> list[Finding]:
     return found
 
 
-def nonfinite(call: BackwardCall) -> list[Finding]:
+def nonfinite(call: BackwardCall, born: Born | None = None) -> list[Finding]:
     """At most one finding for a backward call: what comes after the first bad value is a consequence of it.
 
     A bad root means that the forward made it: follow the graph from the root through nodes whose
@@ -69,6 +70,8 @@ def nonfinite(call: BackwardCall) -> list[Finding]:
     Finite roots and a bad gradient: the first node that got finite gradients and gave a bad one is where it began.
     If what that node had kept from the forward was bad already, and made by another statement, that statement is the
     cause; if the same statement made it, the node's own backward is.
+
+    :param born: what the graph tells of a bad root, where nothing saw the forward.
     """
     ops = call.bad_ops
     bad_roots = [r for r in call.roots if r.bad is not None and r.node is not None]
@@ -78,7 +81,7 @@ def nonfinite(call: BackwardCall) -> list[Finding]:
         origin = _origin(call, root.node, ops)
         if origin is not None:
             return [_forward(call, *origin, f"the loss became {_what(root.bad)}")]
-        return [_unseen(call, call.nodes[root.node], root)]
+        return [_told_by_graph(call, born, root) if born is not None else _unseen(call, call.nodes[root.node], root)]
     if not call.bad_nodes:
         return []
     first = call.bad_nodes[0]
@@ -175,6 +178,53 @@ def _unseen(call: BackwardCall, run: NodeRun, root: Root) -> Finding:
         evidence={"nan": root.bad.nan if root.bad else 0, "seen": False, "op_is_root": True},
         advice="Results inside compiled regions, of tensor subclasses and in other threads are not looked at: run the "
         "script without torch.compile, or check the parts of the loss with torch.isfinite.",
+    )
+
+
+def _told_by_graph(call: BackwardCall, born: Born, root: Root) -> Finding:
+    """The loss is bad, nothing that was looked at made it so, and the graph's nodes tell where it began."""
+    run = call.nodes[born.node]
+    op = run.node.op or run.name
+    reached = f"the loss became {_what(root.bad)}"
+    given = next((t for t in born.kept if t.bad), None)
+    site, tensor = run.site, f"output of {op}"
+    if born.how == "leaf":
+        tensor = run.parameter or "a leaf"
+        title = f"{tensor} held {born.output} when the forward began, and {reached}"
+        advice = "What wrote to it last made it so: the optimizer's step or a gradient before this step."
+        users = [r for r in call.nodes if any(edge and edge[0] == born.node for edge in r.node.edges)]
+        site = users[-1].site if users else None
+    elif born.how == "outside":
+        what = f"{given.bad} in its {given.name}" if given else "a tensor that is not finite"
+        title = f"{op} took in {what}, from outside the graph, and {reached}"
+        advice = "Look at what goes into this operation before it does: torch.isfinite(t).all() tells."
+    else:
+        zeros = next((f": its {t.name} holds {t.zeros} zeros" for t in born.kept if t.zeros), "")
+        what = str(born.output) if born.output else _what(root.bad)
+        title = f"{op} gave {what} in the forward{zeros}, and {reached}"
+        advice = (
+            "Keep the argument of this operation inside the range where it is finite (clamp it, add an eps under a "
+            "root, a log or a division, or compute it in float32)."
+        )
+    return Finding(
+        kind="nonfinite-forward",
+        severity="error",
+        title=title,
+        confidence="certain" if born.sure else "likely",
+        module=run.module,
+        node=run.name,
+        tensor=tensor,
+        parameters=(run.parameter,) if run.parameter else (),
+        step=call.step,
+        sites=_sites(("cause", site), ("failed", call.site)),
+        evidence={
+            "op": op,
+            "nan": born.output.nan if born.output else root.bad.nan if root.bad else 0,
+            "seen": False,
+            "kept": {t.name: (str(t.bad) if t.bad else f"{t.zeros} zeros") for t in born.kept if t.bad or t.zeros},
+            "op_is_root": root.node == born.node,
+        },
+        advice=advice,
     )
 
 

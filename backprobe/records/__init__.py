@@ -20,7 +20,7 @@ from .memory import (
     SavedUnknown,
     SilentWrite,
 )
-from .nodes import ACCUMULATE_SEQ, BadNode, BadOp, Derivative, GradStat, Node, NodeRun
+from .nodes import ACCUMULATE_SEQ, BadNode, BadOp, Born, Derivative, GradStat, Node, NodeRun
 from .parameters import Cut, FreeParameter, NoGradient, Parameter, StoppedLearning, Stray
 from .places import Site
 from .ranks import RankSeen, RankWait
@@ -38,6 +38,7 @@ __all__ = [
     "BadNode",
     "BadOp",
     "BadValues",
+    "Born",
     "Cut",
     "Derivative",
     "Divergence",

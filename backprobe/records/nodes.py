@@ -98,6 +98,24 @@ class BadOp:
 
 @record
 @dataclass(frozen=True, slots=True)
+class Born:
+    """What the graph of a backward call with a bad root tells of where that began: ``node`` made it of finite values
+    (``how`` is ``made``), or it was in its leaf (``leaf``), or came in there from outside the graph (``outside``).
+
+    ``kept`` is what the node had kept, ``output`` what it gave, where that is known. ``sure`` is not so where nothing
+    is known of the result, but that it is the only one that can have been bad.
+    """
+
+    backward: int
+    node: int
+    how: str
+    kept: tuple[TensorStat, ...] = ()
+    output: BadValues | None = None
+    sure: bool = True
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class Derivative:
     """The forward operation whose backward made a node."""
 

@@ -12,8 +12,8 @@ from ...traced import Trace, TracedStep
 from ..backward.recorded import Recorded
 from ..session import Session
 
-#: How far beyond the usual a gradient is, where a step is kept for it.
-SPIKE = 1e5
+#: How far beyond the usual a gradient is, where a step is kept for it; and how many such steps are.
+SPIKE, SPIKES = 1e5, 4
 
 
 class _Calls(Sequence[BackwardCall]):
@@ -33,24 +33,27 @@ class _Calls(Sequence[BackwardCall]):
 
 
 class _Kept:
-    __slots__ = ("backwards", "details", "step", "trail", "trouble")
+    __slots__ = ("backwards", "details", "spike", "step", "trail", "trouble")
 
     def __init__(self) -> None:
         self.step: Step | None = None
         self.backwards: list[Recorded] = []
         self.trail: list[Any] = []
         self.details: dict[int, list[Any]] = {}
-        self.trouble = False
+        self.trouble = self.spike = False
 
 
 class Collector:
-    """A sink that holds at most `first` + `last` + `troubled` steps, and no more than `nodes` nodes in each part."""
+    """A sink that holds at most `first` + `last` + `troubled` + ``SPIKES`` steps, with `limit` backward calls each and
+    a few more."""
 
     def __init__(self, first: int = 4, last: int = 12, troubled: int = 12, limit: int = 400) -> None:
         self._first, self._troubled, self._limit = first, troubled, limit
         self._early: list[_Kept] = []
         self._late: deque[_Kept] = deque(maxlen=last)
         self._trouble: list[_Kept] = []
+        #: Apart: gradients that grow for long before they overflow are not to take the place of the step that does.
+        self._spiked: list[_Kept] = []
         self._open = _Kept()
         #: The largest gradient of the call in which it was smallest.
         self._usual = math.inf
@@ -61,7 +64,7 @@ class Collector:
         self.backwards += 1
         most = max(recorded.norms, default=0.0)
         if 0.0 < most < math.inf:
-            self._open.trouble = self._open.trouble or most > SPIKE * self._usual
+            self._open.spike = self._open.spike or most > SPIKE * self._usual
             self._usual = min(self._usual, most)
         if len(self._open.backwards) < self._limit or recorded.trouble:
             self._open.backwards.append(recorded)
@@ -78,13 +81,16 @@ class Collector:
             self._early.append(kept)
         elif kept.trouble and len(self._trouble) < self._troubled:
             self._trouble.append(kept)
+        elif kept.spike and len(self._spiked) < SPIKES:
+            self._spiked.append(kept)
         else:
             self._late.append(kept)
 
     def trace(self, session: Session, info: Mapping[str, Any] | None = None) -> Trace:
         """What is there, as a ``Trace``; call it when the session has stopped."""
         steps = []
-        kept = sorted([*self._early, *self._trouble, *self._late], key=lambda k: k.step.index if k.step else 0)
+        there = [*self._early, *self._trouble, *self._spiked, *self._late]
+        kept = sorted(there, key=lambda k: k.step.index if k.step else 0)
         for one in kept:
             assert one.step is not None
             steps.append(TracedStep(one.step, _Calls(one.backwards), _module_calls(session, one)))

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-EXPECT = {"class": "late-blow-up", "kind": "nonfinite-forward-poisons-backward", "source_marker": "CULPRIT"}
+EXPECT = {"class": "late-blow-up", "kind": "nonfinite-backward", "source_marker": "CULPRIT"}
 
 
 class Policy(nn.Module):

@@ -1,0 +1,170 @@
+"""Where a bad value was born, told by the graph alone."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
+
+import backprobe
+from backprobe.observe.backward.birth import birth
+from backprobe.torchside.walk import Plans, walk
+
+NAN, INF = float("nan"), float("inf")
+
+
+class Log(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.log()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad / ctx.saved_tensors[0]
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+def nan(*shape):
+    return torch.full(shape, NAN)
+
+
+def told(loss):
+    """Name of the node, how, whether that is certain."""
+    graph = walk([loss.grad_fn], Plans())
+    found = birth(graph, [0])
+    return (graph.plan.names[found.node].removesuffix("Backward0"), found.how, found.sure) if found else None
+
+
+@pytest.mark.parametrize(
+    "loss, where",
+    [
+        (lambda y: y.log().mean(), ("Log", "made", True)),
+        (lambda y: (y / torch.zeros(3)).mean(), ("Div", "made", False)),  # what was divided is not kept
+        (lambda y: (y.relu() / y.relu()).exp().sum(), ("Div", "made", True)),
+        (lambda y: (y - 9).sqrt().sum(), ("Sqrt", "made", True)),
+        (lambda y: ((y - 9) ** 0.5).sum(), ("Pow", "made", True)),
+        (lambda y: (y / (y * 0).norm()).sum(), ("Div", "made", True)),
+        (lambda y: (y * 1e9).exp().sum(), ("Exp", "made", True)),
+        (lambda y: y[:, :1].std(1).sum(), ("Std", "made", True)),
+        (lambda y: y.masked_fill(torch.ones(5, 3).bool(), -INF).softmax(1).sum(), ("Softmax", "made", True)),
+        (lambda y: -(F.one_hot(torch.zeros(5).long(), 3) * (1e4 * y).softmax(1).log()).sum(), ("Log", "made", True)),
+        (lambda y: (y.view(-1) + nan(15)).tanh().sum(), ("Add", "outside", False)),
+        (lambda y: (y * nan(5, 3)).mean(), ("Mul", "outside", True)),
+        (lambda y: F.mse_loss(y, nan(5, 3)), ("MseLoss", "outside", True)),
+        (lambda y: (y + nan(5, 3)).mean(), ("Add", "outside", False)),  # nobody keeps what is added
+        (lambda y: Log.apply(y).sum(), ("LogBackward", "made", False)),  # nor what this gave
+        (lambda y: (y.log() + y.log().view(5, 3) + y.log()[:, :]).sum(), ("Log", "made", True)),
+    ],
+)
+def test_the_first_operation_that_made_or_took_in_what_is_not_finite(loss, where):
+    with pytest.warns(UserWarning) if where[0] == "Std" else torch.enable_grad():
+        made = loss(net()(torch.randn(5, 4)))
+    assert not made.isfinite()
+    assert told(made) == where
+
+
+def test_it_came_with_the_data_or_a_weight():
+    model = net()
+    assert told(model(nan(5, 4)).sum()) == ("Addmm", "outside", True)
+    with torch.no_grad():
+        model[0].weight[0, 0] = INF
+    assert told(model(torch.ones(5, 4)).sum()) == ("torch::autograd::AccumulateGrad", "leaf", True)
+
+
+def test_a_mask_that_is_meant_is_not_where_it_began():
+    y = net()(torch.randn(5, 4))
+    weights = y.masked_fill(torch.eye(5, 3).bool(), -INF).softmax(1)
+    assert told((weights * 3).sum() * (weights.sum() - 5).abs().neg().log1p().mul(0).sub(1).log()) == (
+        "Log",
+        "made",
+        True,
+    )
+
+
+def test_no_hook_runs_and_nothing_changes():
+    """A checkpoint would recompute, a user's hook would run."""
+    ran = []
+
+    def unpack(x):
+        ran.append(x)
+        return x
+
+    model = net()
+    with saved_tensors_hooks(lambda x: x, unpack):
+        hooked = model(torch.randn(5, 4))
+    inner = checkpoint(model, torch.randn(5, 4), use_reentrant=False)
+    loss = (hooked + inner).log().sum()
+    numbers = torch.randn((), requires_grad=True).exp().grad_fn._sequence_nr()
+    state = torch.get_rng_state()
+    assert told(loss) == ("Log", "made", True)
+    assert not ran
+    assert torch.equal(state, torch.get_rng_state())
+    assert torch.randn((), requires_grad=True).exp().grad_fn._sequence_nr() == numbers + 1  # no node was made
+    loss.backward()
+    assert len(ran) > 2
+    assert told(loss) is None or told(loss)[2] is False  # what is freed is not read
+
+
+def test_what_was_written_since_or_has_no_memory_is_not_read():
+    x = net()(torch.randn(5, 4))
+    y = x.exp()
+    loss = (y * y).sub(1e9).log().sum()
+    with torch.no_grad():
+        y.fill_(NAN)
+    assert told(loss) == ("Log", "made", True)
+
+    x = net()(torch.randn(5, 4))
+    loss = (x * x).sub(1e9).log().sum()
+    x.untyped_storage().resize_(0)
+    assert told(loss) == ("Log", "made", True)
+
+
+def test_half_precision_and_autocast():
+    y = net()(torch.randn(5, 4))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = (y.half() * 1e3 * 1e3).sum()
+    assert not loss.isfinite()
+    assert told(loss)[0] in ("Mul", "Sum")
+
+
+def scripted(function):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.script(function)
+
+
+def score(x: torch.Tensor) -> torch.Tensor:
+    return (x / (x - x)).abs().mean()
+
+
+def test_a_forward_that_nothing_saw_is_told_by_its_graph():
+    """In a step long after the first; the run goes on, and is told once."""
+    model, unseen = net(), scripted(score)
+    with backprobe.trace(model) as trace:
+        for step in range(8):
+            y = model(torch.randn(5, 4))
+            (unseen(y) if step == 6 else y.square().mean()).backward()
+            model.zero_grad()
+    (found,) = trace.findings
+    assert (found.kind, found.node, found.step, found.confidence) == ("nonfinite-forward", "DivBackward0", 6, "certain")
+    assert "its other holds 15 zeros" in found.title
+
+
+def test_gradients_that_grow_for_long_do_not_hide_where_they_overflow():
+    x = torch.ones(3, requires_grad=True)
+    with backprobe.trace() as trace:
+        for step in range(60):
+            y = (x * 10.0**step).sum() if step < 35 else x.sub(1).sqrt().sum()
+            y.backward()
+            x.grad = None
+    assert ("nonfinite-backward", 35) in [(f.kind, f.step) for f in trace.findings]
