@@ -88,7 +88,8 @@ class Session:
         self.budget = Budget(self.settings.budget)
         self._unrecorded = Unrecorded(calls, events, self._trouble, self._call_over)
         self._first_runs = FirstRuns(frames)
-        failures.news = self._news
+        self._found_new: tuple[int, list[Spot]] = (-1, [])
+        failures.news = calls.layouts.news = self._news
         self._switch = Switch(eye, modules, calls, self._unrecorded, events)
         #: Whether the next step is recorded, where that is known before this one is over.
         self._ahead: bool | None = None
@@ -236,7 +237,13 @@ class Session:
 
     def _news(self) -> list[Spot]:
         """What ran for the first time lately, while steps are not recorded."""
-        return [] if self._switch.on else self._first_runs.called_from(self._first_runs.look())
+        if self._switch.on:
+            return []
+        step = self._steps.index
+        if self._found_new[0] != step:
+            self._found_new = step, []
+        self._found_new[1].extend(self._first_runs.called_from(self._first_runs.look()))
+        return self._found_new[1]
 
     def _trouble(self, step: int) -> None:
         """Something is wrong in a step that is not recorded: those after it are looked at closely."""

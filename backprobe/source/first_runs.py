@@ -152,7 +152,7 @@ def base_of(expression: str) -> str:
     return head[: next((i for i, c in enumerate(head) if not (c.isalnum() or c == "_")), len(head))]
 
 
-_OPERATORS = {
+_OPERATORS: dict[type, str] = {
     ast.Add: "add",
     ast.Sub: "sub",
     ast.Mult: "mul",
@@ -160,6 +160,27 @@ _OPERATORS = {
     ast.Pow: "pow",
     ast.MatMult: "matmul",
 }
+
+
+_SIGNS: dict[type, str] = {
+    **_OPERATORS,
+    ast.Div: "div",
+    ast.MatMult: "mm",
+    ast.USub: "neg",
+    ast.FloorDiv: "floordivide",
+    ast.Mod: "remainder",
+}
+
+
+def operations_on(file: str, line: int) -> list[str]:
+    """The names of what is computed on a line: functions that are called, and signs by the names that torch gives
+    their nodes."""
+    signs = [
+        _SIGNS[type(node.op)]
+        for node in _parts(file, line)
+        if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.AugAssign)) and type(node.op) in _SIGNS
+    ]
+    return [*calls_on(file, line), *signs]
 
 
 def writes_on(file: str, line: int) -> tuple[str, str] | None:

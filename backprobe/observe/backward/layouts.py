@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from difflib import SequenceMatcher
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,32 +10,15 @@ import torch
 from ...graphs.plan import Plan
 from ...packed import Layout, Signature
 from ...records import ACCUMULATE_SEQ, Node, Unseen
+from ...source.frames import Spot
 from ...torch_texts import COMPILED
 from ...torchside.walk import LiveGraph
 from ..forward.leaves import Leaf
 from ..forward.naming import Naming
 from ..forward.oplog import UNKNOWN, Entry, OpLog
 from ..forward.origins import line_and_op, makers
+from .assumed import alike, from_new_lines
 from .program import Program
-
-#: Names that are compared one by one, besides those that begin and end alike.
-MIDDLE = 2000
-
-
-def alike(one: list[str], other: list[str]) -> list[tuple[int, int]]:
-    """The positions in two lists where they are the same, with as little as possible left out of each."""
-    most, head = min(len(one), len(other)), 0
-    while head < most and one[head] == other[head]:
-        head += 1
-    tail = 0
-    while tail < most - head and one[-1 - tail] == other[-1 - tail]:
-        tail += 1
-    pairs = [(at, at) for at in range(head)]
-    middle = one[head : len(one) - tail], other[head : len(other) - tail]
-    if middle[0] and middle[1] and max(map(len, middle)) <= MIDDLE:
-        for a, b, size in SequenceMatcher(None, *middle, autojunk=False).get_matching_blocks():
-            pairs += [(head + a + at, head + b + at) for at in range(size)]
-    return pairs + [(len(one) - at, len(other) - at) for at in range(tail, 0, -1)]
 
 
 class LiveLayout:
@@ -122,6 +105,8 @@ class Layouts:
         self._layouts: list[LiveLayout] = []
         self._count = 0
         self._compiled = 0
+        #: Places that ran for the first time lately, while nothing is noted.
+        self.news: Callable[[], list[Spot]] | None = None
         #: Gradients that have no shape to be noted.
         self.unshaped = 0
 
@@ -161,6 +146,8 @@ class Layouts:
                 best = found
             if len(best) == len(names):
                 break
+        if len(best) < len(names) and self.news is not None:
+            best = from_new_lines(names, self.news(), self._names.frames, best) | best
         log.tell([(seqs[i], best[at]) for at, i in enumerate(order) if at in best])
 
     def unseen(self) -> list[Unseen]:

@@ -1,0 +1,58 @@
+"""What made the nodes of a step of which nothing was noted: a recorded step that is like it, and lines that are new."""
+
+from __future__ import annotations
+
+import re
+from difflib import SequenceMatcher
+
+from ...source.first_runs import operations_on
+from ...source.frames import Frames, Spot
+from ..forward.oplog import Entry
+
+#: Names that are compared one by one, besides those that begin and end alike.
+MIDDLE = 2000
+
+
+def alike(one: list[str], other: list[str]) -> list[tuple[int, int]]:
+    """The positions in two lists where they are the same, with as little as possible left out of each."""
+    most, head = min(len(one), len(other)), 0
+    while head < most and one[head] == other[head]:
+        head += 1
+    tail = 0
+    while tail < most - head and one[-1 - tail] == other[-1 - tail]:
+        tail += 1
+    pairs = [(at, at) for at in range(head)]
+    middle = one[head : len(one) - tail], other[head : len(other) - tail]
+    if middle[0] and middle[1] and max(map(len, middle)) <= MIDDLE:
+        for a, b, size in SequenceMatcher(None, *middle, autojunk=False).get_matching_blocks():
+            pairs += [(head + a + at, head + b + at) for at in range(size)]
+    return pairs + [(len(one) - at, len(other) - at) for at in range(tail, 0, -1)]
+
+
+_STEM = re.compile(r"(?:torch::autograd::)?(\w+?)(?:Backward\d*)?$")
+
+
+def from_new_lines(names: list[str], news: list[Spot], frames: Frames, known: dict[int, Entry]) -> dict[int, Entry]:
+    """By position in `names`, what made the nodes that are not `known`, as far as a line tells that ran for the first
+    time: one that calls an operation of the node's name, or the only one that has an operation at all."""
+    lines: list[tuple[Spot, list[str]]] = []
+    for code, at in news:
+        site = frames.site((code, at))
+        found = operations_on(site.file, site.line) if site is not None else []
+        if found:
+            lines.append(((code, at), found))
+    where = {id(entry[0]): entry[3] for entry in known.values()}
+    made: dict[int, Entry] = {}
+    for at, name in enumerate(names):
+        if at in known:
+            continue
+        match = _STEM.match(name)
+        stem = (match[1] if match else name).lower().replace("_", "")
+        spot, op = next(
+            ((spot, op) for spot, ops in lines for op in ops if op.strip("_").replace("_", "") == stem), (None, "")
+        )
+        if spot is None and len(lines) == 1:
+            spot, op = lines[0][0], stem
+        if spot is not None:
+            made[at] = (*spot, op, where.get(id(spot[0])))
+    return made
