@@ -301,6 +301,9 @@ def _held(op: BadOp) -> str:
     return next((str(t.bad) for t in op.inputs if t.bad), "Inf")
 
 
+INFERRED = "nodes were not looked at in this step; it follows from which parameters got a bad gradient"
+
+
 def _backward(call: BackwardCall, first: BadNode, run: NodeRun, origin: BadOp | None) -> Finding:
     bad_saved = [t for t in first.saved if t.bad]
     zero_saved = [t for t in first.saved if t.zeros]
@@ -317,6 +320,8 @@ def _backward(call: BackwardCall, first: BadNode, run: NodeRun, origin: BadOp | 
         how = f"its saved {bad_saved[0].name} was not finite"
     elif zero_saved:
         how = f"its saved {zero_saved[0].name} holds zeros, where the derivative is not finite"
+    elif first.inferred:
+        how = "of the nodes before the bad gradients and no others, it is the one that can have"
     else:
         how = "its derivative is not finite for the values that it had kept"
     outside = [t.name for t in origin.inputs if t.bad] if origin is not None else []
@@ -327,7 +332,7 @@ def _backward(call: BackwardCall, first: BadNode, run: NodeRun, origin: BadOp | 
         kind="nonfinite-backward",
         severity="error",
         title=f"the backward of {op} made {first.values} from finite gradients: {how}",
-        confidence="certain",
+        confidence="likely" if first.inferred else "certain",
         module=module,
         node=run.name,
         tensor=f"gradient {first.output} of {run.name}",
@@ -341,6 +346,7 @@ def _backward(call: BackwardCall, first: BadNode, run: NodeRun, origin: BadOp | 
             "incoming_zeros": first.zero_incoming,
             "saved": {t.name: (str(t.bad) if t.bad else f"{t.zeros} zeros") for t in first.saved if t.bad or t.zeros},
             "nonfinite_inputs": [n for n in outside if n],
+            **({"inferred": INFERRED} if first.inferred else {}),
         },
         advice=(
             "A mask or torch.where after the operation does not keep its backward finite: the masked elements get a "

@@ -214,7 +214,8 @@ class Session:
 
     def _step_over(self, step: Step) -> None:
         mark = self.events.own.mark()
-        self.budget.step_over(step.seconds, step.watching, self.eye.noting, self.eye.careful)
+        first = step.index < self.settings.careful
+        self.budget.step_over(step.seconds, step.watching, self.eye.noting, self.eye.careful, first)
         self.events.tell("step_over", step)
         self.eye.log.trim()
         self.modules.new_step(self._steps.index)

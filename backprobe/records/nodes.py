@@ -127,7 +127,8 @@ class Derivative:
 @record
 @dataclass(frozen=True, slots=True)
 class BadNode:
-    """A node that got finite gradients only and gave one that is not. ``saved`` is what it had kept."""
+    """A node that got finite gradients only and gave one that is not. ``saved`` is what it had kept. ``inferred``: that
+    is what follows from which leaves got a bad gradient; ``values`` are those of one of them."""
 
     node: int
     output: int
@@ -136,3 +137,4 @@ class BadNode:
     saved: tuple[TensorStat, ...]
     #: What the node is the derivative of, where a backward with ``create_graph`` made it.
     of: Derivative | None = None
+    inferred: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -11,6 +12,8 @@ from typing import Any
 
 import torch
 
+from ...graphs.plan import engine_order
+from ...records import BadNode
 from ...source.frames import Spot
 from ...torchside import private
 from ...torchside.entry_points import EntryPoint, as_list, needed_nodes, node_of
@@ -22,6 +25,7 @@ from ..forward.regions import Regions
 from ..forward.values import Values
 from ..schedule.detail import Attention
 from ..schedule.steps import StepWatch
+from .inferred import culprit
 from .layouts import Layouts, LiveLayout
 from .node_hooks import Hooks
 from .post_mortem import ran_before
@@ -225,19 +229,19 @@ class BackwardCalls:
         roots: Sequence[Any],
         arguments: dict[str, Any],
         frame: Any,
-        error: BaseException,
+        error: BaseException | None,
         ran: Sequence[int] | None,
     ) -> Running:
-        """A call that has raised. `ran`: the nodes that have run; ``None``: that is to be found out."""
+        """A call that is over, or has raised. `ran`: the nodes that have run; ``None``: that is to be found out."""
         running = self._running(kind, roots, arguments, frame)
         running.index, running.error = max(self.count - 1, 0), error
         running.began = running.ended = _clock()
         graph = running.graph
         running.watch = Watch(graph.nodes, graph.plan, (), self._hooks, Look(False))
-        if ran is None:
+        if ran is None and error is not None:
             ran = ran_before(graph, running.live.needed, error, self._over_at)
         hooked = set(graph.plan.hooked)
-        running.watch.order = [i for i in ran if i in hooked]
+        running.watch.order = [i for i in ran or () if i in hooked]
         running.watch.times = [0.0] * (2 * len(running.watch.order) + 1)  # nobody took them
         return running
 
@@ -272,15 +276,45 @@ class BackwardCalls:
         """An outermost call is over."""
         self._over_at = private.next_sequence_nr()
 
+    def spoilt(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> None:
+        """An outermost call that was counted gave gradients that are not finite: tell what is known of it."""
+        running = self._raised(kind, roots, arguments, frame, None, ())
+        watch, graph = running.watch, running.graph
+        order = engine_order(graph.plan, graph.seqs, running.live.needed)
+        watch.order = [i for i in order if i in set(graph.plan.hooked)]
+        watch.times = [0.0] * (2 * len(watch.order) + 1)
+        bad: dict[int, bool] = {}
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            for i, leaf in graph.leaves:
+                if leaf.grad is not None:
+                    slot = watch.norms.now(leaf.grad)
+                    watch.came.append((i, 0, slot, leaf.grad.shape, leaf.grad.dtype))
+                    bad[i] = slot in watch.norms.bad
+        custom = {
+            i for i, node in enumerate(graph.nodes) if isinstance(node, torch.autograd.function.BackwardCFunction)
+        }
+        node = culprit(graph.plan, order, bad, custom)
+        if node is not None:
+            values = next(iter(watch.norms.bad.values()))
+            watch.bad_nodes.append(BadNode(node, 0, values, False, (), None, True))
+        self._hand_on(running)
+
     def failed(
         self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any, error: BaseException
     ) -> None:
         """An outermost call that was counted has raised: tell what is known of it."""
-        running = self._raised(kind, roots, arguments, frame, error, None)
+        self._hand_on(self._raised(kind, roots, arguments, frame, error, None))
+
+    def _hand_on(self, running: Running) -> None:
+        """Tell of a call that was not recorded while it ran."""
+        steps = self._steps
+        counted, losses = list(steps.backwards), copy.copy(steps.losses)
         try:
             if self.outcome is not None:
                 self._events.tell("backward_ran", running)
-                self._events.tell("backward_over", running, self.outcome(running))
+                recorded = self.outcome(running)
+                steps.backwards, steps.losses = counted, losses
+                self._events.tell("backward_over", running, recorded)
         finally:
             running.free()
 

@@ -27,6 +27,11 @@ from ...torchside.uncompiled import passes_on
 from ..events import Events
 from .calls import BackwardCalls
 
+#: How gradients are.
+FINE, GONE, BAD = "fine", "gone", "bad"
+#: How often gradients that are gone make the next steps be looked at closely.
+ALARMS = 20
+
 
 class Unrecorded:
     """Hears the engine's calls.
@@ -40,6 +45,7 @@ class Unrecorded:
     ) -> None:
         self._calls, self._events, self._own, self._trouble, self._over = calls, events, events.own, trouble, over
         self._pid, self._thread = os.getpid(), threading.get_ident()
+        self._last, self._alarms = FINE, 0
         #: Whether a call is going on.
         self.inside = False
 
@@ -65,7 +71,7 @@ class Unrecorded:
         finally:
             self.inside = False
         if begin is None:
-            self._safely(self._ended, roots, args, kwargs)
+            self._safely(self._ended, roots, args, kwargs, frame)
         return result
 
     def _safely(self, look: Callable[..., None], *given: Any) -> None:
@@ -95,15 +101,20 @@ class Unrecorded:
         self._trouble(self._calls.step)
         self._calls.failed(_kind(adds, frame), as_list(roots), arguments, frame, error)
 
-    def _ended(self, roots: Any, args: Any, kwargs: Any) -> None:
+    def _ended(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> None:
         calls = self._calls
+        adds, arguments = arguments_of(args, kwargs)
+        state = _state([leaf.grad for leaf in calls.witnesses]) if adds else self._last
+        if state != self._last:
+            # Gradients that are no longer there, or zero: the next steps tell why.
+            if state is not FINE and self._alarms < ALARMS:
+                self._alarms += 1
+                self._trouble(calls.step)
+                if state is BAD:
+                    calls.spoilt(_kind(adds, frame), as_list(roots), arguments, frame)
+            self._last = state
         calls.over()
         self._over()
-        if not kwargs.get("accumulate_grad"):
-            return
-        grads = [leaf.grad for leaf in calls.witnesses]
-        if _bad(grads):
-            self._trouble(calls.step)
 
 
 def _kind(adds: bool, frame: Any) -> str:
@@ -116,17 +127,23 @@ def _kind(adds: bool, frame: Any) -> str:
     return "Tensor.backward" if by_tensor else "autograd.backward"
 
 
-def _bad(grads: Sequence[Any]) -> bool:
-    """Whether one of these is not finite."""
+def _state(grads: Sequence[Any]) -> str:
+    """How gradients are: one is not finite, all are there and not zero, or some are not."""
     if private.mode_depth() or private.in_mode() or private.profiled():
         with private.unseen(), private.unnoticed():
-            return any(map(_is_bad, grads))
-    return any(map(_is_bad, grads))
+            states = [_state_of(grad) for grad in grads]
+    else:
+        states = [_state_of(grad) for grad in grads]
+    return BAD if BAD in states else GONE if GONE in states else FINE
 
 
-def _is_bad(grad: Any) -> bool:
-    if grad is None or not grad.is_cpu or grad.layout is not torch.strided or not grad.is_floating_point():
-        return False
+def _state_of(grad: Any) -> str:
+    if grad is None:
+        return GONE
+    if not grad.is_cpu or grad.layout is not torch.strided or not grad.is_floating_point():
+        return FINE
     plain = grad.detach()  # with create_graph it has a graph
     total = float(plain.sum())
-    return total - total != 0.0 and not bool(plain.isfinite().all())
+    if total - total != 0.0:
+        return FINE if plain.isfinite().all() else BAD
+    return FINE if total or plain.any() else GONE

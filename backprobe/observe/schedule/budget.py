@@ -1,7 +1,8 @@
 """Which steps are looked at, node by node, so that watching takes no more than a person will pay.
 
 Note [The budget]: what may be spent grows with the time that the script takes alone: a share of it, and ``FREE``
-seconds at the start, which short runs live on. A step whose nodes are recorded is paid from that when it is over; the
+seconds at the start, which short runs live on. The first steps, which are looked at closely whatever it costs, are told
+apart and not counted. A step whose nodes are recorded is paid from that when it is over; the
 next is recorded as soon as what is left would pay for one. Where steps cost more than the share, that is one in so and
 so many. How long it is waited is drawn anew each time, so that what takes turns (a critic and its generator, a phase of
 training) is not always met at the same place. However little may be spent, one step in ``MOST`` is recorded.
@@ -33,12 +34,14 @@ class Budget:
         self._patience = 1.0
         self._state = 2024
 
-    def step_over(self, seconds: float, mine: float, recorded: bool, careful: bool) -> None:
-        """A step took `seconds`, `mine` of which were our own work."""
-        self.alone += max(seconds - mine, 0.0)
-        self.spent += mine
+    def step_over(self, seconds: float, mine: float, recorded: bool, careful: bool, first: bool = False) -> None:
+        """A step took `seconds`, `mine` of which were our own work. `first`: it is one of those at the start."""
         self.steps += 1
         self.recorded += recorded
+        if first:
+            return
+        self.alone += max(seconds - mine, 0.0)
+        self.spent += mine
         self._since = 0 if recorded else self._since + 1
         if recorded:
             self._patience = 1.0 + self._draw()

@@ -51,6 +51,8 @@ class Collector:
         self._first, self._troubled, self._limit = first, troubled, limit
         self._early: list[_Kept] = []
         self._late: deque[_Kept] = deque(maxlen=last)
+        #: Apart: steps that were not recorded do not take the place of those that were.
+        self._bare: deque[_Kept] = deque(maxlen=last)
         self._trouble: list[_Kept] = []
         #: Apart: gradients that grow for long before they overflow are not to take the place of the step that does.
         self._spiked: list[_Kept] = []
@@ -84,12 +86,12 @@ class Collector:
         elif kept.spike and len(self._spiked) < SPIKES:
             self._spiked.append(kept)
         else:
-            self._late.append(kept)
+            (self._late if kept.backwards else self._bare).append(kept)
 
     def trace(self, session: Session, info: Mapping[str, Any] | None = None) -> Trace:
         """What is there, as a ``Trace``; call it when the session has stopped."""
         steps = []
-        there = [*self._early, *self._trouble, *self._spiked, *self._late]
+        there = [*self._early, *self._trouble, *self._spiked, *self._late, *self._bare]
         kept = sorted(there, key=lambda k: k.step.index if k.step else 0)
         for one in kept:
             assert one.step is not None

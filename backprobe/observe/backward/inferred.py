@@ -1,0 +1,83 @@
+"""Which node of a backward call made a gradient that is not finite, where only leaves were looked at.
+
+What is not finite stays so on its way to the leaves. So the node is one through which all leaves went that got a bad
+gradient, and no other that got a good one; of those that are left, it is one whose derivative is not finite everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from ...graphs.plan import Plan
+
+_STEM = re.compile(r"^(?:torch::autograd::)?(.*?)(?:Backward\d*)?$")
+#: Nodes whose derivative is not finite for some finite input.
+SINGULAR = frozenset(
+    (
+        *("Sqrt", "Rsqrt", "Div", "Reciprocal", "Pow", "Log", "Log2", "Log10", "Log1P", "Xlogy", "Norm"),
+        *(
+            "LinalgVectorNorm",
+            "LinalgMatrixNorm",
+            "Cdist",
+            "EuclideanDist",
+            "PairwiseDistance",
+            "Std",
+            "Var",
+            "StdMean",
+        ),
+        *("Acos", "Asin", "Acosh", "Atanh", "Atan2", "Angle", "Hypot", "Prod", "Cumprod", "Logsumexp", "LogSoftmax"),
+        *("LinalgSvd", "Svd", "LinalgEigh", "LinalgEig", "LinalgQr", "LinalgInvEx", "LinalgDet", "LinalgSlogdet"),
+        *(
+            "LinalgCholeskyEx",
+            "BinaryCrossEntropy",
+            "Lerp",
+            "Logit",
+            "Erfinv",
+            "Digamma",
+            "Lgamma",
+            "Softmax",
+            "Renorm",
+        ),
+    )
+)
+#: Nodes whose gradient may overflow.
+OVERFLOWS = frozenset(("Exp", "Exp2", "Expm1", "Sinh", "Cosh", "Mul", "Mm", "Addmm", "Bmm", "Baddbmm", "Tan"))
+
+
+def culprit(plan: Plan, order: Sequence[int], leaves: Mapping[int, bool], custom: set[int]) -> int | None:
+    """The node that made the first bad gradient; ``None`` where several can have.
+
+    :param order: the nodes that ran, in the engine's order.
+    :param leaves: accumulators that got a gradient: whether it is bad.
+    :param custom: nodes of functions that the user wrote.
+    """
+    number = {i: 1 << at for at, i in enumerate(leaves)}
+    bad = sum(number[i] for i, is_bad in leaves.items() if is_bad)
+    below = dict(number)  # the leaves that gradients of a node go to, as bits
+    for i in reversed(order):
+        if i not in below:
+            bits = 0
+            for edge in plan.edges(i):
+                if edge is not None:
+                    bits |= below.get(edge[0], 0)
+            below[i] = bits
+    spoilt = {i for i in order if below[i] and not below[i] & ~bad}
+    found = []
+    for i in order:
+        if i in leaves:
+            continue
+        gives = [below.get(edge[0], 0) for edge in plan.edges(i) if edge is not None and edge[0] in spoilt]
+        covered = 0
+        for bits in gives:
+            covered |= bits
+        if bad and covered == bad:  # all that is bad went through here, and what it gave there may be bad
+            found.append(i)
+    singular = [i for i in found if i in custom or _stem(plan.names[i]) in SINGULAR]
+    able = singular or [i for i in found if _stem(plan.names[i]) in OVERFLOWS] or (found if len(found) == 1 else [])
+    return able[0] if able else None
+
+
+def _stem(name: str) -> str:
+    match = _STEM.match(name)
+    return match[1] if match else name
