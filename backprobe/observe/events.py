@@ -170,6 +170,9 @@ class Tracker:
     def backward_ran(self, running: Running) -> None:
         """A call is over, and is about to become a record."""
 
+    def call_counted(self, spot: Spot | None) -> None:
+        """An outermost backward call that adds gradients is about to be made at `spot`, and is not recorded."""
+
     def backward_over(self, running: Running, recorded: Recorded) -> None:
         """A call is over, and this is its record."""
 

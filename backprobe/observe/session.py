@@ -44,6 +44,8 @@ __all__ = ["Session", "Settings", "Sink"]
 
 #: For each second that a look for new lines takes, so many seconds pass until the next.
 LOOKS = 100
+#: How often lines that run for the first time make the next steps be looked at closely, and the steps that pass before.
+SURPRISES, SETTLED = 8, 30
 
 
 class Sink(Protocol):
@@ -95,7 +97,7 @@ class Session:
         self._ahead: bool | None = None
         steps.ends_early = lambda: self._leaves_out and not (calls.inside or self._unrecorded.inside)
         #: The step after which it is looked for lines that are new.
-        self._next_look = 0
+        self._next_look = self._surprises = 0
         self.scene = Scene(self.settings, events, names, eye, writes, steps, calls, self.origins)
         self.scene.look_closely = self._attention.look_closely
         #: Those who are asked for records, and for what they did not see.
@@ -221,7 +223,9 @@ class Session:
         self.modules.new_step(self._steps.index)
         self._begin_step()
         if not self._switch.on and step.index >= self._next_look:
-            self._first_runs.look()
+            if self._first_runs.look() and self._surprises < SURPRISES and step.index > SETTLED:
+                self._surprises += 1
+                self._trouble(step.index)
             spent = self.events.own.since(mark)
             self._next_look = step.index + 1 + int(LOOKS * spent / max(step.seconds, 1e-6))
         else:

@@ -128,6 +128,8 @@ class BackwardCalls:
         self.noted_from = 0
         #: The counter of nodes when the last outermost call was over.
         self._over_at = 0
+        #: How many nodes were made from one outermost call to the next.
+        self._sizes: set[int] = set()
         self._witnesses: list[weakref.ref[Any]] = []
         #: Called with what is known of a call that is only counted: number, step, place, where its graph may begin.
         self.counted: Callable[[int, int, Spot | None, int], None] | None = None
@@ -262,11 +264,23 @@ class BackwardCalls:
         if self._steps.stepped:
             self._steps.finish()
 
-    def passes_by(self, roots: Sequence[Any], kind: str, frame: Any) -> None:
-        """An outermost call is about to be made, of which no more is known."""
+    def passes_by(self, roots: Sequence[Any], kind: str, frame: Any) -> bool:
+        """An outermost call is about to be made, of which no more is known. Whether as many nodes were made for it as
+        for one before."""
+        spot, adds = self._names.frames.spot(frame), kind != "autograd.grad"
         if self.counted is not None:
-            self.counted(self.count, self._steps.index, self._names.frames.spot(frame), self._over_at)
-        self.count_only(roots, False, self.witnesses if kind != "autograd.grad" else None)
+            self.counted(self.count, self._steps.index, spot, self._over_at)
+        if adds:
+            self._events.tell("call_counted", spot)
+        self.count_only(roots, False, self.witnesses if adds else None)
+        return self._made_as_many()
+
+    def _made_as_many(self) -> bool:
+        """Whether as many nodes were made since the last outermost call as before one that was."""
+        made = private.next_sequence_nr() - self._over_at
+        known = made in self._sizes
+        self._sizes.add(made)
+        return known
 
     def is_well(self, roots: Sequence[Any]) -> bool:
         """Whether losses are finite, as far as that is known without waiting for an accelerator."""
@@ -337,6 +351,8 @@ class BackwardCalls:
         self.inside.append(running.index)
         self._names.modules.in_backward = True
         running.began, running.began_at = _clock(), private.next_sequence_nr()
+        if not nested:
+            self._made_as_many()
         return running
 
     def _running(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> Running:

@@ -31,6 +31,8 @@ from .calls import BackwardCalls
 FINE, GONE, BAD = "fine", "gone", "bad"
 #: How often gradients that are gone make the next steps be looked at closely.
 ALARMS = 20
+#: How often a number of nodes that had not been there does.
+SURPRISES = 8
 
 
 class Unrecorded:
@@ -45,7 +47,7 @@ class Unrecorded:
     ) -> None:
         self._calls, self._events, self._own, self._trouble, self._over = calls, events, events.own, trouble, over
         self._pid, self._thread = os.getpid(), threading.get_ident()
-        self._last, self._alarms = FINE, 0
+        self._last, self._alarms, self._surprises = FINE, 0, 0
         #: Whether a call is going on.
         self.inside = False
 
@@ -91,7 +93,9 @@ class Unrecorded:
         adds, arguments = arguments_of(args, kwargs)
         given, kind = as_list(roots), _kind(adds, frame)
         if calls.is_well(given):
-            calls.passes_by(given, kind, frame)
+            if not calls.passes_by(given, kind, frame) and self._surprises < SURPRISES:
+                self._surprises += 1
+                self._trouble(calls.step)
             return None
         self._trouble(calls.step)
         return partial(calls.begin, kind, given, arguments, frame)

@@ -31,12 +31,14 @@ LOOK_AFTER, LOOKS = 2, 3
 class _Away:
     """A parameter that a line does not reach any more.
 
-    :ivar call, step: of the first call without it. ``counts``: calls of its module until then.
+    :ivar call, recorded, step: of the first call without it: its number, how many were recorded until then, its step.
+        ``counts``: calls of its module until then.
     :ivar beside: one that the line goes on to reach, and the calls of its module.
     """
 
     leaf: Leaf
     call: int
+    recorded: int
     step: int
     counts: tuple[int, int]
     beside: tuple[Leaf, tuple[int, int]] | None
@@ -44,9 +46,10 @@ class _Away:
 
 @dataclass
 class _Line:
-    """The backward calls of one line."""
+    """The backward calls of one line: all, and those that were recorded."""
 
     calls: int = 0
+    recorded: int = 0
     same: int = 0
     live: LiveLayout | None = None
     leaves: dict[int, Leaf] = field(default_factory=dict)
@@ -93,6 +96,12 @@ class Stopped(Tracker):
         if known is not None and known.ref() is tensor:
             known.back = True
 
+    def call_counted(self, spot: Spot | None) -> None:
+        """It is taken to go where the last one of its line went that was recorded."""
+        line = self._lines.get(spot)
+        if line is not None:
+            line.calls += 1
+
     def backward_over(self, running: Running, recorded: Recorded) -> None:
         if running.inside is not None or recorded.raised is not None or running.kind == "autograd.grad":
             return
@@ -102,6 +111,7 @@ class Stopped(Tracker):
                 return
             line = self._lines[running.spot] = _Line()
         line.calls += 1
+        line.recorded += 1
         live = running.live
         if live is line.live:
             line.same += 1
@@ -116,7 +126,7 @@ class Stopped(Tracker):
         beside = (other, counts(other.owner)) if other is not None else None
         for key in before.keys() - line.leaves.keys():
             leaf = before[key]
-            line.away[key] = _Away(leaf, line.calls, recorded.step, counts(leaf.owner), beside)
+            line.away[key] = _Away(leaf, line.calls, line.recorded, recorded.step, counts(leaf.owner), beside)
         for key in line.away.keys() & line.leaves.keys():
             line.gaps[key] = max(line.gaps.get(key, 0), line.calls - line.away.pop(key).call)
 
@@ -130,7 +140,8 @@ class Stopped(Tracker):
                 steady = away.call > AWAY and gone >= enough
                 if not steady or any(key in other.leaves for other in self._lines.values()) or not self._held(away):
                     continue
-                groups.setdefault((spot, *self._reason(away, gone)), []).append(away)
+                reason = self._reason(away, line.recorded - away.recorded + 1)
+                groups.setdefault((spot, *reason), []).append(away)
         found = []
         for (spot, reason, site), mine in groups.items():
             if reason:
