@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 
 from ...source.first_runs import operations_on
@@ -32,20 +33,23 @@ def alike(one: list[str], other: list[str]) -> list[tuple[int, int]]:
 _STEM = re.compile(r"(?:torch::autograd::)?(\w+?)(?:Backward\d*)?$")
 
 
-def from_new_lines(names: list[str], news: list[Spot], frames: Frames, known: dict[int, Entry]) -> dict[int, Entry]:
-    """By position in `names`, what made the nodes that are not `known`, as far as a line tells that ran for the first
-    time: one that calls an operation of the node's name, or the only one that has an operation at all."""
+def from_new_lines(
+    names: Mapping[int, str], news: list[Spot], frames: Frames, known: Iterable[Entry]
+) -> dict[int, Entry]:
+    """What made nodes of these names, as far as a line tells that ran for the first time: one that calls an operation
+    of the node's name, or the only one that has an operation at all.
+
+    :param known: what made other nodes of the graph: a line stands in the module of others of its function.
+    """
     lines: list[tuple[Spot, list[str]]] = []
     for code, at in news:
         site = frames.site((code, at))
         found = operations_on(site.file, site.line) if site is not None else []
         if found:
             lines.append(((code, at), found))
-    where = {id(entry[0]): entry[3] for entry in known.values()}
+    where = {id(entry[0]): entry[3] for entry in known}
     made: dict[int, Entry] = {}
-    for at, name in enumerate(names):
-        if at in known:
-            continue
+    for i, name in names.items():
         match = _STEM.match(name)
         stem = (match[1] if match else name).lower().replace("_", "")
         spot, op = next(
@@ -54,5 +58,5 @@ def from_new_lines(names: list[str], news: list[Spot], frames: Frames, known: di
         if spot is None and len(lines) == 1:
             spot, op = lines[0][0], stem
         if spot is not None:
-            made[at] = (*spot, op, where.get(id(spot[0])))
+            made[i] = (*spot, op, where.get(id(spot[0])))
     return made

@@ -128,6 +128,7 @@ class BackwardCalls:
         self.noted_from = 0
         #: The counter of nodes when the last outermost call was over.
         self._over_at = 0
+        self._bounds: list[int] = []
         #: How many nodes were made from one outermost call to the next.
         self._sizes: set[int] = set()
         self._witnesses: list[weakref.ref[Any]] = []
@@ -289,6 +290,9 @@ class BackwardCalls:
     def over(self) -> None:
         """An outermost call is over."""
         self._over_at = private.next_sequence_nr()
+        self._bounds.append(self._over_at)
+        if len(self._bounds) > 2000:
+            del self._bounds[:1000]
 
     def spoilt(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> None:
         """An outermost call that was counted gave gradients that are not finite: tell what is known of it."""
@@ -307,7 +311,7 @@ class BackwardCalls:
         custom = {
             i for i, node in enumerate(graph.nodes) if isinstance(node, torch.autograd.function.BackwardCFunction)
         }
-        node = culprit(graph.plan, order, bad, custom)
+        node = culprit(graph.plan, order, bad, custom, self.layouts.newcomers)
         if node is not None:
             values = next(iter(watch.norms.bad.values()))
             watch.bad_nodes.append(BadNode(node, 0, values, False, (), None, True))
@@ -359,7 +363,7 @@ class BackwardCalls:
         starts = [node_of(root) for root in roots]
         graph = walk(starts, self._plans)
         if graph.span[0] < self.noted_from:
-            self.layouts.assume(graph)
+            self.layouts.assume(graph, self._bounds)
         return Running(
             kind,
             arguments,
@@ -424,7 +428,9 @@ class BackwardCalls:
         if running.creates_graph and self._eye.is_here():
             self.second.note(running)
             self._eye.made_by(running.spot, running.kind)
-        self._eye.last = self._over_at = private.next_sequence_nr()
+        self._eye.last = private.next_sequence_nr()
+        if running.inside is None:
+            self.over()
         if running.inside is None and running.kind != "autograd.grad":
             self._witnesses = [private.tensor_ref(leaf) for leaf in far_leaves(running.graph)]
         hooked, inside = len(watch.order), watch.watching

@@ -7,7 +7,7 @@ gradient, and no other that got a good one; of those that are left, it is one wh
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from ...graphs.plan import Plan
 
@@ -15,7 +15,7 @@ _STEM = re.compile(r"^(?:torch::autograd::)?(.*?)(?:Backward\d*)?$")
 #: Nodes whose derivative is not finite for some finite input.
 SINGULAR = frozenset(
     (
-        *("Sqrt", "Rsqrt", "Div", "Reciprocal", "Pow", "Log", "Log2", "Log10", "Log1P", "Xlogy", "Norm"),
+        *("Sqrt", "Rsqrt", "Log", "Log2", "Log10", "Log1P", "Xlogy", "Norm"),
         *(
             "LinalgVectorNorm",
             "LinalgMatrixNorm",
@@ -26,7 +26,7 @@ SINGULAR = frozenset(
             "Var",
             "StdMean",
         ),
-        *("Acos", "Asin", "Acosh", "Atanh", "Atan2", "Angle", "Hypot", "Prod", "Cumprod", "Logsumexp", "LogSoftmax"),
+        *("Acos", "Asin", "Acosh", "Atanh", "Atan2", "Angle", "Hypot", "Cumprod", "Logsumexp"),
         *("LinalgSvd", "Svd", "LinalgEigh", "LinalgEig", "LinalgQr", "LinalgInvEx", "LinalgDet", "LinalgSlogdet"),
         *(
             "LinalgCholeskyEx",
@@ -41,16 +41,21 @@ SINGULAR = frozenset(
         ),
     )
 )
+#: Those of which that holds with some arguments.
+SOMETIMES = frozenset(("Div", "Pow", "Reciprocal", "Prod", "LogSoftmax"))
 #: Nodes whose gradient may overflow.
 OVERFLOWS = frozenset(("Exp", "Exp2", "Expm1", "Sinh", "Cosh", "Mul", "Mm", "Addmm", "Bmm", "Baddbmm", "Tan"))
 
 
-def culprit(plan: Plan, order: Sequence[int], leaves: Mapping[int, bool], custom: set[int]) -> int | None:
+def culprit(
+    plan: Plan, order: Sequence[int], leaves: Mapping[int, bool], custom: Set[int], new: Set[int]
+) -> int | None:
     """The node that made the first bad gradient; ``None`` where several can have.
 
     :param order: the nodes that ran, in the engine's order.
     :param leaves: accumulators that got a gradient: whether it is bad.
     :param custom: nodes of functions that the user wrote.
+    :param new: nodes that graphs before this one did not have: it is rather one of them.
     """
     number = {i: 1 << at for at, i in enumerate(leaves)}
     bad = sum(number[i] for i, is_bad in leaves.items() if is_bad)
@@ -73,9 +78,13 @@ def culprit(plan: Plan, order: Sequence[int], leaves: Mapping[int, bool], custom
             covered |= bits
         if bad and covered == bad:  # all that is bad went through here, and what it gave there may be bad
             found.append(i)
-    singular = [i for i in found if i in custom or _stem(plan.names[i]) in SINGULAR]
-    able = singular or [i for i in found if _stem(plan.names[i]) in OVERFLOWS] or (found if len(found) == 1 else [])
-    return able[0] if able else None
+    able = [[i for i in found if i in custom or _stem(plan.names[i]) in SINGULAR]]
+    able += [[i for i in found if _stem(plan.names[i]) in kind] for kind in (SOMETIMES, OVERFLOWS)]
+    for those in (new, set(found)):
+        for level in able:
+            if first := [i for i in level if i in those]:
+                return first[0]
+    return found[0] if len(found) == 1 else None
 
 
 def _stem(name: str) -> str:

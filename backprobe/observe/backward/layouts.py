@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -105,6 +106,8 @@ class Layouts:
         self._layouts: list[LiveLayout] = []
         self._count = 0
         self._compiled = 0
+        #: Nodes of the last graph that was compared which no layout has.
+        self.newcomers: set[int] = set()
         #: Places that ran for the first time lately, while nothing is noted.
         self.news: Callable[[], list[Spot]] | None = None
         #: Gradients that have no shape to be noted.
@@ -130,25 +133,35 @@ class Layouts:
         del self._layouts[16:]
         return live
 
-    def assume(self, graph: LiveGraph) -> None:
+    def assume(self, graph: LiveGraph, bounds: Sequence[int]) -> None:
         """Some nodes of `graph` may have been made while ops were not noted: give the log what made those of the layout
         that is most like it. The nodes of both are compared by name, in the order in which they were made; what is not
-        in the layout has no line."""
-        log, seqs = self._log, graph.seqs
+        in the layout has no line, but for those that ran for the first time.
+
+        :param bounds: counters of nodes when calls were over: what was made between two of them is compared by itself.
+        """
+        log, seqs, names = self._log, graph.seqs, graph.plan.names
         order = sorted((i for i, seq in enumerate(seqs) if seq != ACCUMULATE_SEQ), key=seqs.__getitem__)
-        if not any(log.is_unknown(seqs[i]) for i in order):
-            return
-        names = [graph.plan.names[i] for i in order]
-        best: dict[int, Entry] = {}
-        for live in self._layouts:
-            found = live.entries_for(names)
-            if len(found) > len(best):
-                best = found
-            if len(best) == len(names):
-                break
-        if len(best) < len(names) and self.news is not None:
-            best = from_new_lines(names, self.news(), self._names.frames, best) | best
-        log.tell([(seqs[i], best[at]) for at, i in enumerate(order) if at in best])
+        parts: dict[int, list[int]] = {}
+        for i in order:
+            if log.is_unknown(seqs[i]):
+                parts.setdefault(bisect_right(bounds, seqs[i]), []).append(i)
+        made: dict[int, Entry] = {}
+        for part in parts.values():
+            best: dict[int, Entry] = {}
+            for live in self._layouts:
+                found = live.entries_for([names[i] for i in part])
+                if len(found) > len(best):
+                    best = found
+                if len(best) == len(part):
+                    break
+            made |= {part[at]: entry for at, entry in best.items()}
+        unknown = {i for part in parts.values() for i in part}
+        self.newcomers = unknown - made.keys()
+        if self.newcomers and self.news is not None:
+            names_of = {i: names[i] for i in self.newcomers}
+            made |= from_new_lines(names_of, self.news(), self._names.frames, made.values())
+        log.tell([(seqs[i], made[i]) for i in order if i in made])
 
     def unseen(self) -> list[Unseen]:
         found = []
