@@ -9,7 +9,7 @@ after ``MOST`` of them in a row it hears nothing any more. A script never sees o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..records import Unseen
@@ -170,8 +170,9 @@ class Tracker:
     def backward_ran(self, running: Running) -> None:
         """A call is over, and is about to become a record."""
 
-    def call_counted(self, spot: Spot | None) -> None:
-        """An outermost backward call that adds gradients is about to be made at `spot`, and is not recorded."""
+    def call_counted(self, spot: Spot | None, roots: Sequence[Any]) -> None:
+        """An outermost backward call from `roots` that adds gradients is about to be made at `spot`, and is not
+        recorded."""
 
     def backward_over(self, running: Running, recorded: Recorded) -> None:
         """A call is over, and this is its record."""

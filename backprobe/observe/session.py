@@ -194,6 +194,7 @@ class Session:
     def _forward_begins(self) -> None:
         if self._steps.stepped:
             self._steps.finish()
+        self._switch.settle()
 
     def _begin_step(self) -> None:
         step = self._steps.index

@@ -1,4 +1,8 @@
-"""What is attached to torch: everything while a step is recorded, else what hears the engine's calls and no more."""
+"""What is attached to torch: everything while a step is recorded, else what hears the engine's calls and no more.
+
+Note [Not from inside the eye]: while its handler runs torch has taken the eye off, and puts it back afterwards,
+whatever was done in between. What is to be switched there waits until a module is called, or a step begins elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,8 @@ class Switch:
         self._unrecorded = unrecorded
         #: Whether all of it is on, and whether any.
         self.on = self._attached = False
+        #: What waits: Note [Not from inside the eye].
+        self._waits: bool | None = None
         #: How many modes were on below the eye.
         self._depth = 0
 
@@ -38,7 +44,8 @@ class Switch:
 
     def to(self, on: bool) -> None:
         """A step begins that is recorded, or one that is not. Does nothing where nothing is attached."""
-        if not self._attached or on == self.on:
+        self._waits = on if self._eye.handling else None
+        if not self._attached or on == self.on or self._waits is not None:
             return
         if on:
             engine_calls.unlisten(self._unrecorded)
@@ -46,6 +53,11 @@ class Switch:
         elif engine_calls.listen(self._unrecorded):
             self._take_off()
             self._calls.noted_from = 1 << 62
+
+    def settle(self) -> None:
+        """A place outside of the eye: do what waits."""
+        if self._waits is not None:
+            self.to(self._waits)
 
     def _put_on(self) -> None:
         eye = self._eye

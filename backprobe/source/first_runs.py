@@ -180,7 +180,13 @@ def operations_on(file: str, line: int) -> list[str]:
         for node in _parts(file, line)
         if isinstance(node, (ast.BinOp, ast.UnaryOp, ast.AugAssign)) and type(node.op) in _SIGNS
     ]
-    return [*calls_on(file, line), *signs]
+    calls = [node.func for node in _parts(file, line) if isinstance(node, ast.Call)]
+    functions = [  # of custom functions, whose nodes have their names
+        f"{f.value.id}.apply"
+        for f in calls
+        if isinstance(f, ast.Attribute) and f.attr == "apply" and isinstance(f.value, ast.Name)
+    ]
+    return [*functions, *calls_on(file, line), *signs]
 
 
 def writes_on(file: str, line: int) -> tuple[str, str] | None:

@@ -8,6 +8,7 @@ from difflib import SequenceMatcher
 
 from ...source.first_runs import operations_on
 from ...source.frames import Frames, Spot
+from ...source.roots import Where
 from ..forward.oplog import Entry
 
 #: Names that are compared one by one, besides those that begin and end alike.
@@ -47,16 +48,22 @@ def from_new_lines(
         found = operations_on(site.file, site.line) if site is not None else []
         if found:
             lines.append(((code, at), found))
-    where = {id(entry[0]): entry[3] for entry in known}
+    where: dict[int, Where | None] = {}
+    for entry in known:
+        before, here = where.get(id(entry[0]), entry[3]), entry[3]  # the outermost: ops of a call from there are inside
+        shorter = before is None or here is None or len(here.path or "") < len(before.path or "")
+        where[id(entry[0])] = here if shorter else before
     made: dict[int, Entry] = {}
     for i, name in names.items():
         match = _STEM.match(name)
-        stem = (match[1] if match else name).lower().replace("_", "")
-        spot, op = next(
-            ((spot, op) for spot, ops in lines for op in ops if op.strip("_").replace("_", "") == stem), (None, "")
-        )
-        if spot is None and len(lines) == 1:
-            spot, op = lines[0][0], stem
+        stem = _plain(match[1] if match else name)
+        fits = ((spot, op) for spot, ops in lines for op in ops if _plain(op.removesuffix(".apply")) == stem)
+        spot, op = next(fits, (lines[0][0], stem) if len(lines) == 1 else (None, ""))
         if spot is not None:
+            op = "Function.apply" if op.endswith(".apply") else op
             made[i] = (*spot, op, where.get(id(spot[0])))
     return made
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()

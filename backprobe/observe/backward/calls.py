@@ -272,7 +272,7 @@ class BackwardCalls:
         if self.counted is not None:
             self.counted(self.count, self._steps.index, spot, self._over_at)
         if adds:
-            self._events.tell("call_counted", spot)
+            self._events.tell("call_counted", spot, roots)
         self.count_only(roots, False, self.witnesses if adds else None)
         return self._made_as_many()
 

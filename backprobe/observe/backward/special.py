@@ -94,7 +94,11 @@ class Special:
                 return self.around(DebuggedCall(self._eye, self._calls, entry, func, args, kwargs, frame))
             if not self.on:
                 return self._eye.call(func, args, kwargs, frame)
-            return self._calls.run(entry, func, args, kwargs, frame)
+            self._eye.handling += 1
+            try:
+                return self._calls.run(entry, func, args, kwargs, frame)
+            finally:
+                self._eye.handling -= 1
 
         return call
 

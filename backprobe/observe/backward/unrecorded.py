@@ -58,7 +58,8 @@ class Unrecorded:
         frame, begin = sys._getframe(1), None
         mark = self._own.mark()
         try:
-            begin = self._begins(roots, args, kwargs, frame)
+            with private.unseen():
+                begin = self._begins(roots, args, kwargs, frame)
         except Exception as error:
             self._events.fault(self, error)
         self._own.since(mark)
@@ -79,7 +80,7 @@ class Unrecorded:
     def _safely(self, look: Callable[..., None], *given: Any) -> None:
         mark = self._own.mark()
         try:
-            with private.unprofiled():
+            with private.unprofiled(), private.unseen():
                 look(*given)
         except Exception as error:
             self._events.fault(self, error)
@@ -133,8 +134,8 @@ def _kind(adds: bool, frame: Any) -> str:
 
 def _state(grads: Sequence[Any]) -> str:
     """How gradients are: one is not finite, all are there and not zero, or some are not."""
-    if private.mode_depth() or private.in_mode() or private.profiled():
-        with private.unseen(), private.unnoticed():
+    if private.in_mode() or private.profiled():
+        with private.unnoticed():
             states = [_state_of(grad) for grad in grads]
     else:
         states = [_state_of(grad) for grad in grads]

@@ -90,6 +90,8 @@ class Eye(TorchFunctionMode):
         self.noting, self.careful = True, True
         #: Inside an optimizer's step.
         self.optimizing = False
+        #: Backward calls that go through the handler now: the eye cannot be taken off in them.
+        self.handling = 0
         self.last = _next()
         #: How each function writes in place, if it does.
         self._kinds: dict[Any, Any] = {}

@@ -62,13 +62,14 @@ class OpLog:
 
     def tell(self, made: list[tuple[int, Entry]]) -> None:
         """What made nodes of which nothing was noted, by ascending number."""
-        if made:
-            self.skipped(made[-1][0] + 1)
+        if made and (not self.ends or self.ends[-1] <= made[-1][0]):
+            self.ends.append(made[-1][0] + 1)
+            self.entries.append(UNKNOWN)
         for seq, entry in reversed(made):
             at = bisect_right(self.ends, seq)
-            if at == len(self.ends) or self.entries[at] is not UNKNOWN:
+            if self.entries[at] is not UNKNOWN:
                 continue
-            end, begin = self.ends[at], self.ends[at - 1] if at else seq
+            end, begin = self.ends[at], self.ends[at - 1] if at else 0
             ends = [*([seq] if begin < seq else []), seq + 1, *([end] if seq + 1 < end else [])]
             entries = [*([UNKNOWN] if begin < seq else []), entry, *([UNKNOWN] if seq + 1 < end else [])]
             self.ends[at : at + 1], self.entries[at : at + 1] = ends, entries

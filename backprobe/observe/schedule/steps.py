@@ -183,7 +183,7 @@ class StepWatch:
                 private.in_mode()
             ):  # of the user's, which does not see what we compute (Note [Unseen by the user's modes])
                 named = [(name, p) for name, p in named if private.is_plain(p) and private.is_plain(p.grad)]
-            with torch.no_grad(), private.unseen(), private.unnoticed():
+            with private.unseen(), torch.no_grad(), private.unnoticed():
                 weights = norms([p for _, p in named])
                 grads = norms([p.grad for _, p in named])
                 for (name, _), w, g in zip(named, weights, grads, strict=True):
@@ -229,7 +229,7 @@ class StepWatch:
 
     def _compare(self) -> None:
         begin = _clock()
-        with torch.no_grad(), private.unseen(), private.unnoticed():
+        with private.unseen(), torch.no_grad(), private.unnoticed():
             differences = [_difference(p.detach(), old) for _, p, old in self._copies]
             for (name, _, _), value in zip(self._copies, norms(differences), strict=True):
                 if name in self._stats:

@@ -8,6 +8,7 @@ any time that it had been away before, and no other line reaches it either.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,7 +97,7 @@ class Stopped(Tracker):
         if known is not None and known.ref() is tensor:
             known.back = True
 
-    def call_counted(self, spot: Spot | None) -> None:
+    def call_counted(self, spot: Spot | None, roots: Sequence[Any]) -> None:
         """It is taken to go where the last one of its line went that was recorded."""
         line = self._lines.get(spot)
         if line is not None:
