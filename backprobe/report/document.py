@@ -105,7 +105,7 @@ def _run(trace: Trace, name: str) -> dict[str, Any]:
     }
     shown = ending(trace.processes[0])  # by a sign of its own
     row["gaps"] = [gap for gap in trace.gaps if gap != shown]
-    row["took"] = took(info)
+    row["took"] = "; ".join(text for text in (took(info), trace.sampled) if text)
     for key in ("started", "ended", "seconds", "error"):
         row[key] = clean(info.get(key))
     for key in ("level", "torch", "python", "backprobe"):
