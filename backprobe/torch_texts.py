@@ -54,11 +54,3 @@ COPY_SLICES, AS_STRIDED, COMPILED = "torch::autograd::CopySlices", "AsStridedBac
 #: What ``torch.compile`` makes of a module; modules around a module, each with its attribute for it.
 OPTIMIZED = "OptimizedModule"
 WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", OPTIMIZED: "_orig_mod"}
-#: Ops that put a constant somewhere: an Inf of theirs is meant.
-FILLS = frozenset(
-    ("masked_fill", "masked_fill_", "where", "fill_", "full", "full_like", "new_full", "index_fill", "__setitem__")
-) | {"triu", "tril", "triu_", "tril_"}
-#: Ops that pass on what they are given.
-MOVES = frozenset(
-    ("cat", "concat", "stack", "hstack", "vstack", "pad", "roll", "flip", "gather", "index_select", "clone", "to")
-) | {"float", "double", "maximum", "minimum", "detach", "view", "reshape", "__getitem__", "__get__", "copy_", "unbind"}

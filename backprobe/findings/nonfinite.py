@@ -6,9 +6,8 @@ import dataclasses
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from ..graphs.plan import VIEW_NODES, VIEW_OPS
+from ..graphs.plan import FILLS, MOVES, VIEW_NODES, VIEW_OPS
 from ..records import BackwardCall, BadNode, BadOp, Finding, FindingSite, NodeRun, Root
-from ..torch_texts import FILLS, MOVES
 from .questions import VALUES, Kind, question
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from ...graphs.plan import FILLS, MOVES
 from ...records import BadValues, TensorStat
 from ...source.frames import Frames
-from ...torch_texts import FILLS, MOVES
 from ...torchside import private
 from ...torchside.measure import FLOATS, SMALL, Norms
 from .modules import ModuleWatch
