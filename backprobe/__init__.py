@@ -105,12 +105,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    import importlib
+    from .loading import load
 
     if name not in _PUBLIC:
         raise AttributeError(f"module 'backprobe' has no attribute {name!r}")
     module, attribute = _PUBLIC[name]
-    value: Any = importlib.import_module(f".{module}", __name__)
+    value: Any = load(module)
     if attribute is not None:
         value = getattr(value, attribute)
     globals()[name] = value

@@ -28,6 +28,7 @@ PRODUCERS = {
 ALLOWED = {
     "errors": set(),
     "select": {"errors"},
+    "loading": {"errors"},
     "records": set(),
     "text": set(),
     "torch_texts": set(),
@@ -65,10 +66,10 @@ ALLOWED = {
     "observe.live": {"findings"},
     "observe.sinks": {"plugins"},
     "commands": {
-        *("errors", "records", "text", "findings", "store", "traced", "view", "report"),
+        *("errors", "loading", "records", "text", "findings", "store", "traced", "view", "report"),
         *("observe", "engine", "torchside"),
     },
-    "__init__": {"errors", "records", "store", "traced", *PRODUCERS},
+    "__init__": {"errors", "loading", "records", "store", "traced", *PRODUCERS},
     "__main__": {"commands"},
 }
 #: Rooms of words and no more, which every other may read.

@@ -309,6 +309,42 @@ def test_the_doctor_works_without_torch() -> None:
     assert done.returncode == 1 and json.loads(done.stdout)["torch"] is None
 
 
+#: Names without which nothing is watched: looked up when our modules are loaded, or imported by them.
+ESSENTIAL = ("torch._C._set_grad_enabled", "torch.utils._python_dispatch._disable_current_modes")
+
+
+@pytest.mark.parametrize("name", ESSENTIAL)
+def test_a_torch_without_an_essential_name(name: str, tmp_path: Path) -> None:
+    """It is said in one line; what does not watch works."""
+    (tmp_path / "train.py").write_text("print('ran')")
+    code = (
+        "import sys, torch.utils._python_dispatch\n"
+        f"del {name}\n"
+        "import backprobe\n"
+        "from backprobe.commands import main\n"
+        "assert backprobe.open\n"
+        "try:\n"
+        "    backprobe.trace\n"
+        "except backprobe.BackprobeError as error:\n"
+        "    print(error)\n"
+        "sys.exit([main([name, 'train.py']) for name in ('run', 'debug', 'bench')] != [2, 2, 2])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = [done.stdout.rstrip("\n"), *(line.removeprefix("backprobe: ") for line in done.stderr.splitlines())]
+    assert len(lines) == 4 and len(set(lines)) == 1, lines
+    assert lines[0].startswith(f"backprobe cannot watch torch {torch.__version__}: ")
+    assert f"'{name.rpartition('.')[2]}'" in lines[0] and "doctor" in lines[0]
+
+
+def test_watching_without_torch_is_said_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('ran')")
+    code = "import sys\nsys.modules['torch'] = None\nfrom backprobe.commands import main\nmain(['run', 'train.py'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stderr == "backprobe: torch is not installed: kept runs can be shown, and nothing can be watched\n"
+    assert done.stdout == ""
+
+
 # One room
 
 #: Private names of Python's own.

@@ -24,13 +24,13 @@ class Bench:
         script_arguments(parser)
 
     def run(self, options: argparse.Namespace) -> int:
+        script = script_of(options)
         from ..observe.benching import Alternate
         from ..observe.launch import launch
         from ..observe.session import Settings
         from ..view.parts import Line, Part, Table
         from ..view.terminal import write
 
-        script = script_of(options)
         alternate = Alternate(list(_TOOLS))
         code = launch(*script, alternate, Settings(), alternate.begin, lambda error: alternate.end())
         rows = table(alternate.times)

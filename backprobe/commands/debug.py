@@ -53,13 +53,13 @@ class Debug:
         script_arguments(parser)
 
     def run(self, options: argparse.Namespace) -> int:
+        script = script_of(options)
         from ..engine.options import breakpoint_from
         from ..engine.prompt.reading import Terminal
         from ..observe.launch import launch
         from ..observe.session import Settings
         from ..observe.sinks.collect import Collector
 
-        script = script_of(options)
         points = [breakpoint_from(text, {}) for text in options.breaks]
         source = Terminal() if options.tty else None
         collector = Collector()

@@ -94,11 +94,11 @@ class Run:
         script_arguments(parser)
 
     def run(self, options: argparse.Namespace) -> int:
+        script = script_of(options)
         from ..observe.launch import launch
         from ..observe.schedule.detail import budget_of
         from ..observe.session import Settings
 
-        script = script_of(options)
         first, last = options.steps
         settings = Settings(
             *(options.level, options.every, first, last),

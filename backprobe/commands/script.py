@@ -6,6 +6,7 @@ import argparse
 import os
 
 from ..errors import BackprobeError
+from ..loading import load
 
 
 def script_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,8 +19,14 @@ def script_arguments(parser: argparse.ArgumentParser) -> None:
 def script_of(options: argparse.Namespace) -> tuple[str, list[str], bool]:
     """The script, its arguments, and whether it is a module's name, as ``launch`` takes them.
 
-    :raises BackprobeError: there is no such file.
+    :raises BackprobeError: there is no such file, or no torch that can be watched.
     """
     if not options.module and not os.path.exists(options.script):
         raise BackprobeError(f"no such script: {options.script}")
+    try:
+        load("observe.launch")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise BackprobeError("torch is not installed: kept runs can be shown, and nothing can be watched") from None
     return options.script, options.args, options.module

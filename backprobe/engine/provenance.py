@@ -79,7 +79,7 @@ class Forward:
         with private.unseen():
             if eye is not None and eye.log.ends:
                 log = eye.log
-                made = dict(makers(seqs, log.ends, log.entries, max(eye.first, log.ends[0] if log.dropped else 0)))
+                made = dict(makers(seqs, log.ends, log.entries, log.first))
             found: dict[int, Provenance] = {}  # one entry serves all nodes of its op, and all steps
             return [
                 self._leaf(node) if seq == ACCUMULATE_SEQ else self._made(made.get(i), found)

@@ -6,7 +6,7 @@ import dataclasses
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from ..graphs.plan import VIEW_NODES, VIEW_OPS
+from ..graphs.plan import FILLS, MOVES, VIEW_NODES, VIEW_OPS
 from ..records import BackwardCall, BadNode, BadOp, Born, Finding, FindingSite, NodeRun, Root
 from .questions import VALUES, Kind, question
 
@@ -99,14 +99,6 @@ def _absorbed(call: BackwardCall, op: BadOp) -> bool:
 
 def _what(bad: object) -> str:
     return "NaN" if getattr(bad, "nan", 0) else "Inf"
-
-
-#: Operations that put a constant somewhere: an Inf of theirs is meant.
-_FILLS = frozenset({"masked_fill", "masked_fill_", "where", "fill_", "full", "full_like", "index_fill", "triu", "tril"})
-#: Operations that pass on what they are given.
-_MOVES = frozenset(
-    ("cat", "concat", "stack", "hstack", "vstack", "pad", "roll", "flip", "gather", "index_select", "clone", "to")
-) | {"float", "double", "maximum", "minimum"}
 
 
 def _origin(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[BadOp, bool] | None:
@@ -234,9 +226,9 @@ def _meant(op: BadOp) -> bool:
     if op.output.nan:
         return False
     masks = [t for t in op.inputs if t.bad is not None]
-    passed_on = op.op in _MOVES and any(not t.bad.nan for t in masks if t.bad)
+    passed_on = op.op in MOVES and any(not t.bad.nan for t in masks if t.bad)
     return (
-        op.op in _FILLS
+        op.op in FILLS
         or passed_on
         or (op.op.strip("_i") in ("add", "sub") and any(not t.bad.nan for t in masks if t.bad))
     )
@@ -255,7 +247,7 @@ def _forward(call: BackwardCall, op: BadOp, begins: bool, reached: str, victim: 
     entered = None
     sure = not (begins and op.guessed)
     # A constant that was put there is data: what counts is where it goes in.
-    if begins and op.origin is not None and op.origin.op not in _FILLS | {"__setitem__"}:
+    if begins and op.origin is not None and op.origin.op not in FILLS:
         reached = f"{reached} (it entered the graph in {op.op})"
         entered, op = op, op.origin
     outside = [t for t in op.inputs if t.bad and not t.made] if begins else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, OptimizerSeen, Parameter, Stray
@@ -79,60 +80,69 @@ def not_in_optimizer(trace: Trace) -> list[Finding]:
         return [_other_model(idle, nothing)]
     if not late:
         return _forgotten(trace, idle, blamed) or _missed(trace, idle, blamed)
-    names = tuple(p.name for p in late)
-    defined = list(dict.fromkeys(p.defined for p in late if p.defined is not None))
-    sites = [FindingSite("optimizer", blamed.site)] if blamed.site else []
-    if blamed.orphans:
-        sites += [FindingSite("replaced", s) for s in defined[:3]]
+    names = few([p.name for p in late])
+    replaced = dict.fromkeys(p.defined for p in late if p.defined is not None) if blamed.orphans else ()
     return [
-        Finding(
-            kind="parameter-not-in-optimizer",
-            severity="warning",
-            title=f"{blamed.name} was made before {few(names)} replaced what it holds: it trains {blamed.orphans} "
+        _left_out(
+            late,
+            blamed,
+            f"{blamed.name} was made before {names} replaced what it holds: it trains {blamed.orphans} "
             f"tensors that the model no longer has, and not the new ones"
             if blamed.orphans
-            else f"{blamed.name} was made before {few(names)} became part of the model: no optimizer trains them",
-            confidence="certain",
-            parameters=names,
-            sites=tuple(sites),
-            evidence={"orphans": blamed.orphans, "tensors_in_optimizer": blamed.tensors},
-            advice="Make the optimizer after the last change to the model, or give it the new parameters "
+            else f"{blamed.name} was made before {names} became part of the model: no optimizer trains them",
+            "Make the optimizer after the last change to the model, or give it the new parameters "
             "(optimizer.add_param_group).",
+            {"orphans": blamed.orphans, "tensors_in_optimizer": blamed.tensors},
+            sites=[FindingSite("replaced", s) for s in replaced][:3],
         )
     ]
 
 
-def _thawed(thawed: list[Parameter], optimizer: OptimizerSeen) -> Finding:
-    """Parameters that were frozen when the optimizer was made from the others, and thawed later."""
-    names = tuple(p.name for p in thawed)
-    sites = [FindingSite("optimizer", optimizer.site)] if optimizer.site else []
-    sites += [FindingSite("thawed", s) for s in dict.fromkeys(p.thawed for p in thawed) if s is not None][:3]
+def _left_out(
+    parameters: list[Parameter],
+    optimizer: OptimizerSeen,
+    title: str,
+    advice: str,
+    evidence: dict[str, object],
+    severity: str = "warning",
+    confidence: str = "certain",
+    sites: Iterable[FindingSite] = (),
+) -> Finding:
     return Finding(
         kind="parameter-not-in-optimizer",
-        severity="warning",
-        title=f"{few(names)} were thawed, get gradients and are not trained: the optimizer was made without them",
-        confidence="certain",
-        parameters=names,
-        sites=tuple(sites),
-        evidence={"count": len(names)},
-        advice="Give them to the optimizer when they are thawed (optimizer.add_param_group), or give it all parameters "
+        severity=severity,
+        title=title,
+        confidence=confidence,
+        parameters=tuple(p.name for p in parameters),
+        sites=(*((FindingSite("optimizer", optimizer.site),) if optimizer.site else ()), *sites),
+        evidence=evidence,
+        advice=advice,
+    )
+
+
+def _thawed(thawed: list[Parameter], optimizer: OptimizerSeen) -> Finding:
+    """Parameters that were frozen when the optimizer was made from the others, and thawed later."""
+    return _left_out(
+        thawed,
+        optimizer,
+        f"{few([p.name for p in thawed])} were thawed, get gradients and are not trained: the optimizer was made "
+        "without them",
+        "Give them to the optimizer when they are thawed (optimizer.add_param_group), or give it all parameters "
         "from the start: it leaves out those without a gradient.",
+        {"count": len(thawed)},
+        sites=[FindingSite("thawed", s) for s in dict.fromkeys(p.thawed for p in thawed) if s is not None][:3],
     )
 
 
 def _other_model(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
     """Nothing that the optimizer holds ever got a gradient: what is trained is a copy, or another model."""
-    names = tuple(p.name for p in idle)
-    return Finding(
-        kind="parameter-not-in-optimizer",
-        severity="warning",
-        title=f"none of the {optimizer.tensors} tensors that {optimizer.name} holds ever got a gradient, and "
-        f"{few(names)} got one: it was made from another model, or from a copy",
-        confidence="certain",
-        parameters=names,
-        sites=(FindingSite("optimizer", optimizer.site),) if optimizer.site else (),
-        evidence={"orphans": optimizer.orphans, "tensors_in_optimizer": optimizer.tensors},
-        advice="Make the optimizer from the parameters of the model that is called, after it was copied or wrapped.",
+    return _left_out(
+        idle,
+        optimizer,
+        f"none of the {optimizer.tensors} tensors that {optimizer.name} holds ever got a gradient, and "
+        f"{few([p.name for p in idle])} got one: it was made from another model, or from a copy",
+        "Make the optimizer from the parameters of the model that is called, after it was copied or wrapped.",
+        {"orphans": optimizer.orphans, "tensors_in_optimizer": optimizer.tensors},
     )
 
 
@@ -146,18 +156,15 @@ def _forgotten(trace: Trace, idle: list[Parameter], optimizer: OptimizerSeen) ->
     lost = [p for p in idle if p.root in alone and p.reached >= most > 0]
     if not lost or not trained:
         return []
-    names = tuple(p.name for p in lost)
     return [
-        Finding(
-            kind="parameter-not-in-optimizer",
-            severity="warning",
-            title=f"{few(names)} got a gradient in every step, and no optimizer holds them",
-            confidence="likely",
-            parameters=names,
-            sites=(FindingSite("optimizer", optimizer.site),) if optimizer.site else (),
-            evidence={"groups": optimizer.groups, "tensors_in_optimizer": optimizer.tensors},
-            advice="Give the optimizer the parameters of the criterion too: [*model.parameters(), "
+        _left_out(
+            lost,
+            optimizer,
+            f"{few([p.name for p in lost])} got a gradient in every step, and no optimizer holds them",
+            "Give the optimizer the parameters of the criterion too: [*model.parameters(), "
             "*criterion.parameters()]. If they are meant to stay as they are, call requires_grad_(False) on them.",
+            {"groups": optimizer.groups, "tensors_in_optimizer": optimizer.tensors},
+            confidence="likely",
         )
     ]
 
@@ -169,17 +176,16 @@ def _missed(trace: Trace, idle: list[Parameter], optimizer: OptimizerSeen) -> li
     kept = sum(bool(p.trained) for p in trace.parameters)
     if not missed or optimizer.groups < 2 or len(missed) > kept:
         return []
-    names = tuple(p.name for p in missed)
     return [
-        Finding(
-            kind="parameter-not-in-optimizer",
-            severity="info",
-            title=f"no group of {optimizer.name} holds {few(names)}: they get gradients and are never updated",
-            confidence="possible",
-            parameters=names,
-            sites=(FindingSite("optimizer", optimizer.site),) if optimizer.site else (),
-            evidence={"groups": optimizer.groups, "tensors_in_optimizer": optimizer.tensors},
-            advice="Where groups are chosen by name, put what no name fits into a last group. If these are meant to "
+        _left_out(
+            missed,
+            optimizer,
+            f"no group of {optimizer.name} holds {few([p.name for p in missed])}: they get gradients and are never "
+            "updated",
+            "Where groups are chosen by name, put what no name fits into a last group. If these are meant to "
             "stay as they are, call requires_grad_(False) on them: the backward is cheaper too.",
+            {"groups": optimizer.groups, "tensors_in_optimizer": optimizer.tensors},
+            "info",
+            "possible",
         )
     ]

@@ -25,6 +25,14 @@ VIEW_OPS = (
     *("expand", "expand_as", "narrow", "select", "__getitem__", "chunk", "split", "unbind", "contiguous"),
     *("swapaxes", "movedim", "requires_grad_"),
 )
+#: Ops that put a constant somewhere: an Inf of theirs is meant.
+FILLS = frozenset(
+    ("masked_fill", "masked_fill_", "where", "fill_", "full", "full_like", "new_full", "index_fill", "__setitem__")
+) | {"triu", "tril", "triu_", "tril_"}
+#: Ops that pass on what they are given.
+MOVES = frozenset(
+    ("cat", "concat", "stack", "hstack", "vstack", "pad", "roll", "flip", "gather", "index_select", "clone", "to")
+) | {"float", "double", "maximum", "minimum", "detach", "view", "reshape", "__getitem__", "__get__", "copy_", "unbind"}
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 

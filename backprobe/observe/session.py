@@ -109,8 +109,6 @@ class Session:
                 self.attach(make(self.scene))
         events.listen("forward_begins", self._forward_begins)
         events.listen("backward_over", self._call_over)
-        #: The sequence number that the first node after ``start`` gets.
-        self.first = 0
         self._entered = self._over = False
         #: Where watching ended early, and why.
         self.stopped: Stopped | None = None
@@ -133,7 +131,7 @@ class Session:
         self.eye.overheads = overheads = private.overheads()
         self.modules.overhead = overheads.module
         self.special.pid = os.getpid()
-        self.first = private.next_sequence_nr()
+        self.eye.log.first = private.next_sequence_nr()
         self.resume()
 
     def resume(self) -> None:
@@ -278,9 +276,7 @@ class Session:
 
     def origins(self) -> Origins:
         """Where the nodes of a graph were made, as far as it was recorded."""
-        log = self.eye.log
-        first = max(self.first, log.ends[0]) if log.dropped and log.ends else self.first
-        return Origins(log.ends, log.entries, self.modules, self.frames, first, 0)
+        return Origins(self.eye.log, self.modules, self.frames)
 
     def facts(self) -> Facts:
         """What is known of the run as a whole, so far."""

@@ -29,6 +29,7 @@ class LiveLayout:
         self,
         graph: LiveGraph,
         ops: tuple[list[int], list[Entry]],
+        first: int,
         leaves: list[int],
         needed: frozenset[int] | None,
         named: dict[int, Leaf],
@@ -38,6 +39,8 @@ class LiveLayout:
         self.base = graph.span[0]
         self.leaves = leaves
         self.ends, self.entries = ops
+        #: Nodes with a lower number are older than the op log.
+        self.first = first
         self.seq_set = frozenset(graph.seqs)
         #: Accumulator -> its leaf.
         self.named = named
@@ -79,7 +82,7 @@ class LiveLayout:
         if self._made is not None and self._made[0] == modules.naming:
             return self._made[1]
         nodes = []
-        found = dict(makers(self.seqs, self.ends, self.entries))
+        found = dict(makers(self.seqs, self.ends, self.entries, self.first))
         for i, name in enumerate(self.plan.names):
             seq, entry, edges = self.seqs[i], found.get(i), tuple(self.plan.edges(i))
             if seq == ACCUMULATE_SEQ:
@@ -127,7 +130,7 @@ class Layouts:
                 return live
         self._compiled += any(n.startswith(COMPILED) for n in graph.plan.names)
         named = {i: self._names.leaves.get(v) for i, v in leaves}
-        live = LiveLayout(graph, ops, ids, needed, named, self._count)
+        live = LiveLayout(graph, ops, self._log.first, ids, needed, named, self._count)
         self._count += 1
         self._layouts.insert(0, live)
         del self._layouts[16:]

@@ -32,6 +32,7 @@ class SecondOrder:
         seqs, made = running.graph.seqs, running.watch.made or ()
         if len(self._ends) > MOST:
             del self._ends[: MOST // 2], self._entries[: MOST // 2]
+            self._entries[0] = None  # for those that went, too
         if made:
             self._ends.append(running.began_at)
             self._entries.append(None)

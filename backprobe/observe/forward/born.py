@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ...graphs.plan import FILLS, MOVES
 from ...records import BadValues, TensorStat
 from ...source.frames import Frames
 from ...torchside import private
@@ -28,14 +29,6 @@ _SET = torch.Tensor.__setitem__
 MOST, LARGE = 1024, 1 << 20
 #: Bytes behind a result that waits.
 _BYTES = 1 << 14
-#: Ops that put a constant somewhere: an Inf of theirs is meant.
-FILLS = frozenset(
-    ("masked_fill", "masked_fill_", "where", "fill_", "full", "full_like", "new_full", "index_fill", "__setitem__")
-) | {"triu", "tril", "triu_", "tril_"}
-#: Ops that pass on what they are given.
-MOVES = frozenset(
-    ("cat", "concat", "stack", "hstack", "vstack", "pad", "roll", "flip", "gather", "index_select", "clone", "to")
-) | {"float", "double", "maximum", "minimum", "detach", "view", "reshape", "__getitem__", "__get__", "copy_", "unbind"}
 
 
 @dataclass

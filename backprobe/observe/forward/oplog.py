@@ -29,6 +29,8 @@ class OpLog:
 
     def __init__(self, limit: int = 262_144) -> None:
         self._limit = limit
+        #: Nodes with a lower number were made before the log began, or by ops that it has dropped.
+        self.first = 0
         self.ends: list[int] = []
         self.entries: list[Entry] = []
         self.dropped = 0
@@ -39,14 +41,15 @@ class OpLog:
         if len(self.ends) > self._limit:
             half = len(self.ends) // 2
             self.added += half
+            self.first = self.ends[half - 1]
             del self.ends[:half], self.entries[:half]
             self.dropped += half
 
     def slice(self, low: int, high: int) -> tuple[list[int], list[Entry]]:
-        """The ops that made the nodes `low` to `high`, as ends and entries."""
+        """The ops that made the nodes `low` to `high`, as ends and entries, as far as they are known."""
+        if high < self.first:
+            return [], []
         a, b = bisect_right(self.ends, low), bisect_left(self.ends, high + 1) + 1
-        if a == 0 and self.dropped and self.ends and self.ends[0] > low:
-            a = min(1, len(self.ends))  # the first entry may stand for dropped ones too
         return self.ends[a:b], self.entries[a:b]
 
     def skipped(self, until: int) -> None:
@@ -67,9 +70,9 @@ class OpLog:
             self.entries.append(UNKNOWN)
         for seq, entry in reversed(made):
             at = bisect_right(self.ends, seq)
-            if self.entries[at] is not UNKNOWN:
+            end, begin = self.ends[at], self.ends[at - 1] if at else self.first
+            if self.entries[at] is not UNKNOWN or seq < begin:
                 continue
-            end, begin = self.ends[at], self.ends[at - 1] if at else 0
             ends = [*([seq] if begin < seq else []), seq + 1, *([end] if seq + 1 < end else [])]
             entries = [*([UNKNOWN] if begin < seq else []), entry, *([UNKNOWN] if seq + 1 < end else [])]
             self.ends[at : at + 1], self.entries[at : at + 1] = ends, entries

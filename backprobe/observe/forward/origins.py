@@ -12,11 +12,11 @@ from ...records import ACCUMULATE_SEQ, ModuleCall, Site
 from ...source.frames import Frames
 from ...source.roots import Where
 from .modules import ModuleWatch
-from .oplog import Entry, op_name, spot_of
+from .oplog import Entry, OpLog, op_name, spot_of
 
 
 def makers(
-    seqs: Sequence[int], ends: Sequence[int], entries: Sequence[Entry], first: int = 0
+    seqs: Sequence[int], ends: Sequence[int], entries: Sequence[Entry], first: int
 ) -> Iterator[tuple[int, Entry]]:
     """The nodes that ops of the log have made, by ascending sequence number: which of `seqs`, and the entry of its op.
 
@@ -46,12 +46,9 @@ def line_and_op(entry: Entry, frames: Frames) -> tuple[Site | None, str]:
 class Origins:
     """Finds places for nodes by their sequence numbers, in one pass over the numbers in ascending order."""
 
-    def __init__(
-        self, ends: list[int], entries: list[Entry], modules: ModuleWatch, frames: Frames, first: int, calls_from: int
-    ) -> None:
-        self._ends, self._entries = ends, entries
-        self._modules, self._frames = modules, frames
-        self._first, self._calls_from = first, calls_from
+    def __init__(self, log: OpLog, modules: ModuleWatch, frames: Frames, calls_from: int = 0) -> None:
+        self._log, self._modules, self._frames = log, modules, frames
+        self._calls_from = calls_from
         self._places: dict[Any, int] = {}
         self._found: list[tuple[int, Entry | None]] = []
         self._older: dict[int, int] = {}
@@ -65,7 +62,7 @@ class Origins:
         trail, moments = self._modules.trail, self._modules.moments
         event = 0
         stack: list[int] = []
-        for i, entry in makers(seqs, self._ends, self._entries, self._first):
+        for i, entry in makers(seqs, self._log.ends, self._log.entries, self._log.first):
             seq = seqs[i]
             while event < len(moments) and moments[event] <= seq:
                 where = trail[event]

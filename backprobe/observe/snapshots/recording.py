@@ -68,7 +68,7 @@ class Recording:
     def __enter__(self) -> Recording:
         if self.first >= 0:
             raise BackprobeError("this recording has been entered already; make a new one for each block")
-        self.first = self.calls_from = self.eye.last = private.next_sequence_nr()
+        self.first = self.log.first = self.calls_from = self.eye.last = private.next_sequence_nr()
         keep_out()
         self.modules.start()
         self.eye.__enter__()
@@ -88,10 +88,7 @@ class Recording:
         """Where nodes were made, as far as it is known now."""
         if self._on:
             self.eye.catch_up()
-        ends, entries, first = self.log.ends, self.log.entries, self.first
-        if self.log.dropped and ends:  # the first entry that is left may stand for dropped ones too
-            first = max(first, ends[0])
-        return Origins(ends, entries, self.modules, self.frames, first, self.calls_from)
+        return Origins(self.log, self.modules, self.frames, self.calls_from)
 
     def graph(self, roots: Any, **options: Any) -> Graph:
         """``backprobe.graph(roots, recording=self, **options)``."""
