@@ -7,10 +7,12 @@ eye saw is not known, and said to be so: ``None`` for the module and the line.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from ..errors import BackprobeError
@@ -23,6 +25,7 @@ from ..records import ACCUMULATE_SEQ, Site
 from ..source.frames import Frames
 from ..torchside import private
 
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 #: What to say where nothing is known.
 UNKNOWN = (
     "modules and lines are not known, because backprobe did not watch the forward: run it in "
@@ -40,6 +43,8 @@ class Provenance:
     site: Site | None = None
     op: str = ""
     parameter: str | None = None
+    #: Lines of libraries between ``site`` and the op, each called by the one before it.
+    library: tuple[Site, ...] = ()
 
     @property
     def name(self) -> str:
@@ -48,6 +53,20 @@ class Provenance:
             return "(module not known)"
         path = self.module or (f"({self.class_name})" if self.class_name else "(no module)")
         return path if self.call == 1 else f"{path}:{self.call}"
+
+    @property
+    def lines(self) -> tuple[Site, ...]:
+        """The user's line and those of libraries inside it, each called by the one before it."""
+        return self.library if self.site is None else (self.site, *self.library)
+
+    def shown(self, library: bool) -> int | None:
+        """Which of ``lines`` says best where the op is: the user's, or that of the library which called torch."""
+        if not library:
+            return None if self.site is None else 0
+        outside = [n for n, site in enumerate(self.lines) if not site.file.startswith(_TORCH)]
+        if len(outside) > (self.site is not None):
+            return outside[-1]
+        return len(self.lines) - 1 if self.lines else None
 
 
 NOWHERE = Provenance()
@@ -105,7 +124,8 @@ class Forward:
         if known is None:
             where = entry[3]
             names = (where.class_name, where.call) if where else ("", 1)
-            known = Provenance(self.modules.name_of(where), *names, *line_and_op(entry, self.frames))
+            module, inside = self.modules.name_of(where), self.frames.inside(entry[4])
+            known = Provenance(module, *names, *line_and_op(entry, self.frames), library=inside)
             found[id(entry)] = known
         return known
 

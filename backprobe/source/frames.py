@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from ..records import Site
+from .library import Stack
 from .stand_ins import STAND_IN
 
 #: A place in the code as the eye notes it: cheap to take, turned into a ``Site`` when somebody asks.
@@ -82,8 +83,8 @@ class Frames:
         own = max((len(f) for f in self._own if path.startswith(f)), default=0)
         return own > library or not library
 
-    def spot(self, frame: Any) -> Spot | None:
-        """The innermost user's place at or above `frame`."""
+    def first(self, frame: Any) -> Any:
+        """The innermost user's frame at or above `frame`."""
         known = self.known
         while frame is not None:
             code = frame.f_code
@@ -91,9 +92,14 @@ class Frames:
             if mine is None:
                 mine = self.is_user(code)
             if mine:
-                return code, frame.f_lasti
+                return frame
             frame = frame.f_back
         return None
+
+    def spot(self, frame: Any) -> Spot | None:
+        """The innermost user's place at or above `frame`."""
+        frame = self.first(frame)
+        return None if frame is None else (frame.f_code, frame.f_lasti)
 
     def spot_of_call(self, frame: Any) -> Spot | None:
         """As ``spot``, for what compiled code calls: its calls stand on the line of the ``def`` that was compiled, and
@@ -128,10 +134,19 @@ class Frames:
             found = self._lines[spot] = self.site_of(code.co_filename, line, code.co_name)
         return found
 
+    def inside(self, stack: Stack | None) -> tuple[Site, ...]:
+        """The lines of libraries that `stack` has, the innermost last."""
+        if stack is None:
+            return ()
+        if stack.sites is None:
+            stack.sites = tuple(site for spot in stack.called if (site := self.site(spot)) is not None)
+        return stack.sites
+
     def sources(self, most: int = 1 << 20) -> dict[str, str]:
-        """The text of the files that sites were made of, up to `most` characters in all."""
+        """The text of the files that sites were made of, up to `most` characters in all: the user's first."""
         found: dict[str, str] = {}
-        for file in dict.fromkeys(site.file for site in self._lines.values()):
+        files = dict.fromkeys(site.file for site in self._lines.values())
+        for file in sorted(files, key=lambda name: not self.is_users_file(name)):
             text = "".join(linecache.getlines(file))
             if text and len(text) <= most:
                 most -= len(text)

@@ -76,7 +76,8 @@ class LiveLayout:
             else:
                 where = entry[3]
                 module, call = modules.name_of(where), where.call if where else 1
-                nodes.append(Node(i, name, seq - self.base, module, call, *line_and_op(entry, frames), None, edges))
+                place, inside = line_and_op(entry, frames), frames.inside(entry[4])
+                nodes.append(Node(i, name, seq - self.base, module, call, *place, None, edges, None, inside))
         made = Layout(tuple(nodes), self.needed)
         self._made = (modules.naming, made)
         return made
