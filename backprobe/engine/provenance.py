@@ -7,12 +7,10 @@ eye saw is not known, and said to be so: ``None`` for the module and the line.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
 from ..errors import BackprobeError
@@ -22,10 +20,9 @@ from ..observe.forward.modules import ModuleWatch
 from ..observe.forward.oplog import Entry
 from ..observe.forward.origins import line_and_op, makers
 from ..records import ACCUMULATE_SEQ, Site
-from ..source.frames import Frames
+from ..source.frames import TORCH, Frames
 from ..torchside import private
 
-_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 #: What to say where nothing is known.
 UNKNOWN = (
     "modules and lines are not known, because backprobe did not watch the forward: run it in "
@@ -63,7 +60,7 @@ class Provenance:
         """Which of ``lines`` says best where the op is: the user's, or that of the library which called torch."""
         if not library:
             return None if self.site is None else 0
-        outside = [n for n, site in enumerate(self.lines) if not site.file.startswith(_TORCH)]
+        outside = [n for n, site in enumerate(self.lines) if not site.file.startswith(TORCH)]
         if len(outside) > (self.site is not None):
             return outside[-1]
         return len(self.lines) - 1 if self.lines else None

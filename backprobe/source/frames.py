@@ -11,6 +11,8 @@ from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
+
 from ..records import Site
 from .library import Stack
 from .stand_ins import STAND_IN
@@ -19,14 +21,16 @@ from .stand_ins import STAND_IN
 Spot = tuple[CodeType, int]
 
 
+#: Torch's own folder.
+TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+
+
 def _library_folders() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     found = {paths[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")}
     found.update(site_packages.getsitepackages() if hasattr(site_packages, "getsitepackages") else ())
     found.add(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    for name in ("torch",):
-        module = __import__(name)
-        found.add(os.path.dirname(os.path.abspath(str(module.__file__))))
+    found.add(os.path.dirname(TORCH))
     return tuple(os.path.realpath(p) + os.sep for p in found)
 
 
@@ -143,9 +147,10 @@ class Frames:
         return stack.sites
 
     def sources(self, most: int = 1 << 20) -> dict[str, str]:
-        """The text of the files that sites were made of, up to `most` characters in all: the user's first."""
+        """The text of the files that sites were made of, up to `most` characters in all: the user's first. Torch's own
+        are left out: they are much, and are where torch is."""
         found: dict[str, str] = {}
-        files = dict.fromkeys(site.file for site in self._lines.values())
+        files = dict.fromkeys(site.file for site in self._lines.values() if not site.file.startswith(TORCH))
         for file in sorted(files, key=lambda name: not self.is_users_file(name)):
             text = "".join(linecache.getlines(file))
             if text and len(text) <= most:
