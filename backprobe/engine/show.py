@@ -8,13 +8,13 @@ from __future__ import annotations
 import ast
 import linecache
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 
 import torch
 
 from ..records import Site
+from ..text import packaged
 from .backward_graph import BackwardGraph, NodeInfo
 from .provenance import UNKNOWN, inside
 from .values import shape_text, summary
@@ -22,7 +22,6 @@ from .values import shape_text, summary
 Line = list[tuple[str, str]]
 Grads = Sequence[torch.Tensor | None]
 _BAD = ("NaN", "Inf")
-_PACKAGES = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 
 
 def plain(lines: Sequence[Line]) -> str:
@@ -39,9 +38,8 @@ def nearby(path: str) -> str:
         return f"Cell In[{cells[path]}]"
     if not os.path.isabs(path):
         return path
-    *_, packaged = _PACKAGES.split(path)
-    if packaged != path:
-        return packaged
+    if (short := packaged(path)) != path:
+        return short
     relative = os.path.relpath(path)
     return relative if len(relative) < len(path) else path
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import linecache
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..records import FreeParameter, ModuleCall, Parameter, Site, together
+from ..text import packaged
 
 #: No file longer than this is put into a page, and no more than this of all files together.
 SOURCE = 1 << 20
-_PACKAGES = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 
 
 class Sites:
@@ -42,7 +41,7 @@ class Sites:
     def short(self, file: str) -> str:
         """`file` from the folder of the run's script, where it lies inside it; a library's from the name of its package."""
         if file in self._libraries:
-            return _PACKAGES.split(file)[-1]
+            return packaged(file)
         if self._folder is not None:
             try:
                 relative = os.path.relpath(file, self._folder)
