@@ -39,7 +39,7 @@ class Sites:
         return self._numbers.setdefault(site, len(self._numbers))
 
     def short(self, file: str) -> str:
-        """`file` from the folder of the run's script, where it lies inside it; a library's from the name of its package."""
+        """`file` from the folder of the run's script, where it lies inside it; a library's from its package's name."""
         if file in self._libraries:
             return packaged(file)
         if self._folder is not None:
@@ -57,8 +57,10 @@ class Sites:
         ]
 
     def sources(self, kept: Mapping[str, str]) -> list[dict[str, Any]]:
-        """The files that sites are in, the user's first: as the run kept them, else as they are on disk now. A library's
-        that has other lines now is left out."""
+        """The files that sites are in, the user's first: as the run kept them, else as they are on disk now.
+
+        A library's that has other lines now is left out.
+        """
         rows, room = [], SOURCE
         lines: dict[str, list[Site]] = {}
         for site in self._numbers:
