@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Sequence, Set
+
+_PACKAGES = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 
 
 def number(value: float | None) -> str:
@@ -44,6 +47,11 @@ def mib(count: float) -> str:
 def shape(sizes: Sequence[int], by: str = "x") -> str:
     """``2x16x64``, or ``scalar``; a size below 0 is not known."""
     return by.join("?" if n < 0 else str(n) for n in sizes) or "scalar"
+
+
+def packaged(path: str) -> str:
+    """The path of a file of an installed package, from the name of the package on."""
+    return _PACKAGES.split(path)[-1]
 
 
 def text_table(head: Sequence[str], body: Sequence[Sequence[str]], right: Set[int] = frozenset()) -> str:

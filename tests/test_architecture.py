@@ -60,7 +60,7 @@ ALLOWED = {
     "activations": {"errors", "select", "records", "text", "torchside", "source", "observe.forward"},
     "derivatives": {"errors", "select", "text", "activations", "torchside"},
     "editing": {"errors", "select", "records", "torchside", "source"},
-    "engine": {"errors", "select", "records", "graphs", "torchside", "source", "observe"},
+    "engine": {"errors", "select", "records", "text", "graphs", "torchside", "source", "observe"},
     "saved_tensors": {"errors", "select", "records", "text", "graphs", "torchside", "source", "kept", "observe"},
     "observe": {"errors", "select", "records", "graphs", "packed", "store", "traced", "torchside", "source", "kept"},
     "observe.live": {"findings"},

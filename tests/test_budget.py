@@ -115,7 +115,7 @@ def test_what_is_told_later_stands_where_nothing_was_noted(parts: list[tuple[boo
     log, truth, at = OpLog(), {}, 0
     for noted, count in parts:
         if noted:
-            entry, begin = (None, at, "noted", None), at if log.ends else 0  # the first stands for all before
+            entry, begin = (None, at, "noted", None, None), at if log.ends else 0  # the first stands for all before
             log.ends.append(at + count)
             log.entries.append(entry)
             truth |= dict.fromkeys(range(begin, at + count), entry)
@@ -123,7 +123,7 @@ def test_what_is_told_later_stands_where_nothing_was_noted(parts: list[tuple[boo
             log.skipped(at + count)
         at += count
     chosen = data.draw(st.lists(st.integers(0, at + 3), unique=True).map(sorted))
-    told = [(seq, (None, seq, "told", None)) for seq in chosen]
+    told = [(seq, (None, seq, "told", None, None)) for seq in chosen]
     log.tell(told)
     for seq, entry in told:
         truth.setdefault(seq, entry)

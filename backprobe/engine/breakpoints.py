@@ -139,8 +139,7 @@ class Breakpoint:
         if self.module is not None and not self.modules_of(place.module):
             return False
         if self.line is not None:
-            site = place.site
-            return site is not None and site.line == self._line and _same_file(site.file, self._file)
+            return any(site.line == self._line and _same_file(site.file, self._file) for site in place.lines)
         return True
 
     def named(self, graph: BackwardGraph) -> list[int]:
@@ -192,9 +191,9 @@ class Breakpoint:
         if self.module is not None:
             raise nothing_chosen(sorted({i.module for i in infos if i.module}), self.module, "module")
         if self.line is not None:
-            lines = sorted(
-                {f"{i.place.site.file.rpartition('/')[2]}:{i.place.site.line}" for i in infos if i.place.site}
-            )
+            sites = {site for info in infos for site in info.place.lines}
+            near = {s for s in sites if _same_file(s.file, self._file)} or {i.place.site for i in infos if i.place.site}
+            lines = [f"{s.file.rpartition('/')[2]}:{s.line}" for s in sorted(near, key=lambda s: (s.file, s.line))]
             raise BackprobeError(f"no node was made at {self.line}; nodes were made at {', '.join(lines[:12])}")
         if self.seq is not None:
             seqs = [i.seq for i in infos if i.seq is not None]

@@ -20,7 +20,7 @@ from ..observe.forward.modules import ModuleWatch
 from ..observe.forward.oplog import Entry
 from ..observe.forward.origins import line_and_op, makers
 from ..records import ACCUMULATE_SEQ, Site
-from ..source.frames import Frames
+from ..source.frames import TORCH, Frames
 from ..torchside import private
 
 #: What to say where nothing is known.
@@ -40,6 +40,8 @@ class Provenance:
     site: Site | None = None
     op: str = ""
     parameter: str | None = None
+    #: Lines of libraries between ``site`` and the op, each called by the one before it.
+    library: tuple[Site, ...] = ()
 
     @property
     def name(self) -> str:
@@ -48,6 +50,20 @@ class Provenance:
             return "(module not known)"
         path = self.module or (f"({self.class_name})" if self.class_name else "(no module)")
         return path if self.call == 1 else f"{path}:{self.call}"
+
+    @property
+    def lines(self) -> tuple[Site, ...]:
+        """The user's line and those of libraries inside it, each called by the one before it."""
+        return self.library if self.site is None else (self.site, *self.library)
+
+    def shown(self, library: bool) -> int | None:
+        """Which of ``lines`` says best where the op is: the user's, or that of the library which called torch."""
+        if not library:
+            return None if self.site is None else 0
+        outside = [n for n, site in enumerate(self.lines) if not site.file.startswith(TORCH)]
+        if len(outside) > (self.site is not None):
+            return outside[-1]
+        return len(self.lines) - 1 if self.lines else None
 
 
 NOWHERE = Provenance()
@@ -105,7 +121,8 @@ class Forward:
         if known is None:
             where = entry[3]
             names = (where.class_name, where.call) if where else ("", 1)
-            known = Provenance(self.modules.name_of(where), *names, *line_and_op(entry, self.frames))
+            module, inside = self.modules.name_of(where), self.frames.inside(entry[4])
+            known = Provenance(module, *names, *line_and_op(entry, self.frames), library=inside)
             found[id(entry)] = known
         return known
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from ..records import Site
+from ..text import packaged
 from .backward_graph import BackwardGraph, NodeInfo
 from .provenance import UNKNOWN, inside
 from .values import shape_text, summary
@@ -28,7 +29,8 @@ def plain(lines: Sequence[Line]) -> str:
 
 
 def nearby(path: str) -> str:
-    """A path as seen from the working folder, where that is shorter; a notebook's cell by its number."""
+    """A path as seen from the working folder, where that is shorter; an installed package's from its name on; a
+    notebook's cell by its number."""
     notebook = sys.modules.get("IPython")
     shell = notebook.get_ipython() if notebook is not None else None
     cells = getattr(getattr(shell, "compile", None), "_filename_map", {})
@@ -36,14 +38,19 @@ def nearby(path: str) -> str:
         return f"Cell In[{cells[path]}]"
     if not os.path.isabs(path):
         return path
+    if (short := packaged(path)) != path:
+        return short
     relative = os.path.relpath(path)
     return relative if len(relative) < len(path) else path
 
 
-def head(graph: BackwardGraph, i: int, phase: str, reason: str, raised_at: Site | None = None) -> list[Line]:
+def head(
+    graph: BackwardGraph, i: int, phase: str, reason: str, raised_at: Site | None = None, library: bool = False
+) -> list[Line]:
     """Where we are, and why.
 
     :param raised_at: the line that raised, where it is the user's.
+    :param library: show the line of the library that called the op, rather than the user's.
     """
     node = graph.info(i)
     done = len(graph.ran)
@@ -55,10 +62,10 @@ def head(graph: BackwardGraph, i: int, phase: str, reason: str, raised_at: Site 
     line.append((f", {graph.depth - 1} backward around it" if graph.depth > 1 else "", "dim"))
     line.append((f", step {graph.step})" if graph.step is not None else ")", "dim"))
     lines = [line]
-    site = node.place.site
+    site = line_of(node, library)
     if site is not None:
         text = f": {site.text}" if site.text else ""
-        lines.append([*_site(node), (text, "")])
+        lines.append([*_site(node, library), (text, "")])
     if reason not in ("step", ""):
         lines.append([("  ", ""), (reason, "bold red" if phase == "exception" else "yellow")])
     if raised_at is not None:
@@ -88,8 +95,14 @@ def _gradient(side: str, k: int, grad: object) -> Line:
     return [(f"  {side} [{k}]  ", "bold"), (text, "bold red" if any(bad in text for bad in _BAD) else "")]
 
 
-def _site(node: NodeInfo) -> Line:
-    site = node.place.site
+def line_of(node: NodeInfo, library: bool) -> Site | None:
+    """The user's line that made `node`, or the library's inside it."""
+    at = node.place.shown(library)
+    return None if at is None else node.place.lines[at]
+
+
+def _site(node: NodeInfo, library: bool) -> Line:
+    site = line_of(node, library)
     return [] if site is None else [("  ", ""), (f"{nearby(site.file)}:{site.line}", "magenta")]
 
 
@@ -101,7 +114,7 @@ def saved(found: Mapping[str, torch.Tensor]) -> list[Line]:
     return [[(f"  {name.ljust(wide)}  ", "bold"), (summary(tensor), "")] for name, tensor in found.items()]
 
 
-def way(graph: BackwardGraph, i: int) -> list[Line]:
+def way(graph: BackwardGraph, i: int, library: bool = False) -> list[Line]:
     """From where the backward began to here, one node a line, with the module where it changes."""
     lines: list[Line] = [[(graph.text, "dim")]]
     last: str | None = ""
@@ -112,13 +125,13 @@ def way(graph: BackwardGraph, i: int) -> list[Line]:
         if info.module is not None and (info.place.name != last or here):
             line += [("  in ", "dim"), (info.place.name, "green")]
         last = info.place.name
-        lines.append(line + _site(info))
+        lines.append(line + _site(info, library))
     if not graph.forward.watched:
         lines.append([(UNKNOWN, "dim")])
     return lines
 
 
-def listing(graph: BackwardGraph, here: int, phase: str, around: int | None = 12) -> list[Line]:
+def listing(graph: BackwardGraph, here: int, phase: str, around: int | None = 12, library: bool = False) -> list[Line]:
     """The nodes in the order they run: those that have, the one that is `here` marked, those that will."""
     order = [*graph.ran]
     if phase == "before" or (phase == "exception" and here not in graph.done):
@@ -136,7 +149,7 @@ def listing(graph: BackwardGraph, here: int, phase: str, around: int | None = 12
         line: Line = [(f"{state} {k:>4}  ", "bold" if k == at else "dim"), (info.label, style)]
         if info.module is not None:
             line += [("  ", ""), (info.place.name, "green")]
-        line += _site(info)
+        line += _site(info, library)
         to = sorted({graph.info(e[0]).label for e in graph.edges(i) if e is not None and graph.runs(e[0])})
         if to:
             line.append((f"  -> {', '.join(to)}", "dim"))
@@ -150,29 +163,38 @@ def listing(graph: BackwardGraph, here: int, phase: str, around: int | None = 12
     return lines
 
 
-def source(graph: BackwardGraph, i: int, context: int = 5) -> list[Line]:
-    """The lines of the forward that made the node."""
+def frames(graph: BackwardGraph, i: int, chosen: int | None) -> list[Line]:
+    """The lines that the op of node `i` was called through, the user's first, with numbers; number `chosen` marked."""
     place = graph.info(i).place
-    site = place.site
-    if site is None:
-        if place.parameter is not None:
-            return [[("  this node adds to the gradient of a leaf; no line made it", "dim")]]
-        return [[(f"  {UNKNOWN if not graph.forward.watched else 'no line is known for this node'}", "dim")]]
-    lines: list[Line] = [[(f"{nearby(site.file)} in {site.function}", "magenta")]]
-    for n in range(max(1, site.line - context), site.line + context + 1):
-        text = linecache.getline(site.file, n).rstrip()
-        if not text and n > site.line:
-            continue
-        here = n == site.line
-        lines.append([(f"{n:>5} {'->' if here else '  '} ", "bold" if here else "dim"), (text, "bold" if here else "")])
+    if not place.lines:
+        return _no_line(graph, i)
+    lines: list[Line] = []
+    for n, site in enumerate(place.lines):
+        here = n == chosen
+        at, text = f"{nearby(site.file)}:{site.line}", f" in {site.function}: {site.text}"
+        lines.append([(f"{'->' if here else '  '} {n:>2}  ", "bold" if here else "dim"), (at, "magenta"), (text, "")])
     return lines
 
 
-def whole_source(graph: BackwardGraph, i: int) -> list[Line]:
-    """The function whose line made the node, all of it."""
-    site = graph.info(i).place.site
+def _no_line(graph: BackwardGraph, i: int) -> list[Line]:
+    """There is none of node `i`."""
+    if graph.info(i).place.parameter is not None:
+        return [[("  this node adds to the gradient of a leaf; no line made it", "dim")]]
+    return [[(f"  {UNKNOWN if not graph.forward.watched else 'no line is known for this node'}", "dim")]]
+
+
+def source(graph: BackwardGraph, i: int, site: Site | None, context: int = 5) -> list[Line]:
+    """The lines around `site`, one of those that made the node."""
     if site is None:
-        return source(graph, i)
+        return _no_line(graph, i)
+    last = site.line + context
+    return _lines(site, max(1, site.line - context), min(last, max(site.line, len(linecache.getlines(site.file)))))
+
+
+def whole_source(graph: BackwardGraph, i: int, site: Site | None) -> list[Line]:
+    """The function that `site` is in, all of it."""
+    if site is None:
+        return _no_line(graph, i)
     text = linecache.getlines(site.file)
     first, last = 1, len(text)
     try:
@@ -186,11 +208,16 @@ def whole_source(graph: BackwardGraph, i: int) -> list[Line]:
         inner = max(around, key=lambda n: n.lineno)
         first = min([inner.lineno, *(d.lineno for d in inner.decorator_list)])
         last = inner.end_lineno or last
+    return _lines(site, first, last)
+
+
+def _lines(site: Site, first: int, last: int) -> list[Line]:
+    """The lines `first` to `last` of the file of `site`, which is marked."""
     lines: list[Line] = [[(f"{nearby(site.file)} in {site.function}", "magenta")]]
     for n in range(first, last + 1):
         here = n == site.line
-        line = text[n - 1].rstrip() if n <= len(text) else ""
-        lines.append([(f"{n:>5} {'->' if here else '  '} ", "bold" if here else "dim"), (line, "bold" if here else "")])
+        text = linecache.getline(site.file, n).rstrip()
+        lines.append([(f"{n:>5} {'->' if here else '  '} ", "bold" if here else "dim"), (text, "bold" if here else "")])
     return lines
 
 

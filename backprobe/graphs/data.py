@@ -102,12 +102,14 @@ class Inside:
 class NodePlace:
     """Where a node was made: index of the module call in ``Graph.calls`` (-1: in none), source line, torch function.
 
-    ``seen`` is false where no recording covers it: then nothing is known, rather than nothing being there."""
+    ``seen`` is false where no recording covers it: then nothing is known, rather than nothing being there. ``library``
+    are the lines of libraries between ``site`` and the function, each called by the one before it."""
 
     call: int = -1
     site: Site | None = None
     op: str = ""
     seen: bool = False
+    library: tuple[Site, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,8 @@ class Node:
     :ivar kind: one of ``KINDS``.
     :ivar module: path of the innermost module call that it was made in, ``""`` for the model itself, ``None`` for none;
         ``call`` is the number of that call among the module's calls in this graph, from 1.
-    :ivar site: the user's line; ``op`` the torch function called there. ``seen``: whether a recording covers the node.
+    :ivar site: the user's line; ``op`` the torch function called there; ``library`` the lines of libraries between the
+        two, each called by the one before it. ``seen``: whether a recording covers the node.
     :ivar parameter: name of the leaf, for an accumulator.
     :ivar inputs: of the gradients that come in, which are the forward's outputs.
     :ivar freed: a backward has freed what it saved; ``None`` where it saves nothing, so one cannot tell.
@@ -159,6 +162,7 @@ class Node:
     saved: tuple[Saved, ...]
     freed: bool | None
     edges: tuple[tuple[int, int] | None, ...]
+    library: tuple[Site, ...] = ()
 
     def __str__(self) -> str:
         where = f" in {self.module or 'the model'}" + (f":{self.call}" if self.call > 1 else "")

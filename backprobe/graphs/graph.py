@@ -157,6 +157,7 @@ class Graph(Sequence[Node]):
             saved=self.saved(i),
             freed=_FREED[c.freed[i]],
             edges=tuple((to, number) if to >= 0 else None for to, number in pairs),
+            library=place.library,
         )
 
     # Asking
@@ -180,7 +181,8 @@ class Graph(Sequence[Node]):
         """The nodes that fit all of what is given; none is no error.
 
         :param module: a path; what is inside it counts too. ``"block:2"`` is its second call.
-        :param line: ``"train.py:12"``, or the number of the line alone.
+        :param line: ``"train.py:12"``, also one of a library that the op was called through; or the number of your line
+            alone.
         :param type: a node's name, with or without the number at its end (``"MulBackward0"``, ``"MulBackward"``).
         :param kind: ``op``, ``accumulate``, ``function``, ``compiled`` or ``checkpoint``.
         """

@@ -94,17 +94,17 @@ def in_module(graph: Graph, path: str) -> list[int]:
 
 
 def at_line(graph: Graph, line: str | int) -> list[int]:
-    """Nodes made at a line: ``"train.py:12"``, the end of a path, or a number where there is one file."""
+    """Nodes made at a line: ``"train.py:12"``, the end of a path, or a number where there is one file.
+
+    A line of a library has the nodes that were made through it."""
     rows = set()
     for row, place in enumerate(graph.columns.places):
         site = place.site
-        if site is None:
-            continue
         if isinstance(line, int):
-            fits = site.line == line
+            fits = site is not None and site.line == line
         else:
-            text = str(site)
-            fits = text == line or text.endswith("/" + line) or text.endswith("\\" + line)
+            texts = map(str, place.library if site is None else (site, *place.library))
+            fits = any(text == line or text.endswith(("/" + line, "\\" + line)) for text in texts)
         if fits:
             rows.add(row)
     return [i for i, row in enumerate(graph.columns.place) if row in rows] if rows else []

@@ -32,6 +32,8 @@ class Node:
     edges: tuple[tuple[int, int] | None, ...]
     #: Shape of the leaf that an ``AccumulateGrad`` belongs to.
     leaf_shape: tuple[int, ...] | None = None
+    #: Lines of libraries between ``site`` and the operation, each called by the one before it.
+    library: tuple[Site, ...] = ()
 
 
 @record

@@ -8,7 +8,18 @@ from typing import Any
 
 from ..graphs.plan import VIEW_NODES
 from ..packed import PackedNodes
-from ..records import ACCUMULATE_SEQ, BackwardCall, BadNode, BadOp, Finding, GradStat, NodeRun, TensorStat, together
+from ..records import (
+    ACCUMULATE_SEQ,
+    BackwardCall,
+    BadNode,
+    BadOp,
+    Finding,
+    GradStat,
+    NodeRun,
+    Site,
+    TensorStat,
+    together,
+)
 from ..text import shape
 from ..traced import TracedStep
 from .columns import clean, column, norms
@@ -45,6 +56,11 @@ class LayoutTable:
         plain = [run.node for run in nodes]
         names = [strings.setdefault(n.name, len(strings)) for n in plain]
         ops = [strings.setdefault(n.op or "", len(strings)) for n in plain]
+        stacks: dict[tuple[Site, ...], int] = {}
+        same: dict[int, int] = {}  # most nodes share the very tuple
+        for node in plain:
+            if id(node.library) not in same:
+                same[id(node.library)] = stacks.setdefault(node.library, len(stacks))
         return {
             "strings": list(strings),
             "name": column("i", names),
@@ -53,6 +69,8 @@ class LayoutTable:
             "module": column("i", [self._modules.of(n.module) for n in plain]),
             "nth": column("i", [n.call for n in plain]),
             "site": column("i", [self._sites.of(n.site) for n in plain]),
+            "library": column("i", [same[id(n.library)] for n in plain]),
+            "stacks": [self._sites.stack(stack) for stack in stacks],
             "parameter": column("i", [self._parameters.of(n.parameter) for n in plain]),
             "edges": column("i", starts),
             "to": column("i", to),

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..records import FreeParameter, ModuleCall, Parameter, Site, together
+from ..text import packaged
 
 #: No file longer than this is put into a page, and no more than this of all files together.
 SOURCE = 1 << 20
@@ -19,14 +20,28 @@ class Sites:
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
         self._numbers: dict[Site, int] = {}
+        #: Files of the user's, and of libraries.
+        self._mine: set[str] = set()
+        self._libraries: set[str] = set()
 
     def of(self, site: Site | None) -> int:
         if site is None:
             return -1
+        self._mine.add(site.file)
+        return self._number(site)
+
+    def stack(self, library: tuple[Site, ...]) -> list[int]:
+        """Lines of libraries, each called by the one before it."""
+        self._libraries.update(site.file for site in library)
+        return [self._number(site) for site in library]
+
+    def _number(self, site: Site) -> int:
         return self._numbers.setdefault(site, len(self._numbers))
 
     def short(self, file: str) -> str:
-        """`file` from the folder of the run's script, where it lies inside it."""
+        """`file` from the folder of the run's script, where it lies inside it; a library's from its package's name."""
+        if file in self._libraries:
+            return packaged(file)
         if self._folder is not None:
             try:
                 relative = os.path.relpath(file, self._folder)
@@ -42,15 +57,24 @@ class Sites:
         ]
 
     def sources(self, kept: Mapping[str, str]) -> list[dict[str, Any]]:
-        """The files that sites are in: as the run kept them, else as they are on disk now."""
+        """The files that sites are in, the user's first: as the run kept them, else as they are on disk now.
+
+        A library's that has other lines now is left out.
+        """
         rows, room = [], SOURCE
-        for file in dict.fromkeys(s.file for s in self._numbers):
-            text = kept.get(file)
+        lines: dict[str, list[Site]] = {}
+        for site in self._numbers:
+            lines.setdefault(site.file, []).append(site)
+        libraries = self._libraries - self._mine
+        for file in sorted(lines, key=libraries.__contains__):
+            text, library = kept.get(file), file in libraries
             if text is None:
                 text = read_source(file, room)
+                if text is not None and library and not _has(text.splitlines(), lines[file]):
+                    continue
             if text is not None and len(text) <= room:
                 room -= len(text)
-                rows.append({"file": self.short(file), "lines": text.splitlines()})
+                rows.append({"file": self.short(file), "lines": text.splitlines(), "library": library})
         return rows
 
 
@@ -58,6 +82,10 @@ def read_source(file: str, most: int = SOURCE) -> str | None:
     """The text of a source file or a notebook's cell; ``None`` where it is not there or longer than `most`."""
     text = "".join(linecache.getlines(file))
     return text if text and len(text) <= most else None
+
+
+def _has(lines: Sequence[str], sites: Sequence[Site]) -> bool:
+    return all(site.line <= len(lines) and lines[site.line - 1].strip() == site.text for site in sites)
 
 
 class Modules:

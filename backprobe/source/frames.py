@@ -11,11 +11,18 @@ from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
+
 from ..records import Site
+from .library import Stack
 from .stand_ins import STAND_IN
 
 #: A place in the code as the eye notes it: cheap to take, turned into a ``Site`` when somebody asks.
 Spot = tuple[CodeType, int]
+
+
+#: Torch's own folder.
+TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
 
 def _library_folders() -> tuple[str, ...]:
@@ -23,9 +30,7 @@ def _library_folders() -> tuple[str, ...]:
     found = {paths[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")}
     found.update(site_packages.getsitepackages() if hasattr(site_packages, "getsitepackages") else ())
     found.add(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    for name in ("torch",):
-        module = __import__(name)
-        found.add(os.path.dirname(os.path.abspath(str(module.__file__))))
+    found.add(os.path.dirname(TORCH))
     return tuple(os.path.realpath(p) + os.sep for p in found)
 
 
@@ -86,8 +91,8 @@ class Frames:
         own = max((len(f) for f in self._own if path.startswith(f)), default=0)
         return own > library or not library
 
-    def spot(self, frame: Any) -> Spot | None:
-        """The innermost user's place at or above `frame`."""
+    def first(self, frame: Any) -> Any:
+        """The innermost user's frame at or above `frame`."""
         known = self.known
         while frame is not None:
             code = frame.f_code
@@ -95,9 +100,14 @@ class Frames:
             if mine is None:
                 mine = self.is_user(code)
             if mine:
-                return code, frame.f_lasti
+                return frame
             frame = frame.f_back
         return None
+
+    def spot(self, frame: Any) -> Spot | None:
+        """The innermost user's place at or above `frame`."""
+        frame = self.first(frame)
+        return None if frame is None else (frame.f_code, frame.f_lasti)
 
     def spot_of_call(self, frame: Any) -> Spot | None:
         """As ``spot``, for what compiled code calls: its calls stand on the line of the ``def`` that was compiled, and
@@ -143,10 +153,20 @@ class Frames:
                         return code, begin
         return None
 
+    def inside(self, stack: Stack | None) -> tuple[Site, ...]:
+        """The lines of libraries that `stack` has, the innermost last."""
+        if stack is None:
+            return ()
+        if stack.sites is None:
+            stack.sites = tuple(site for spot in stack.called if (site := self.site(spot)) is not None)
+        return stack.sites
+
     def sources(self, most: int = 1 << 20) -> dict[str, str]:
-        """The text of the files that sites were made of, up to `most` characters in all."""
+        """The text of the files that sites were made of, up to `most` characters in all: the user's first. Torch's own
+        are left out: they are much, and are where torch is."""
         found: dict[str, str] = {}
-        for file in dict.fromkeys(site.file for site in self._lines.values()):
+        files = dict.fromkeys(site.file for site in self._lines.values() if not site.file.startswith(TORCH))
+        for file in sorted(files, key=lambda name: not self.is_users_file(name)):
             text = "".join(linecache.getlines(file))
             if text and len(text) <= most:
                 most -= len(text)

@@ -15,6 +15,7 @@ _MEASURED = ("node", "number", "slot", "kind")
 def layout_plain(layout: Layout) -> dict[str, Any]:
     strings: dict[str | None, int] = {}
     sites: dict[Site | None, int] = {}
+    stacks: dict[tuple[Site, ...], int] = {}
 
     def texts(values: Sequence[str | None]) -> list[int]:
         return [strings.setdefault(value, len(strings)) for value in values]
@@ -31,23 +32,30 @@ def layout_plain(layout: Layout) -> dict[str, Any]:
         "site": [sites.setdefault(n.site, len(sites)) for n in nodes],
         "edges": [[x for e in n.edges for x in (e if e is not None else (-1, 0))] for n in nodes],
         "leaf_shape": [n.leaf_shape for n in nodes],
+        "library": [stacks.setdefault(n.library, len(stacks)) for n in nodes],
     }
     needed = None if layout.needed is None else sorted(layout.needed)
-    return {"strings": list(strings), "sites": to_plain(list(sites)), "nodes": columns, "needed": needed}
+    libraries = [[sites.setdefault(site, len(sites)) for site in stack] for stack in stacks]
+    plain = {"strings": list(strings), "sites": to_plain(list(sites)), "nodes": columns, "needed": needed}
+    return {**plain, "libraries": libraries}
 
 
 def layout_from(plain: Mapping[str, Any], decoder: Decoder) -> Layout:
     strings, columns, needed = plain["strings"], plain["nodes"], plain["needed"]
     sites = [decoder(Site, site) for site in plain["sites"]]
-    names = ("name", "seq", "module", "call", "site", "op", "parameter", "edges", "leaf_shape")
+    # Files that were written before libraries were noted have none.
+    stacks = [tuple(sites[site] for site in stack) for stack in plain.get("libraries", [()])]
+    columns = {"library": [0] * len(columns["name"]), **columns}
+    names = ("name", "seq", "module", "call", "site", "op", "parameter", "edges", "leaf_shape", "library")
     nodes = (
         Node(
             *(i, strings[name], ACCUMULATE_SEQ if seq < 0 else seq, strings[module], call, sites[site], strings[op]),
             strings[parameter],
             tuple(None if a < 0 else (a, b) for a, b in zip(edges[0::2], edges[1::2], strict=True)),
             None if leaf_shape is None else tuple(leaf_shape),
+            stacks[library],
         )
-        for i, (name, seq, module, call, site, op, parameter, edges, leaf_shape) in enumerate(
+        for i, (name, seq, module, call, site, op, parameter, edges, leaf_shape, library) in enumerate(
             zip(*(columns[name] for name in names), strict=True)
         )
     )

@@ -52,8 +52,9 @@ def is_handler(code: CodeType) -> bool:
     return code.co_name in ("__torch_dispatch__", "__torch_function__")
 
 
-#: The file of ``nn.Module``.
+#: The file of ``nn.Module``, and under the ``forward`` of each module.
 MODULE_FILE = _file("torch.nn.modules.module")
+MODULE_CALL = _code("torch.nn.modules.module:Module._call_impl")
 #: Where ``no_grad`` and its like are; the file of the function that one makes as a decorator, and its variable for what
 #: it is on.
 GRAD_MODE_FILE = _file("torch.autograd.grad_mode")

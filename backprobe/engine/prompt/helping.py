@@ -9,7 +9,7 @@ _PLACES = """PLACE is one of
   AddmmBackward0, *Norm*          a node type, with wildcards
   module encoder.* [enter|leave]  the nodes of a module; its first node; after its last
   param *.bias                    before a parameter's gradient is accumulated
-  train.py:41                     nodes that this line of the forward made
+  train.py:41                     nodes that this line of the forward made; a library's line: those made through it
   #1234                           a sequence number
 followed by 'before' (default), 'after' or 'both' where wanted.
 COND is Python with: norm, nonfinite, grads, shape, node, module, parameter, phase. It is about the incoming gradients

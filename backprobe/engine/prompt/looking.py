@@ -38,7 +38,7 @@ def graph(prompt: Prompt, arg: str) -> None:
         prompt.note(f"graph takes a number or 'all', not {arg!r}", "red")
         return
     stop, around = prompt.stop, None if arg == "all" else int(arg or 12)
-    prompt.say(show.listing(stop.backward, stop.index, stop.phase, around))
+    prompt.say(show.listing(stop.backward, stop.index, stop.phase, around, prompt.library))
 
 
 @command("Look", "ready", "the nodes whose gradients have all come")

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...errors import BackprobeError
+from ...records import Site
 from ...source.frames import Frames
 from ...torchside import private
 from .. import show
@@ -39,6 +40,8 @@ class Prompt:
     :param quit: how ``q`` ends the script; without it only the backward is aborted.
     :ivar level: how many modules out ``u`` has gone.
     :ivar times: stops that ``n N`` still goes by.
+    :ivar library: whether lines of libraries are shown, rather than the user's.
+    :ivar frame: which line of the op ``fr N`` has chosen.
     """
 
     def __init__(
@@ -57,6 +60,8 @@ class Prompt:
         self._resume: Resume | None = None
         self._ending: BaseException | None = None
         self.level = self.times = 0
+        self.library = False
+        self.frame: int | None = None
         self._last = ""
         #: Expressions that are shown at every stop.
         self.displayed: list[str] = []
@@ -73,7 +78,7 @@ class Prompt:
             if self.times:
                 return step_from(stop, "node")
         self.times = self.level = 0
-        self._stop, self._resume = stop, None
+        self._stop, self._resume, self.frame = stop, None, None
         try:
             with private.unseen():
                 self.contained(self._arrive)
@@ -99,7 +104,7 @@ class Prompt:
                 )
         lines = self.scripts.get(stop.breakpoint.number, ()) if stop.breakpoint is not None else ()
         if "silent" not in lines:
-            self.say(show.head(stop.backward, stop.index, stop.phase, stop.reason, stop.raised_at))
+            self.say(show.head(stop.backward, stop.index, stop.phase, stop.reason, stop.raised_at, self.library))
         for text in self.displayed:
             self.contained(partial(self.show_displayed, text))
         for line in lines:
@@ -204,6 +209,17 @@ class Prompt:
             raise BackprobeError("the module of this node is not known")
         return around(module)
 
+    @property
+    def line_shown(self) -> int | None:
+        """Which line of the op is looked at."""
+        return self.stop.node.place.shown(self.library) if self.frame is None else self.frame
+
+    @property
+    def site(self) -> Site | None:
+        """That line."""
+        at = self.line_shown
+        return None if at is None else self.stop.node.place.lines[at]
+
     def namespace(self) -> dict[str, Any]:
         """What Python at this stop can use."""
         module = self.stop.node.module
@@ -231,7 +247,7 @@ class Prompt:
             return {i.module for i in infos if i.module}
         if word in ("param", "parameter"):
             return {i.parameter for i in infos if i.parameter}
-        sites = {i.place.site for i in infos if i.place.site}
+        sites = {site for i in infos for site in i.place.lines}
         lines = {f"{s.file.rpartition('/')[2]}:{s.line}" for s in sites}
         return {i.name for i in infos} | {"module", "param", "nonfinite", "norm"} | lines
 

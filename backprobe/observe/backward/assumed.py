@@ -61,7 +61,7 @@ def from_new_lines(
         spot, op = next(fits, (lines[0][0], stem) if len(lines) == 1 else (None, ""))
         if spot is not None:
             op = "Function.apply" if op.endswith(".apply") else op
-            made[i] = (*spot, op, where.get(id(spot[0])))
+            made[i] = (*spot, op, where.get(id(spot[0])), None)
     return made
 
 

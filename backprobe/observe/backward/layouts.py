@@ -69,7 +69,7 @@ class LiveLayout:
         """By position in `names`, the names of nodes in the order in which they were made, what made the node of ours
         that stands in its place."""
         if self._in_order is None:
-            found = dict(makers(self.seqs, self.ends, self.entries))
+            found = dict(makers(self.seqs, self.ends, self.entries, self.first))
             order = [i for i, seq in enumerate(self.seqs) if seq != ACCUMULATE_SEQ]
             order.sort(key=self.seqs.__getitem__)
             self._in_order = [self.plan.names[i] for i in order], [found.get(i, UNKNOWN) for i in order]
@@ -95,7 +95,8 @@ class LiveLayout:
             else:
                 where = entry[3]
                 module, call = modules.name_of(where), where.call if where else 1
-                nodes.append(Node(i, name, seq - self.base, module, call, *line_and_op(entry, frames), None, edges))
+                place, inside = line_and_op(entry, frames), frames.inside(entry[4])
+                nodes.append(Node(i, name, seq - self.base, module, call, *place, None, edges, None, inside))
         made = Layout(tuple(nodes), self.needed)
         self._made = (modules.naming, made)
         return made

@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from ...graphs.plan import VIEW_OPS
 from ...records import Site
 from ...source.frames import Frames, Spot
+from ...source.library import Stacks
 from ...source.stand_ins import StandIns
 from ...torchside import places, private
 from ...torchside.entry_points import BY_FUNCTION
@@ -96,6 +97,7 @@ class Eye(TorchFunctionMode):
         #: How each function writes in place, if it does.
         self._kinds: dict[Any, Any] = {}
         self._entries: dict[Any, Entry] = {}
+        self._stacks = Stacks()
         #: How often we are on this thread's stack of modes by ``push``.
         self._pushed = 0
 
@@ -216,24 +218,32 @@ class Eye(TorchFunctionMode):
         """The op that `frame` called made nodes: note where."""
         self.last = after
         known = self.frames.known
-        while frame is not None:
-            code = frame.f_code
+        stack = self.modules.stack
+        where = stack[-1] if stack else None
+        # The frames of libraries down to here from the call of the module: Note [Stacks of libraries].
+        user, call = frame, places.MODULE_CALL if stack else None
+        way: Any = None
+        while user is not None:
+            code = user.f_code
             mine = known.get(id(code))
             if mine is None:
                 mine = self.frames.is_user(code)
             if mine:
                 break
-            frame = frame.f_back
-        stack = self.modules.stack
-        where = stack[-1] if stack else None
+            way = (way, id(code), user.f_lasti)
+            user = user.f_back
+            if code is call:
+                user = self.frames.first(user)
+                break
         # The same op comes back every step: one tuple for each, so that logs compare fast, and no garbage is made
         # (Note [Hooks made once]). Found by the id of its code, which it keeps.
-        key = (id(code), frame.f_lasti, func, where) if frame is not None else (0, 0, func, where)
+        code, lasti = (user.f_code, user.f_lasti) if user is not None else (None, 0)
+        key = (id(code), lasti, func, where, way)
         entry = self._entries.get(key)
         if entry is None:
             if len(self._entries) > 500_000:
                 self._entries.clear()
-            entry = self._entries[key] = (code if frame is not None else None, key[1], func, where)
+            entry = self._entries[key] = (code, lasti, func, where, self._stacks.between(frame, user))
         self.log.ends.append(after)
         self.log.entries.append(entry)
         return entry
@@ -275,15 +285,16 @@ class Eye(TorchFunctionMode):
 
     def _gap(self, now: int, frame: Any) -> None:
         """Nodes were made outside any call that we see: ``Function.apply``, C++ extensions, compiled code."""
-        spot, name = None, None
+        spot, name, inner = None, None, None
         while frame is not None:
             if frame.f_code is places.FUNCTION_APPLY:
                 spot, name = self.frames.spot_of_call(frame.f_back), "Function.apply"
+                inner = self._stacks.between(frame.f_back, self.frames.first(frame.f_back))
                 break
             frame = frame.f_back
         stack = self.modules.stack
         self.log.ends.append(now)
-        self.log.entries.append((*(spot or (None, 0)), name, stack[-1] if stack else None))
+        self.log.entries.append((*(spot or (None, 0)), name, stack[-1] if stack else None, inner))
         self.last = now
 
     def made_by(self, spot: Spot | None, name: str) -> None:
@@ -291,7 +302,7 @@ class Eye(TorchFunctionMode):
         now = _next()
         if self.noting and now != self.last:
             self.log.ends.append(now)
-            self.log.entries.append((*(spot or (None, 0)), name, None))
+            self.log.entries.append((*(spot or (None, 0)), name, None, None))
             self.last = now
 
     def catch_up(self) -> None:

@@ -7,13 +7,15 @@ from typing import Any
 
 from ...records import Unseen
 from ...source.frames import Spot
+from ...source.library import Stack
 from ...source.roots import Where
 
-#: An entry of the op log: code object and instruction of the place, the function, the module call.
-Entry = tuple[Any, int, Any, Where | None]
+#: An entry of the op log: code object and instruction of the place, the function, the module call, and the frames of
+#: libraries inside that place, where there are any.
+Entry = tuple[Any, int, Any, Where | None, Stack | None]
 
 #: An entry for nodes that were made while nothing was noted.
-UNKNOWN: Entry = (None, 0, None, None)
+UNKNOWN: Entry = (None, 0, None, None, None)
 
 
 def op_name(func: Any) -> str:

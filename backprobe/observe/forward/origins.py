@@ -81,7 +81,9 @@ class Origins:
             rows[i] = row
         numbers, calls = self._calls()
         places = [
-            NodePlace() if e is None else NodePlace(numbers.get(call, -1), *line_and_op(e, self._frames), True)
+            NodePlace()
+            if e is None
+            else NodePlace(numbers.get(call, -1), *line_and_op(e, self._frames), True, self._frames.inside(e[4]))
             for call, e in self._found
         ]
         return places, rows, calls

@@ -143,6 +143,8 @@ export function layoutOf(
     module: column((n) => n.module),
     nth: column(() => 1),
     site: column(() => -1),
+    library: column(() => 0),
+    stacks: [[]],
     parameter: column((n) => n.parameter ?? -1),
     edges: Int32Array.from(edges),
     to: Int32Array.from(to),

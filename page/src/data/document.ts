@@ -65,7 +65,7 @@ export interface Run {
 }
 
 export interface Site {
-  /** From the working folder where it lies inside it. */
+  /** From the working folder where it lies inside it; a library's from the name of its package on. */
   file: string;
   line: number;
   function: string;
@@ -76,6 +76,8 @@ export interface Source {
   file: string;
   /** Line by line; null where the file was not kept. */
   lines: string[];
+  /** It is a library's, not the user's. */
+  library: boolean;
 }
 
 export interface Finding {
@@ -181,7 +183,11 @@ export interface Layout<F, I> {
   module: I;
   /** Which call of its module made it, from 1. */
   nth: I;
+  /** The user's line. */
   site: I;
+  /** Index into `stacks`: the lines of libraries between that line and the operation, each called by the one before it. */
+  library: I;
+  stacks: number[][];
   /** Index into `parameters`. */
   parameter: I;
   /** Edges of node i: `edges[i]` to `edges[i + 1]` in `to` and in `Call.out`. The gradient goes along them. */

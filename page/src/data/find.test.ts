@@ -17,7 +17,7 @@ function model(): Model {
     findings: [finding as unknown as Decoded["findings"][number]],
     modules: ["", "a", "a.0"].map((path, i) => ({ path, class: "Linear", parent: i - 1, calls: 1, site: -1 })),
     parameters: [...Array.from({ length: 20 }, (_, i) => parameter(`a.${i}.weight`))],
-    sources: [{ file: "train.py", lines: ["import torch", "y = x.softmax(-1)"] }],
+    sources: [{ file: "train.py", lines: ["import torch", "y = x.softmax(-1)"], library: false }],
     steps: stepsOf(10),
     layouts: [
       layoutOf([

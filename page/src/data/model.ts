@@ -46,6 +46,14 @@ export class Model {
     return this.doc.layouts[call.layout]!;
   }
 
+  /** By node: the line of a file that made it, as an index into `sites`; -1 for none. Where calls of a library pass through
+   * the file more than once it is the innermost line. */
+  linesIn({ site, library, stacks }: Nodes, file: string): Int32Array {
+    const here = (one: number) => this.doc.sites[one]?.file === file;
+    const inner = stacks.map((stack) => stack.findLast(here) ?? -1);
+    return site.map((own, node) => (here(own) ? own : (inner[library[node]!] ?? -1)));
+  }
+
   /** "train.py:41", or "" for no site. */
   place(site: number): string {
     const found = this.doc.sites[site];

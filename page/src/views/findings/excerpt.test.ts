@@ -4,7 +4,7 @@ import { excerpts } from "./excerpt";
 const lines = Array.from({ length: 40 }, (_, i) => `line ${i + 1}`);
 const site = (line: number, text = `line ${line}`, file = "a.py") => ({ file, line, function: "f", text });
 const sites = [site(10), site(14), site(30), site(1), site(12, "other"), site(5, "gone", "b.py"), site(40)];
-const doc = { sites, sources: [{ file: "a.py", lines }] };
+const doc = { sites, sources: [{ file: "a.py", lines, library: false }] };
 const of = (...named: [string, number][]) =>
   excerpts(doc, { sites: named.map(([role, number]) => ({ role, site: number })) });
 

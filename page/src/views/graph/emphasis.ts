@@ -57,7 +57,8 @@ export function asked(scene: Scene, at: Readonly<Record<string, string>>): Empha
 export function ofSite(h: Hierarchy, at: Readonly<Record<string, string>>): Emphasis | null {
   const site = whole(at.site, h.model.doc.sites.length, -1);
   if (site < 0) return null;
-  const on = Uint8Array.from(h.nodes.site, (one) => (one === site ? 1 : 0));
+  const lines = h.model.linesIn(h.nodes, h.model.doc.sites[site]!.file);
+  const on = Uint8Array.from(lines, (one) => (one === site ? 1 : 0));
   const sums = summed(h, on);
   return { text: `${count(sums.at(-1)!, "node")} of ${h.model.place(site)}`, on, sums, shortest: [] };
 }

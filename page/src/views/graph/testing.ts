@@ -97,6 +97,8 @@ export function modelOf(spec: Spec): Model {
         module: ints((n) => number(n.module)),
         nth: ints((n) => n.nth ?? 1),
         site: ints((n) => n.site ?? -1),
+        library: ints(() => 0),
+        stacks: [[]],
         parameter: ints((n) => parameters.findIndex(([name]) => name === n.parameter)),
         edges: Int32Array.from(edges),
         to: Int32Array.from(spec.nodes.flatMap((n) => n.to ?? [])),

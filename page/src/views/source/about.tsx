@@ -25,11 +25,14 @@ export function About({ model, number, file, line, found, link }: Props) {
   const layout = call && model.nodes(call);
   const timed = meanSaid(layout?.timed ?? 0);
   if (line === 0 || line >= found.nodes.length) {
+    const library = model.doc.sources.some((one) => one.file === file && one.library);
+    const counts = library
+      ? "a line counts the operations that were called through it, and through no line further in of its file."
+      : "a line counts what its operations do in backward.";
     return (
       <p class="source-about quiet">
         Choose a line to see its nodes. Gradients are those of the backward call of the step above
-        {timed && `, times are ${timed.startsWith("mean") ? "the " : ""}${timed} with its graph`}; a line counts what
-        its operations do in backward.
+        {timed && `, times are ${timed.startsWith("mean") ? "the " : ""}${timed} with its graph`}; {counts}
       </p>
     );
   }

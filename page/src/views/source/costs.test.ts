@@ -6,13 +6,16 @@ import { byFile, chief, costs, foremost, mark, marked, next, nodesAt } from "./c
 
 const site = (file: string, line: number) => ({ file, line, function: "f", text: "" });
 
-/** Six nodes: three at a.py:2, one at a.py:4, one at b.py:2, one without a line. */
+/** Six nodes: three at a.py:2, one at a.py:4, one at b.py:2, one without a line. The first three were made in a library. */
 function doc(): Decoded {
   const made = empty();
   made.sites = [site("a.py", 2), site("a.py", 4), site("b.py", 2), site("a.py", 99)];
+  made.sites.push(site("/x/site-packages/lib/net.py", 1), site("/x/site-packages/lib/net.py", 3), site("wrap.py", 9));
   made.sources = [
-    { file: "b.py", lines: ["", ""] },
-    { file: "a.py", lines: ["1", "2", "3", "4", "5"] },
+    { file: "b.py", lines: ["", ""], library: false },
+    { file: "a.py", lines: ["1", "2", "3", "4", "5"], library: false },
+    { file: "wrap.py", lines: ["", ""], library: true },
+    { file: "/x/site-packages/lib/net.py", lines: ["1", "2", "3"], library: true },
   ];
   made.modules.push({ path: "x", class: "X", parent: 0, calls: 1, site: -1 });
   const ints = (...values: number[]) => Int32Array.from(values);
@@ -25,6 +28,8 @@ function doc(): Decoded {
       module: ints(1, 0, 1, 0, 0, 0),
       nth: ints(1, 1, 1, 1, 1, 1),
       site: ints(0, 0, 0, 1, 2, -1),
+      library: ints(1, 2, 2, 0, 0, 0),
+      stacks: [[], [6, 4], [6, 4, 5]],
       parameter: ints(-1, -1, -1, -1, -1, -1),
       edges: ints(0, 0, 0, 0, 0, 0, 0),
       to: ints(),
@@ -93,7 +98,19 @@ describe("what lines cost", () => {
     expect([...byFile(model, model.doc.calls[1])]).toEqual([
       ["a.py", 3],
       ["b.py", 8],
+      ["/x/site-packages/lib/net.py", 3],
+      ["wrap.py", 3],
     ]);
+  });
+
+  test("in a library's file: what was made through it, at the innermost line", () => {
+    const { file } = model.doc.sources[3]!;
+    const library = costs(model, file, 3, model.doc.calls[1]);
+    expect([...library.nodes]).toEqual([0, 1, 0, 2]);
+    expect([...library.time]).toEqual([-1, 1, -1, 2]);
+    expect([...library.came]).toEqual([-1, 1, -1, 5]);
+    expect([...library.marks]).toEqual([0, 0, 0, 8]);
+    expect(nodesAt(model, model.doc.calls[1]!, file, 3)).toMatchObject({ modules: ["(model)", "x"], site: 5 });
   });
 
   test("the nodes of a line", () => {
@@ -139,6 +156,13 @@ test("findings mark their lines, and say which file and call to open", () => {
 test("without findings: the file that takes longest", () => {
   const model = new Model(doc());
   expect(chief(model, byFile(model, model.doc.calls[1]))).toBe(0);
+});
+
+test("of libraries: the file that is called through most lines", () => {
+  const model = new Model(doc());
+  expect(chief(model, byFile(model, model.doc.calls[1]), true)).toBe(3);
+  model.doc.sources.splice(2);
+  expect(chief(model, new Map(), true)).toBe(-1);
 });
 
 test("from mark to mark, around the end", () => {

@@ -44,7 +44,8 @@ export function costs(model: Model, file: string, length: number, call: Calls | 
     most: { time: 0, kept: 0 },
   };
   if (call !== undefined) {
-    const { site, time } = model.nodes(call);
+    const { time } = model.nodes(call);
+    const site = model.linesIn(model.nodes(call), file);
     for (let node = 0; node < site.length; node++) {
       const line = lineOf[site[node]!] ?? 0;
       if (line === 0) continue;
@@ -108,30 +109,47 @@ export function next(lines: readonly number[], from: number, way: 1 | -1): numbe
   return beyond ?? (way === 1 ? lines[0] : lines.at(-1)) ?? 0;
 }
 
-/** Backward seconds by file in a call, the mean of those with the same graph. */
+/** Backward seconds by file in a call, the mean of those with the same graph. A node counts in each file that it was called
+ * through. */
 export function byFile(model: Model, call: Calls | undefined): Map<string, number> {
   const found = new Map<string, number>();
   if (call === undefined) return found;
-  const { site, time } = model.nodes(call);
-  const by = new Float64Array(model.doc.sites.length);
+  const { site, time, library, stacks } = model.nodes(call);
+  const { sites } = model.doc;
+  for (const { file } of sites) found.set(file, 0);
+  const add = (one: number, seconds: number) => {
+    const file = sites[one]?.file;
+    if (file !== undefined) found.set(file, found.get(file)! + seconds);
+  };
+  const inside = new Float64Array(stacks.length);
   for (let node = 0; node < site.length; node++) {
-    if (site[node]! >= 0 && time[node]! >= 0) by[site[node]!]! += time[node]!;
+    if (time[node]! < 0) continue;
+    add(site[node]!, time[node]!);
+    inside[library[node]!]! += time[node]!;
   }
-  model.doc.sites.forEach(({ file }, i) => found.set(file, (found.get(file) ?? 0) + by[i]!));
+  stacks.forEach((stack, i) => {
+    const files = new Map(stack.map((one) => [sites[one]?.file, one]));
+    for (const one of files.values()) add(one, inside[i]!);
+  });
   return found;
 }
 
-/** The file to show first: where the first finding is, else where most of the time goes. */
-export function chief(model: Model, times: ReadonlyMap<string, number>): number {
+/** The file to show first: where the first finding is, else where most of the time goes; of libraries the one that is called
+ * through most lines. -1: there is none. */
+export function chief(model: Model, times: ReadonlyMap<string, number>, library = false): number {
   const sources = model.doc.sources;
   for (const finding of model.doc.findings) {
     const file = model.doc.sites[finding.sites[0]?.site ?? -1]?.file;
     const at = sources.findIndex((one) => one.file === file);
-    if (at >= 0) return at;
+    if (at >= 0 && sources[at]!.library === library) return at;
   }
-  let best = 0;
+  const lines = new Map<string, number>();
+  if (library) for (const { file } of model.doc.sites) lines.set(file, (lines.get(file) ?? 0) + 1);
+  const weight = library ? lines : times;
+  let best = -1;
   sources.forEach((one, i) => {
-    if ((times.get(one.file) ?? 0) > (times.get(sources[best]!.file) ?? 0)) best = i;
+    if (one.library !== library) return;
+    if (best < 0 || (weight.get(one.file) ?? 0) > (weight.get(sources[best]!.file) ?? 0)) best = i;
   });
   return best;
 }
@@ -149,14 +167,13 @@ export function nodesAt(model: Model, call: Calls, file: string, line: number): 
   const names = new Map<string, number>();
   const modules = new Set<number>();
   let first = -1;
-  for (let node = 0; node < layout.site.length; node++) {
-    const site = model.doc.sites[layout.site[node]!];
-    if (site === undefined || site.line !== line || site.file !== file) continue;
+  model.linesIn(layout, file).forEach((site, node) => {
+    if (model.doc.sites[site]?.line !== line) return;
     const name = layout.strings[layout.name[node]!]!;
     names.set(name, (names.get(name) ?? 0) + 1);
     modules.add(layout.module[node]!);
-    if (first < 0) first = layout.site[node]!;
-  }
+    if (first < 0) first = site;
+  });
   return {
     names: [...names].sort((a, b) => b[1] - a[1]),
     modules: [...modules]

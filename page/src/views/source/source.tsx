@@ -1,5 +1,6 @@
 import "./source.css";
 import { useEffect, useMemo, useRef } from "preact/hooks";
+import { Choice } from "../../charts/panel";
 import { callAt } from "../../data/step";
 import { CallChoice } from "../../parts/calls";
 import { starts } from "../../parts/python";
@@ -18,7 +19,9 @@ export function Source({ model, at, set, link }: ViewProps) {
   const call = calls[number];
   const times = useMemo(() => byFile(model, call), [model, call]);
   const asked = sources.findIndex((one) => one.file === at.file);
-  const source = sources[asked >= 0 ? asked : chief(model, times)]!;
+  const mine = chief(model, times);
+  const library = chief(model, times, true);
+  const source = sources[asked >= 0 ? asked : mine >= 0 ? mine : library]!;
   const found = useMemo(() => costs(model, source.file, source.lines.length, call), [model, source, call]);
   const begins = useMemo(() => starts(source.lines), [source]);
   const marks = useMemo(() => marked(found), [found]);
@@ -29,8 +32,10 @@ export function Source({ model, at, set, link }: ViewProps) {
     if (box.current && target > 0)
       box.current.scrollTop = (target - 1 - Math.floor(box.current.clientHeight / 3 / ROW)) * ROW;
   };
-  // A file that is opened shows the line that the address names, else the first finding's, else the first one with a mark.
-  useEffect(() => show(line || foremost(found) || (marks[0] ?? 0)), [source]);
+  // A file that is opened shows the line that the address names, else the first finding's, else the first one with a mark,
+  // and of a library's the first with nodes.
+  const used = source.library ? found.nodes.findIndex((count) => count > 0) : 0;
+  useEffect(() => show(line || foremost(found) || (marks[0] ?? used)), [source]);
   const select = (target: number) => set({ file: source.file, line: target > 0 ? String(target) : "" });
   const jump = (way: 1 | -1) => {
     const target = next(marks, line, way);
@@ -77,15 +82,28 @@ export function Source({ model, at, set, link }: ViewProps) {
   return (
     <div class="source">
       <div class="source-bar">
+        {mine >= 0 && library >= 0 && (
+          <Choice
+            label="Whose code"
+            options={[
+              ["mine", "My code"],
+              ["library", "Libraries"],
+            ]}
+            value={source.library ? "library" : "mine"}
+            onChange={(whose) => set({ file: sources[whose === "mine" ? mine : library]!.file, line: "" }, true)}
+          />
+        )}
         <label>
           <span>File</span>
           <select value={source.file} onChange={(event) => set({ file: event.currentTarget.value, line: "" }, true)}>
-            {sources.map((one) => (
-              <option key={one.file} value={one.file}>
-                {one.file}
-                {(times.get(one.file) ?? 0) > 0 ? ` (${seconds(times.get(one.file)!)})` : ""}
-              </option>
-            ))}
+            {sources
+              .filter((one) => one.library === source.library)
+              .map((one) => (
+                <option key={one.file} value={one.file}>
+                  {one.file}
+                  {(times.get(one.file) ?? 0) > 0 ? ` (${seconds(times.get(one.file)!)})` : ""}
+                </option>
+              ))}
           </select>
         </label>
         <CallChoice model={model} shown={number} set={set} />
@@ -119,7 +137,7 @@ export function Source({ model, at, set, link }: ViewProps) {
         source={source}
         begins={begins}
         found={found}
-        memory={model.doc.memory !== null}
+        memory={model.doc.memory !== null && !source.library}
         line={line}
         box={box}
         select={select}
