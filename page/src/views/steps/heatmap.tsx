@@ -176,7 +176,7 @@ export function Heatmap({ model, metric, range, step, picked, onPick }: Props) {
             <Pairs
               rows={[
                 [steps!, ""],
-                [metric, norm(values[at.p * start.length + at.k])],
+                [metric, norm(values[at.k * doc.steps.series.size + at.p])],
               ]}
             />
           </Tooltip>
