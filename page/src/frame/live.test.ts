@@ -51,3 +51,19 @@ test("nothing is asked while nobody looks", async () => {
   await expect(keepLooking({ ...follow, visible: () => false, wait })).rejects.toThrow("enough");
   expect(asked).toEqual([]);
 });
+
+test("a server that takes long to answer is asked less often", async () => {
+  const { follow } = server("2", "2");
+  const waits: number[] = [];
+  const wait = async (ms: number) => {
+    waits.push(ms);
+    if (waits.length > 1) throw new Error("enough");
+  };
+  const ask = async (address: string) => {
+    await new Promise((done) => setTimeout(done, 300));
+    return follow.ask(address);
+  };
+  await expect(keepLooking({ ...follow, ask, wait })).rejects.toThrow("enough");
+  expect(waits[0]).toBe(2000);
+  expect(waits[1]).toBeGreaterThan(2600);
+});

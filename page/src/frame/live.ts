@@ -37,10 +37,12 @@ export async function look(follow: Follow): Promise<void> {
   }
 }
 
-/** Ask for ever, while somebody looks. */
+/** Ask for ever, while somebody looks: for at most a tenth of the time, since a long run is long in reading. */
 export async function keepLooking(follow: Follow): Promise<never> {
-  for (;;) {
-    await follow.wait(EVERY);
+  for (let wait = EVERY; ; ) {
+    await follow.wait(wait);
+    const began = performance.now();
     if (follow.visible()) await look(follow);
+    wait = Math.max(EVERY, 9 * (performance.now() - began));
   }
 }
