@@ -44,7 +44,10 @@ async function drag(page, [x, y], [dx, dy]) {
 /** What `read` gives when it is another than `before` and has become what it is meant to be. */
 async function changed(before, read, holds) {
   let now;
-  await until(async () => JSON.stringify((now = await read())) !== JSON.stringify(before) && holds(now));
+  await until(async () => {
+    now = await read();
+    return JSON.stringify(now) !== JSON.stringify(before) && holds(now);
+  });
   return now;
 }
 

@@ -183,6 +183,7 @@ export function Heatmap({ model, metric, range, step, picked, onPick }: Props) {
         </>
       )}
       <div class="steps-scale">
+        <span>{metric === "ratio" ? "update / weight" : `norm of the ${metric}`}, logarithmic:</span>
         <span>{number(extent.low)}</span>
         <i
           style={{
