@@ -78,11 +78,13 @@ class LayoutTable:
 
 
 def chosen(steps: Sequence[TracedStep], findings: Iterable[Finding]) -> list[int]:
-    """Positions of the steps whose calls a page shows: those of findings, the first, the last, and some between."""
+    """Positions of the steps whose calls a page shows: those of findings, the first and the last two, and some between
+    at multiples of a power of two, so that most stay as they are while a run grows."""
     by_index = {int(i): at for at, i in enumerate(indexes(steps))}
     wanted = [by_index[f.step] for f in findings if f.step in by_index]
     last = len(steps) - 1
-    spread = [0, last, *(round(last * k / 4) for k in (1, 2, 3)), 1, last - 1]
+    stride = 1 << max(0, math.ceil(math.log2(max(1, last) / 4)))
+    spread = [0, last, *range(stride, last, stride), 1, last - 1]
     return [at for at in dict.fromkeys([*wanted, *spread]) if 0 <= at <= last]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import math
 import sys
 from array import array
@@ -12,28 +13,39 @@ from typing import Any
 #: A norm that was not measured.
 MISSING = -1.0
 _TYPES = {"f": "f32", "d": "f64", "i": "i32", "B": "u8"}
+#: The code of ``array`` by the type of a column.
+CODES = {name: code for code, name in _TYPES.items()}
 #: What single precision has all its digits for.
 _LEAST, _MOST = 1.2e-38, 3.4e38
 
 
-def column(code: str, values: Iterable[Any]) -> dict[str, str]:
+class Column(dict[str, str]):
+    """A packed column: its type and its bytes. A class of its own tells it from what users wrote."""
+
+
+def column(code: str, values: Iterable[Any]) -> Column:
     """`values` packed; `code` is that of ``array``: f, d, i or B."""
     made = values if isinstance(values, array) and values.typecode == code else array(code, values)
     if sys.byteorder == "big":
         made = array(code, made)
         made.byteswap()
-    return {"t": _TYPES[code], "b": base64.b64encode(made.tobytes()).decode()}
+    return Column(t=_TYPES[code], b=base64.b64encode(made.tobytes()).decode())
 
 
-def norms(values: Iterable[float | None]) -> dict[str, str]:
+def norms(values: Iterable[float | None]) -> Column:
     """Norms in single precision, in double where one of them is out of its range: 0 means 0, infinite infinite."""
     return reals([MISSING if v is None else v for v in values])
 
 
-def reals(values: Sequence[float]) -> dict[str, str]:
+def reals(values: Sequence[float]) -> Column:
     """The same for numbers of either sign."""
     wide = any(0.0 < abs(v) < _LEAST or _MOST < abs(v) < math.inf for v in values)
     return column("d" if wide else "f", values)
+
+
+def text(value: Any) -> str:
+    """JSON of `value`, a part of a document, as short as it can be."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def clean(value: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -15,14 +14,14 @@ from ..traced import Trace, TracedStep
 from ..trust import ending, runs
 from ..view.parts import took
 from . import calls as backwards
-from .columns import clean
+from .columns import clean, text
 from .memory import memory
 from .steps import forwards, read_steps
 from .tables import Modules, Parameters, Sites, owner
 from .tensors import tensors
 
 #: Version of the document; the page reads no other.
-FORMAT = 1
+FORMAT = 2
 
 
 def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
@@ -77,8 +76,7 @@ def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
 
 def packed(document: Mapping[str, Any]) -> bytes:
     """The document as bytes: gzip of its JSON."""
-    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return gzip.compress(text.encode("utf-8", "surrogatepass"), 6, mtime=0)
+    return gzip.compress(text(document).encode("utf-8", "surrogatepass"), 6, mtime=0)
 
 
 def _trails(steps: Sequence[TracedStep], shown: Sequence[int]) -> list[Sequence[ModuleCall]]:

@@ -17,9 +17,13 @@ from urllib.parse import parse_qs, urlsplit
 from ..errors import BackprobeError
 from ..store import FILE
 from ..store.reader import open_run
+from .changes import change
 from .document import document, packed
 from .html import served
 from .steps import span
+
+#: Documents that were sent last and are kept, each for a page that asks what has changed since.
+KEPT = 3
 
 
 class Source:
@@ -28,8 +32,8 @@ class Source:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._lock = threading.Lock()
-        self._made: tuple[str, bytes] | None = None
-        self._names: list[str] = []
+        #: By version, the latest last.
+        self._made: dict[str, dict[str, Any]] = {}
 
     def version(self) -> str:
         """Changes whenever something was written to the run."""
@@ -43,32 +47,48 @@ class Source:
                 stamps.append(f"{found.st_mtime_ns:x}-{found.st_size:x}")
         return ".".join(stamps)
 
-    def data(self) -> bytes:
-        """The document, gzipped.
+    def latest(self) -> dict[str, Any]:
+        """The document of the run as it is now.
 
         :raises BackprobeError: the run cannot be read.
         """
         with self._lock:
             version = self.version()
-            if self._made is None or self._made[0] != version:
+            made = self._made.get(version)
+            if made is None:
                 trace = open_run(self.folder)
                 try:
-                    found = document(trace, self.folder.name, version)
-                    made, self._names = packed(found), [p["name"] for p in found["parameters"]]
+                    made = document(trace, self.folder.name, version)
                 finally:
                     trace.close()
-                self._made = (self.version() if trace.over else version, made)
-            return self._made[1]
+                if trace.over:  # nobody else wrote: it was the reader, who has put the log in
+                    made["version"] = self.version()
+                self._made[made["version"]] = made
+                for old in [*self._made][:-KEPT]:
+                    del self._made[old]
+            return made
+
+    def data(self, since: str = "") -> bytes | None:
+        """The document, gzipped; where the one of version `since` is still known, how it has changed; ``None`` where
+        it has not.
+
+        :raises BackprobeError: the run cannot be read.
+        """
+        before = self._made.get(since)
+        made = self.latest()
+        if made["version"] == since:
+            return None
+        return packed(made if before is None else {"since": since, "change": change(before, made)})
 
     def span(self, first: int, end: int) -> bytes:
         """The steps at positions `first` up to `end` (not included), with less thinning or none, gzipped.
 
         :raises BackprobeError: the run cannot be read.
         """
-        self.data()
+        names = [p["name"] for p in self.latest()["parameters"]]
         trace = open_run(self.folder)
         try:
-            return packed(span(trace, self._names, first, min(end, len(trace.steps))))
+            return packed(span(trace, names, first, min(end, len(trace.steps))))
         finally:
             trace.close()
 
@@ -84,7 +104,7 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, folder: Path, port: int = 0) -> None:
         self.source = Source(folder)
-        self.source.data()  # a run that cannot be read is said at once
+        self.source.latest()  # a run that cannot be read is said at once
         self.token = secrets.token_urlsafe(18)
         try:
             super().__init__(("127.0.0.1", port), _Handler)
@@ -102,19 +122,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
-        if not self._allowed(parse_qs(url.query).get("token", [""])[0]):
+        query = {key: values[0] for key, values in parse_qs(url.query).items()}
+        if not self._allowed(query.get("token", "")):
             self._answer(403, "text/plain", b"This address needs the token that backprobe view printed.\n")
             return
         try:
             if url.path == "/":
                 self._answer(200, "text/html; charset=utf-8", served(self.server.token).encode())
-            elif url.path == "/version":
-                self._answer(200, "text/plain", self.server.source.version().encode())
             elif url.path == "/data":
-                self._answer(200, "application/gzip", self.server.source.data())
+                data = self.server.source.data(query.get("since", ""))
+                self._answer(204 if data is None else 200, "application/gzip", data or b"")
             elif url.path == "/steps":
-                query = parse_qs(url.query)
-                first, end = (query.get(key, [""])[0] for key in ("from", "to"))
+                first, end = (query.get(key, "") for key in ("from", "to"))
                 if first.isdigit() and end.isdigit() and int(first) < int(end):
                     self._answer(200, "application/gzip", self.server.source.span(int(first), int(end)))
                 else:
@@ -132,8 +151,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, kind: str, body: bytes) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
+        if status != 204:
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Referrer-Policy", "no-referrer")

@@ -6,6 +6,7 @@ import math
 import statistics
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from ..gradients import Gradients
@@ -30,8 +31,8 @@ class Steps:
         self._parameters = parameters
         self.count = count
         size = max(len(parameters.names), 1)
-        #: Steps that one bucket covers.
-        self.width = max(1, math.ceil(count * size / ROOM)) if count * size > ROOM else 1
+        #: Steps that one bucket covers: a power of two, so that buckets stay as they are while a run grows.
+        self.width = 1 << max(0, math.ceil(math.log2(max(1, count * size) / ROOM)))
         self._index: list[int] = []
         self._seconds, self._loss, self._known = array("f"), array("d"), array("B")
         self._totals: dict[str, array[float]] = {kind: array("d") for kind in _KINDS}
@@ -89,6 +90,7 @@ class Steps:
             "series": {
                 "exact": self.width == 1,
                 "start": column("i", starts),
+                "size": max(len(self._parameters.names), 1),
                 **{kind: series.document() for kind, series in self._series.items()},
             },
         }
@@ -134,12 +136,9 @@ class _Series:
             self._low[-1] = list(map(_least, low, row))
 
     def document(self) -> dict[str, Any]:
-        def by_parameter(rows: list[list[float]]) -> dict[str, str]:
-            return norms([value for parameter in zip(*rows, strict=True) for value in parameter])
-
         return {
-            "low": column("f", []) if self._width == 1 else by_parameter(self._low),
-            "high": by_parameter(self._high),
+            "low": column("f", []) if self._width == 1 else norms(chain.from_iterable(self._low)),
+            "high": norms(chain.from_iterable(self._high)),
         }
 
 

@@ -12,10 +12,14 @@ before(async () => {
   browser = await launch();
   server = createServer((request, answer) => {
     const url = new URL(request.url, base);
-    state.asked.push(url.pathname);
+    state.asked.push(url.pathname.slice(1));
     if (url.searchParams.get("token") !== TOKEN) return answer.writeHead(403).end();
-    if (url.pathname === "/version") return answer.end(state.doc.version);
-    if (url.pathname === "/data") return answer.end(gzipSync(JSON.stringify(state.doc)));
+    if (url.pathname === "/data") {
+      const since = url.searchParams.get("since");
+      if (since === state.doc.version) return answer.writeHead(204).end();
+      state.sent.push(state.doc.version);
+      return answer.end(gzipSync(JSON.stringify(state.changes[since] ?? state.doc)));
+    }
     if (url.pathname === "/") return answer.setHeader("Content-Type", "text/html").end(state.page);
     answer.writeHead(404).end();
   });
@@ -36,7 +40,8 @@ function serve(withData) {
   const page = html("nan")
     .replace(/(<script id="data" type="text\/plain">)[^<]*/, (_, tag) => tag + data)
     .replace("<title>", () => `${meta}<title>`);
-  state = { doc, page, asked: [] };
+  // What is sent to those who have an earlier version; the whole to others.
+  state = { doc, page, asked: [], sent: [], changes: {} };
 }
 
 const open = async (page, hash = "") => {
@@ -62,11 +67,33 @@ test("a newer document is shown, and the address, the scroll and what is open st
   assert.equal(page.url(), address);
   assert.ok(Math.abs((await place()) - before) <= 1, "what is read stays where it is, to a pixel");
   assert.ok(await page.evaluate(() => document.activeElement.closest(".findings-head") !== null), "the focus stays");
-  const asked = (path) => state.asked.filter((one) => one === path).length;
-  const [taken, news] = [asked("/data"), asked("/version")];
-  await until(() => asked("/version") >= news + 3);
-  assert.equal(asked("/data"), taken, "the same version is not asked for again");
-  assert.ok(!state.asked.includes("/favicon.ico"));
+  const asked = () => state.asked.filter((one) => one === "data").length;
+  const so = asked();
+  await until(() => asked() >= so + 3);
+  assert.deepEqual(state.sent, ["v2"], "the same version is not sent again");
+  assert.ok(!state.asked.includes("favicon.ico"));
+  page.quiet();
+  await page.context().close();
+});
+
+test("what has changed is put in; where that fails, all is asked for", async () => {
+  serve(true);
+  const page = await watched(browser, {}, (url) => url.startsWith(base));
+  await open(page);
+  const next = (version, steps) => {
+    const { version: since, run } = state.doc;
+    const change = ["in", { version: ["set", version], run: ["in", { steps: ["set", steps] }] }];
+    state.changes = { [since]: { since, change } };
+    state.doc = { ...state.doc, version, run: { ...run, steps } };
+  };
+  next("v2", 222);
+  await page.getByText("222 steps").waitFor();
+  next("v3", 333);
+  await page.getByText("333 steps").waitFor();
+  next("v4", 444);
+  state.changes.v3.since = "v0";
+  await page.getByText("444 steps").waitFor();
+  assert.deepEqual(state.sent, ["v2", "v3", "v4", "v4"]);
   page.quiet();
   await page.context().close();
 });

@@ -2,11 +2,12 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync } from "node:fs";
+import { existsSync, mkdtempSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { test } from "node:test";
-import { launch, OUT, watched } from "./browser.mjs";
+import { launch, OUT, until, watched } from "./browser.mjs";
 
 const PYTHON = process.env.PYTHON ?? "python3";
 
@@ -49,5 +50,63 @@ test("norms that were thinned are exact where the reader looks", async () => {
     await page.goto(`${address}#/steps?parameters=3&from=7000&to=7200`);
     assert.equal((await answer).status(), 200);
     await note.waitFor({ state: "detached" });
+  });
+});
+
+/** A step whenever a line comes in. */
+const GROWING = `
+import sys, torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(*(nn.Sequential(nn.Linear(16, 16), nn.Tanh()) for _ in range(12)))
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+for line in sys.stdin:
+    for _ in range(int(line)):
+        optimizer.zero_grad()
+        model(torch.randn(4, 16)).square().mean().backward()
+        optimizer.step()
+    print("went on", flush=True)
+`;
+
+test("a page follows a growing run, and is sent what is new", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "growing-"));
+  writeFileSync(join(folder, "train.py"), GROWING);
+  const run = join(folder, "run");
+  const script = spawn(PYTHON, ["-m", "backprobe", "run", "--quiet", "--out", run, join(folder, "train.py")], {
+    stdio: ["pipe", "pipe", "inherit"],
+  });
+  const said = createInterface({ input: script.stdout })[Symbol.asyncIterator]();
+  const train = async (steps) => {
+    script.stdin.write(`${steps}\n`);
+    assert.equal((await said.next()).value, "went on");
+  };
+  await train(300);
+  await served(run, async (page, address) => {
+    const sizes = [];
+    page.on("response", async (answer) => {
+      if (answer.url().includes("/data?") && answer.status() === 200) sizes.push((await answer.body()).length);
+    });
+    await page.goto(`${address}#/steps?parameters=0,3`);
+    const steps = async () => Number(/([\d,]+) steps/.exec(await page.innerText(".frame-header"))[1].replace(",", ""));
+    await page.waitForSelector(".steps-grid");
+    for (const more of [5, 1, 20]) {
+      const [before, sent] = [await steps(), sizes.length];
+      await train(more);
+      await until(async () => (await steps()) > before && sizes.length > sent);
+    }
+    script.stdin.end();
+    await once(script, "exit");
+    await page.waitForFunction(() => !document.querySelector(".frame-state")?.textContent.includes("live"));
+    const [whole, ...news] = sizes;
+    t.diagnostic(`whole: ${whole} bytes; then ${news.join(", ")}`);
+    for (const size of news) assert.ok(size < whole / 4, `${size} of ${whole} bytes`);
+    // A page that is opened now gets the whole at once, and shows the same.
+    const other = await page.context().newPage();
+    for (const view of ["steps?parameters=0,3", "flow", "findings", "graph", "time"]) {
+      await page.evaluate((to) => (location.hash = to), `#/${view}`);
+      await other.goto(`${address}#/${view}`);
+      await other.waitForSelector("main#content");
+      await until(async () => (await other.innerText("main")) === (await page.innerText("main")));
+    }
   });
 });

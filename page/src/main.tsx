@@ -2,7 +2,8 @@ import "./style.css";
 import "./frame/frame.css";
 import { render } from "preact";
 import { App } from "./app";
-import { PageError, unzip } from "./data/decode";
+import { PageError } from "./data/decode";
+import { renewed } from "./data/merge";
 import type { Model } from "./data/model";
 import { type Follow, keepLooking, type Link, look, token } from "./frame/live";
 import { Message } from "./frame/message";
@@ -15,6 +16,8 @@ render(<p class="frame-message quiet">Opening the run …</p>, root);
 
 const served = token();
 let model: Model | null = null;
+/** The version of the document that is shown; "" where the next one has to be whole. */
+let version = "";
 let link: Link | null = served === null ? null : "on";
 
 /** A message of ours, or a defect in words. */
@@ -32,13 +35,16 @@ async function start(): Promise<void> {
   const text = document.getElementById("data")?.textContent ?? "";
   // A server may send the page first and the run after it.
   if (served === null || text.trim() !== "") model = await open(text);
+  version = model?.doc.version ?? "";
   draw();
   if (served === null) return;
   const follow: Follow = {
     token: served,
-    version: () => model?.doc.version ?? "",
+    version: () => version,
     take: async (packed) => {
-      model = modelled(await unzip(packed));
+      version = "";
+      model = modelled(await renewed(model?.doc ?? null, packed));
+      version = model.doc.version;
       draw();
     },
     link: (state) => {

@@ -1,5 +1,5 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { shorten } from "../parts/names";
+import { Name } from "../parts/name";
 import { usePrinting } from "../parts/printing";
 import { saveCsv } from "../parts/save";
 import { Button } from "./panel";
@@ -121,9 +121,6 @@ export function Table<R>({ rows, columns, what, onPick, picked, start, room = 14
   );
 }
 
-/** Names that a phone, or a column, has no room for: their numbers and ends stay. */
-const named = (text: string): string => shorten(text, innerWidth < 600 ? 26 : 48);
-
 function Row<R>({
   row,
   columns,
@@ -154,10 +151,10 @@ function Row<R>({
               }}
               title={text}
             >
-              {named(text)}
+              <Name text={text} />
             </button>
           ) : k === 0 ? (
-            named(String(text))
+            <Name text={String(text)} />
           ) : (
             text
           );

@@ -34,7 +34,7 @@ const NONE: DecodedSeries["gradient"] = { low: new Float32Array(), high: new Flo
 
 export function documentOf(more: Partial<Decoded> = {}): Decoded {
   return {
-    format: 1,
+    format: 2,
     version: "",
     run: {
       name: "run",
@@ -95,6 +95,7 @@ export function stepsOf(count: number, more: Partial<Decoded["steps"]> = {}): De
     series: {
       exact: true,
       start: Int32Array.from({ length: count }, (_, i) => i),
+      size: 1,
       gradient: NONE,
       weight: NONE,
       update: NONE,
@@ -103,20 +104,25 @@ export function stepsOf(count: number, more: Partial<Decoded["steps"]> = {}): De
   };
 }
 
-/** A series of one kind; the others were not measured. */
+/** A series of these kinds, written by parameter and then by bucket; the others were not measured. */
 export function seriesOf(
   start: readonly number[],
   exact: boolean,
   kinds: Partial<Record<"gradient" | "weight" | "update", { low?: number[]; high: number[] }>>,
 ): DecodedSeries {
-  const size = Math.max(...Object.values(kinds).map((k) => k.high.length), 0);
+  const all = Math.max(...Object.values(kinds).map((k) => k.high.length), 0);
+  const size = all / Math.max(1, start.length);
+  const none = new Array<number>(all).fill(-1);
+  const turned = (values: readonly number[]) =>
+    Float64Array.from(values, (_, i) => values[(i % size) * start.length + Math.floor(i / size)]!);
   const kind = (k?: { low?: number[]; high: number[] }) => ({
-    low: Float64Array.from(k?.low ?? (exact ? [] : new Array<number>(size).fill(-1))),
-    high: Float64Array.from(k?.high ?? new Array<number>(size).fill(-1)),
+    low: turned(k?.low ?? (exact ? [] : none)),
+    high: turned(k?.high ?? none),
   }); // prettier-ignore
   return {
     exact,
     start: Int32Array.from(start),
+    size,
     gradient: kind(kinds.gradient),
     weight: kind(kinds.weight),
     update: kind(kinds.update),

@@ -35,8 +35,13 @@ export function decode(raw: Raw): Decoded {
   return walk(raw, "") as Decoded;
 }
 
-function walk(value: unknown, key: string): unknown {
-  if (key === "findings" || key === "sources" || key === "notes" || key === "strings") return value;
+/** Whether what is under a key holds no column, whatever it looks like. */
+export function plain(key: string): boolean {
+  return key === "findings" || key === "sources" || key === "notes" || key === "strings";
+}
+
+export function walk(value: unknown, key: string): unknown {
+  if (plain(key)) return value;
   if (Array.isArray(value)) return value.map((one) => walk(one, ""));
   if (isPacked(value)) return column(value);
   if (typeof value !== "object" || value === null) return value;
@@ -55,7 +60,7 @@ export async function unpack(text: string): Promise<Decoded> {
 }
 
 /** The document from gzip of its JSON. */
-export async function unzip(packed: Uint8Array<ArrayBuffer>): Promise<Decoded> {
+async function unzip(packed: Uint8Array<ArrayBuffer>): Promise<Decoded> {
   return decode((await unzipped(packed)) as Raw);
 }
 
@@ -64,7 +69,7 @@ export async function unzipSteps(packed: Uint8Array<ArrayBuffer>): Promise<Decod
   return walk(await unzipped(packed), "steps") as Decoded["steps"];
 }
 
-async function unzipped(packed: Uint8Array<ArrayBuffer>): Promise<object> {
+export async function unzipped(packed: Uint8Array<ArrayBuffer>): Promise<object> {
   if (typeof DecompressionStream === "undefined") {
     throw new PageError("this browser cannot unpack the report: use one from 2023 or later");
   }

@@ -6,7 +6,7 @@
  * there is nothing. Elsewhere numbers that JSON does not know are the strings "NaN", "Infinity" and "-Infinity". Paths
  * of modules are as `named_modules()` spells them; "" is the outermost module, or outside all.
  */
-export const FORMAT = 1;
+export const FORMAT = 2;
 
 export type Packed = { t: "f32" | "f64" | "i32" | "u8"; b: string };
 /** A number; as a string where JSON has none. `Number(x)` is right for both. */
@@ -160,12 +160,15 @@ export interface Steps<F, I> {
 /**
  * Norms by parameter over the steps. Where there are too many steps for a page, neighbours are put together in buckets:
  * bucket `k` covers the positions `start[k]` to `start[k + 1]` (or the end) of `steps.index`. `low` and `high` are the least
- * and the greatest norm in it, by parameter and then by bucket: entry `p * start.length + k`. In an exact series each
- * bucket is one step and `low` is empty. A bucket with a value that is not finite has it as `high`.
+ * and the greatest norm in it, by bucket and then by parameter: entry `k * size + p`, so that a run that goes on adds to
+ * the end. In an exact series each bucket is one step and `low` is empty. A bucket with a value that is not finite has it
+ * as `high`.
  */
 export interface Series<F, I> {
   exact: boolean;
   start: I;
+  /** Parameters in a bucket. */
+  size: number;
   gradient: { low: F; high: F };
   weight: { low: F; high: F };
   update: { low: F; high: F };

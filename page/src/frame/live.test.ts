@@ -16,7 +16,8 @@ function server(version: string, shown: string) {
     visible: () => true,
     ask: async (address) => {
       asked.push(address);
-      return address.startsWith("version") ? new Response(`${version}\n`) : new Response(new Uint8Array([1, 2]));
+      const since = new URLSearchParams(address.split("?")[1]).get("since");
+      return since === version ? new Response(null, { status: 204 }) : new Response(new Uint8Array([1, 2]));
     },
     wait: async () => {},
   };
@@ -27,7 +28,7 @@ test("a newer document is taken, once", async () => {
   const { follow, asked, taken, links } = server("2", "1");
   await look(follow);
   await look(follow);
-  expect(asked).toEqual(["version?token=a%20b", "data?token=a%20b", "version?token=a%20b"]);
+  expect(asked).toEqual(["data?token=a+b&since=1", "data?token=a+b&since=2"]);
   expect(taken).toEqual([[1, 2]]);
   expect(links).toEqual(["on", "on"]);
 });
@@ -49,4 +50,20 @@ test("nothing is asked while nobody looks", async () => {
   };
   await expect(keepLooking({ ...follow, visible: () => false, wait })).rejects.toThrow("enough");
   expect(asked).toEqual([]);
+});
+
+test("a server that takes long to answer is asked less often", async () => {
+  const { follow } = server("2", "2");
+  const waits: number[] = [];
+  const wait = async (ms: number) => {
+    waits.push(ms);
+    if (waits.length > 1) throw new Error("enough");
+  };
+  const ask = async (address: string) => {
+    await new Promise((done) => setTimeout(done, 300));
+    return follow.ask(address);
+  };
+  await expect(keepLooking({ ...follow, ask, wait })).rejects.toThrow("enough");
+  expect(waits[0]).toBe(2000);
+  expect(waits[1]).toBeGreaterThan(2600);
 });

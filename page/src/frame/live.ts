@@ -9,7 +9,7 @@ export interface Follow {
   token: string;
   /** Version of the document that is shown, "" where none is. */
   version: () => string;
-  /** Show a newer document, gzip of its JSON. */
+  /** Show a newer document: gzip of its JSON, or of how it has changed. */
   take: (packed: Uint8Array<ArrayBuffer>) => Promise<void>;
   link: (state: Link) => void;
   /** Whether somebody looks at the page. */
@@ -23,26 +23,26 @@ export function token(): string | null {
   return document.querySelector<HTMLMetaElement>('meta[name="backprobe-live"]')?.content ?? null;
 }
 
-/** Ask once: whether there is a newer document, and take it. */
+/** Ask once what has changed since the version that is shown, and take it. */
 export async function look(follow: Follow): Promise<void> {
-  const get = async (what: string): Promise<Response> => {
-    const answer = await follow.ask(`${what}?token=${encodeURIComponent(follow.token)}`);
-    if (!answer.ok) throw new Error(`${what}: ${answer.status}`);
-    return answer;
-  };
   try {
-    const version = (await (await get("version")).text()).trim();
-    if (version !== follow.version()) await follow.take(new Uint8Array(await (await get("data")).arrayBuffer()));
+    const query = new URLSearchParams({ token: follow.token, since: follow.version() });
+    const answer = await follow.ask(`data?${query}`);
+    if (!answer.ok) throw new Error(`data: ${answer.status}`);
+    // 204: nothing.
+    if (answer.status !== 204) await follow.take(new Uint8Array(await answer.arrayBuffer()));
     follow.link("on");
   } catch {
     follow.link("lost");
   }
 }
 
-/** Ask for ever, while somebody looks. */
+/** Ask for ever, while somebody looks: for at most a tenth of the time, since a long run is long in reading. */
 export async function keepLooking(follow: Follow): Promise<never> {
-  for (;;) {
-    await follow.wait(EVERY);
+  for (let wait = EVERY; ; ) {
+    await follow.wait(wait);
+    const began = performance.now();
     if (follow.visible()) await look(follow);
+    wait = Math.max(EVERY, 9 * (performance.now() - began));
   }
 }

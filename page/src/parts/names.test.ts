@@ -1,5 +1,5 @@
 import { expect, it } from "vitest";
-import { middle, shorten } from "./names";
+import { ending, middle, shorten } from "./names";
 
 const NAME = "encoder.layers.11.self_attn.out_proj.weight";
 
@@ -22,4 +22,12 @@ it("cuts one word in its middle", () => {
   expect(shorten("in_proj_weight", 9)).toBe("in_p…ight");
   expect(middle("abc", 3)).toBe("abc");
   expect(middle("abcdefgh", 5)).toBe("ab…gh");
+});
+
+it("keeps the end that tells a name from its neighbours", () => {
+  expect(ending("backbone.transformer.h.0.attn.c_proj.weight")).toBe("h.0.attn.c_proj.weight");
+  expect(ending("backbone.transformer.h.0.mlp.c_proj.weight")).toBe("h.0.mlp.c_proj.weight");
+  expect(ending(NAME)).toBe("self_attn.out_proj.weight");
+  expect(ending("backbone.embeddings.weight")).toBe("embeddings.weight");
+  expect([ending("weight"), ending("0"), ending("")]).toEqual(["weight", "0", ""]);
 });

@@ -37,3 +37,19 @@ export function middle(text: string, most: number): string {
   const tail = Math.floor((most - 1) / 2);
   return `${text.slice(0, Math.max(0, most - 1 - tail))}${GAP}${text.slice(text.length - tail)}`;
 }
+
+/** No end of a name is longer than this, if its last part is not. */
+const END = 26;
+
+/** The end of a name that tells it from its neighbours: from the number of its layer on, with the word before it, where
+ *  that is short enough. */
+export function ending(name: string): string {
+  const parts = name.split(".");
+  const layer = parts.findLastIndex((part) => /^\d+$/.test(part));
+  const from = layer < 0 ? parts.length - 2 : layer - 1;
+  for (let i = Math.max(0, from); i < parts.length; i++) {
+    const end = parts.slice(i).join(".");
+    if (end.length <= END || i === parts.length - 1) return end;
+  }
+  return name;
+}

@@ -6,7 +6,7 @@ export function empty(): Decoded {
   const ints = () => new Int32Array();
   const pair = () => ({ low: none(), high: none() });
   return {
-    format: 1,
+    format: 2,
     version: "",
     run: {
       name: "run",
@@ -51,7 +51,7 @@ export function empty(): Decoded {
       allocated: none(),
       graphs: ints(),
       call: ints(),
-      series: { exact: true, start: ints(), gradient: pair(), weight: pair(), update: pair() },
+      series: { exact: true, start: ints(), size: 1, gradient: pair(), weight: pair(), update: pair() },
     }, // prettier-ignore
     layouts: [],
     calls: [],

@@ -1,4 +1,5 @@
-import { shorten } from "../../parts/names";
+import { Name } from "../../parts/name";
+import { middle } from "../../parts/names";
 import { label, type Shown, shown } from "./evidence";
 
 /** Entries and rows that are shown before the rest is folded. */
@@ -71,7 +72,7 @@ function Rows({ columns, rows, sizes = [] }: { columns: string[]; rows: string[]
             {row.map((cell, k) => (
               <td key={k} class={sizes[k] ? "findings-sized" : ""} title={cell}>
                 {sizes[k] && <i style={{ width: `${100 * sizes[k][from + i]!}px` }} />}
-                <span>{shorten(cell, 44)}</span>
+                {/[\s,]/.test(cell) ? <span>{middle(cell, 44)}</span> : <Name text={cell} />}
               </td>
             ))}
           </tr>

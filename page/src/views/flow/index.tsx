@@ -3,6 +3,7 @@ import "./flow.css";
 import { useMemo, useRef } from "preact/hooks";
 import { Button, Legend, Panel } from "../../charts/panel";
 import { pair, paired, useSlow } from "../../charts/slow";
+import { clamped, zoomed } from "../../charts/zoom";
 import { gradientSaid, shapeSaid } from "../../data/said";
 import { savePng, saveSvg } from "../../parts/save";
 import { count } from "../../parts/words";
@@ -11,7 +12,7 @@ import type { View, ViewProps } from "../view";
 import { type By, bucketsOf, flowShown, moduleChart, parameterChart, places, said } from "./chart";
 import { Controls, metricsOf, SHOWN } from "./controls";
 import { ParameterCurve } from "./curve";
-import { brackets, clampWindow } from "./items";
+import { brackets, CLOSEST } from "./items";
 import { FlowPlot } from "./plot";
 import { ModuleTable, ParameterTable } from "./table";
 import { measuredStep } from "./values";
@@ -44,9 +45,9 @@ function Flow({ model, at, set, link, step }: ViewProps) {
   const [windowText, slide] = useSlow(at.items ?? "", (items) => set({ items }));
   const total = chart.items.length;
   const chosen = pair(windowText);
-  const window = clampWindow(chosen?.[0] ?? 0, chosen?.[1] ?? total, total);
+  const window = clamped(chosen ?? [0, total], total, CLOSEST);
   const move = ([a, b]: readonly [number, number]): void =>
-    slide(b - a >= total - 0.01 ? "" : paired(clampWindow(a, b, total)));
+    slide(b - a >= total - 0.01 ? "" : paired(clamped([a, b], total, CLOSEST)));
   const parameter = whole(at.parameter, doc.parameters.length, -1);
   const module = whole(at.module, doc.modules.length, -1);
   const picked = by === "modules" ? chart.items.findIndex((i) => i.index === module) : parameter;
@@ -61,7 +62,7 @@ function Flow({ model, at, set, link, step }: ViewProps) {
   const zoom = (factor: number): void => {
     const [a, b] = window;
     const centre = picked >= a && picked < b ? picked + 0.5 : (a + b) / 2;
-    move(clampWindow(centre - (centre - a) * factor, centre + (b - centre) * factor, total));
+    move(zoomed(window, factor, centre, total, CLOSEST));
   };
   const measured = chart.series.some((s) => s.band.high.some((v) => !(v < 0)));
   const when =

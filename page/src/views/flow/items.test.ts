@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { documentOf, modulesOf, parameter, seriesOf, stepsOf } from "../../charts/testing";
 import { Model } from "../../data/model";
 import { parameterChart } from "./chart";
-import { brackets, clampWindow, moduleItems, parameterItems, zoomWindow } from "./items";
+import { brackets, moduleItems, parameterItems } from "./items";
 import { bandPath, linePath, rowsOf, signPath } from "./shapes";
 
 const model = new Model(
@@ -52,21 +52,6 @@ describe("brackets", () => {
     const items = moduleItems(new Model(doc));
     expect(items.map((i) => i.name)).toEqual(["(model)", "list.0", "list.1"]);
     expect(brackets(items, 2)[0]).toEqual([{ first: 1, last: 2, label: "list" }]);
-  });
-});
-
-describe("the window", () => {
-  it("stays inside and keeps its size", () => {
-    expect(clampWindow(-5, 15, 100)).toEqual([0, 20]);
-    expect(clampWindow(90, 120, 100)).toEqual([70, 100]);
-    expect(clampWindow(0, 500, 100)).toEqual([0, 100]);
-    expect(clampWindow(10, 10, 100)).toEqual([10, 14]);
-    expect(clampWindow(0, 1, 2)).toEqual([0, 2]);
-  });
-  it("zooms about a place that stays where it is", () => {
-    const [a, b] = zoomWindow(20, 60, 30, 0.5, 100);
-    expect([a, b]).toEqual([25, 45]);
-    expect((30 - a) / (b - a)).toBeCloseTo((30 - 20) / 40, 12);
   });
 });
 

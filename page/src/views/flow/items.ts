@@ -78,20 +78,5 @@ export function brackets(items: readonly Item[], rows: number): Bracket[][] {
   return found;
 }
 
-/** A window of items that a zoom shows: kept inside 0..count, at least `least` long. */
-export function clampWindow(first: number, last: number, count: number, least = 4): [number, number] {
-  const size = Math.min(Math.max(last - first, Math.min(least, count)), count);
-  const from = Math.min(Math.max(first, 0), count - size);
-  return [from, from + size];
-}
-
-/** The window zoomed by `factor` (below 1: closer) about the item at `centre`. */
-export function zoomWindow(
-  first: number,
-  last: number,
-  centre: number,
-  factor: number,
-  count: number,
-): [number, number] {
-  return clampWindow(centre - (centre - first) * factor, centre + (last - centre) * factor, count);
-}
+/** The fewest items that a zoom shows. */
+export const CLOSEST = 4;

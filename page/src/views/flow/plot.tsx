@@ -2,7 +2,8 @@ import type { RefObject } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useFrame, useWidth } from "../../charts/size";
 import { Pairs, Tooltip } from "../../charts/tooltip";
-import { type Bracket, type Item, zoomWindow } from "./items";
+import { useZoom, zoomed } from "../../charts/zoom";
+import { type Bracket, CLOSEST, type Item } from "./items";
 import { Layers, LEFT, layoutOf, RIGHT, TOP } from "./layers";
 import type { PlotSeries, State } from "./shapes";
 
@@ -49,18 +50,10 @@ export function FlowPlot(props: PlotProps) {
   const scrolled = useFrame((left: number) => {
     if (Math.abs(left - first * slot) > 1.5) onWindow([left / slot, left / slot + (last - first)]);
   });
-  useEffect(() => {
-    const element = box.current;
-    // Not through JSX: only a listener that is not passive may keep the page from zooming too.
-    const wheel = (e: WheelEvent): void => {
-      if (!e.ctrlKey && !e.metaKey) return;
-      e.preventDefault();
-      const centre = first + (e.clientX - element!.getBoundingClientRect().left - LEFT) / slot;
-      onWindow(zoomWindow(first, last, centre, Math.exp(e.deltaY / 300), items.length));
-    };
-    element?.addEventListener("wheel", wheel, { passive: false });
-    return () => element?.removeEventListener("wheel", wheel);
-  });
+  const total = items.length;
+  useZoom(box, { range: window, total, least: CLOSEST, left: LEFT, width: inner, drag: false, onRange: onWindow });
+  const zoom = (factor: number): void =>
+    onWindow(zoomed(window, factor, at < 0 ? (first + last) / 2 : at + 0.5, total, CLOSEST));
   const keys = (e: KeyboardEvent): void => {
     const step = { ArrowRight: 1, ArrowLeft: -1, PageDown: 10, PageUp: -10 }[e.key];
     if (step !== undefined) {
@@ -70,9 +63,8 @@ export function FlowPlot(props: PlotProps) {
       if (next < first) onWindow([next, next + size]);
       else if (next + 1 > last) onWindow([next + 1 - size, next + 1]);
     } else if ((e.key === "Enter" || e.key === " ") && at >= 0) props.onPick(at);
-    else if (e.key === "+" || e.key === "=")
-      onWindow(zoomWindow(first, last, at < 0 ? (first + last) / 2 : at, 0.6, items.length));
-    else if (e.key === "-") onWindow(zoomWindow(first, last, at < 0 ? (first + last) / 2 : at, 1.6, items.length));
+    else if (e.key === "+" || e.key === "=") zoom(0.6);
+    else if (e.key === "-") zoom(1.6);
     else if (e.key === "0") onWindow([0, items.length]);
     else if (e.key === "Escape") hover(-1);
     else return;

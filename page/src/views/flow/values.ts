@@ -34,7 +34,7 @@ export function positionOf(index: Int32Array, step: number): number {
 
 /** Least and greatest value of a parameter in a bucket. Update to weight: the widest that the two allow. */
 export function valueAt(series: Named, metric: Metric, parameter: number, bucket: number): [number, number] {
-  const at = parameter * series.start.length + bucket;
+  const at = bucket * series.size + parameter;
   if (metric !== "ratio") {
     const high = series[metric].high[at] ?? -1;
     return [series.exact ? high : (series[metric].low[at] ?? -1), high];
@@ -96,10 +96,10 @@ export function parameterCurve(
 
 /** The first step in which a parameter's gradient was not finite, and the first in which it was exactly zero; -1: never. */
 export function beginnings(doc: Decoded, parameter: number): { nonfinite: number; zero: number } {
-  const { start, exact, gradient } = doc.steps.series;
+  const { start, size, exact, gradient } = doc.steps.series;
   let [nonfinite, zero] = [-1, -1];
   for (let k = 0; k < start.length; k++) {
-    const at = parameter * start.length + k;
+    const at = k * size + parameter;
     const high = gradient.high[at]!;
     const low = exact ? high : gradient.low[at]!;
     if (nonfinite < 0 && !Number.isFinite(high)) nonfinite = doc.steps.index[start[k]!]!;

@@ -1,7 +1,7 @@
 import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { BoxView } from "./box";
-import { drawn, type Eye, find, fitted, type Region, region, zoomed } from "./cull";
+import { drawn, type Eye, find, fitted, type Region, region } from "./cull";
 import { type Emphasis, within } from "./emphasis";
 import { Frame } from "./frame";
 import type { Inner } from "./layout";
@@ -47,7 +47,12 @@ export function Canvas(props: CanvasProps) {
       setSeen({ region: region(next, size.width, size.height, 0.5), k: next.k });
     }
   };
-  const fit = (): void => look(fitted(picture, size.width, size.height), true);
+  const go = (next: Eye): void => {
+    moves.put(next);
+    look(next, true);
+  };
+  const fit = (): void => go(fitted(picture, size.width, size.height));
+  const moves = useMoves(svg, look, fit);
   const place = (box: number) => find(picture, chainOf(scene, box), box);
 
   useEffect(() => {
@@ -72,7 +77,7 @@ export function Canvas(props: CanvasProps) {
       // What was in the middle stays there.
       const { x, y, k } = eye.current;
       const old = shown.current.size;
-      look({ k, x: x + (size.width - old.width) / 2, y: y + (size.height - old.height) / 2 }, true);
+      go({ k, x: x + (size.width - old.width) / 2, y: y + (size.height - old.height) / 2 });
     } else if (anchor.current && spot) {
       const { k } = eye.current;
       const [left, top] = [anchor.current.x, anchor.current.y];
@@ -80,7 +85,7 @@ export function Canvas(props: CanvasProps) {
       const out = left < 0 || left + wide > size.width;
       const x = out ? Math.max(16, (size.width - wide) / 2) : left;
       const y = spot.inner && top > 0.6 * size.height ? 0.25 * size.height : top;
-      look({ k, x: x - spot.left * k, y: y - spot.top * k }, true);
+      go({ k, x: x - spot.left * k, y: y - spot.top * k });
     } else look(eye.current, true);
     shown.current = { graph, size };
     anchor.current = null;
@@ -91,7 +96,7 @@ export function Canvas(props: CanvasProps) {
     if (!spot) return;
     const k = Math.max(0.7, Math.min(1.2, eye.current.k));
     const y = spot.inner ? 60 - spot.top * k : size.height / 2 - (spot.top + spot.height / 2) * k;
-    look({ k, x: size.width / 2 - (spot.left + spot.width / 2) * k, y }, true);
+    go({ k, x: size.width / 2 - (spot.left + spot.width / 2) * k, y });
   }, [props.sight, size.width > 0]);
 
   const press = (box: number, twisty: boolean): void => {
@@ -101,8 +106,14 @@ export function Canvas(props: CanvasProps) {
     const opens = box > 0 && h.groups[box]!.kind !== "cut" && (twisty || !spot?.inner);
     props.press(box, opens);
   };
-  const zoom = (factor: number): void => look(zoomed(eye.current, factor, size.width / 2, size.height / 2));
-  const keys = useMoves(holder, eye, look, press, zoom, fit);
+  const click = ({ target }: Event): void => {
+    const box = target instanceof Element ? target.closest("[data-box]")?.getAttribute("data-box") : null;
+    if (box) press(Number(box), (target as Element).closest("[data-twisty]") !== null);
+  };
+  const twice = ({ target }: Event): void => {
+    const frame = target instanceof Element ? target.closest(".graph-frame")?.getAttribute("data-box") : null;
+    if (frame) press(Number(frame), true);
+  };
 
   const now = useMemo(() => (seen ? drawn(picture, seen.region, seen.k) : null), [picture, seen]);
   const { x, y, k } = eye.current;
@@ -111,11 +122,11 @@ export function Canvas(props: CanvasProps) {
       class="graph-canvas"
       ref={holder}
       tabIndex={0}
-      onKeyDown={keys}
+      onKeyDown={moves.keys}
       aria-label="Picture of the graph. Plus and minus zoom, arrows move, 0 fits. The outline says the same as text."
       role="application"
     >
-      <svg ref={svg} width={size.width} height={size.height} aria-hidden="true">
+      <svg ref={svg} width={size.width} height={size.height} aria-hidden="true" onClick={click} onDblClick={twice}>
         <Patterns />
         <g ref={layer} transform={`translate(${x},${y}) scale(${k})`}>
           {now?.frames.map((spot) => (
@@ -165,10 +176,10 @@ export function Canvas(props: CanvasProps) {
         >{`${now.more.toLocaleString("en-US")} more boxes are here: zoom in, or close some groups`}</p>
       )}
       <div class="graph-zoom" role="group" aria-label="Zoom">
-        <button type="button" onClick={() => zoom(1.25)} aria-label="Zoom in" title="Zoom in (+)">
+        <button type="button" onClick={() => moves.zoom(1.25)} aria-label="Zoom in" title="Zoom in (+)">
           +
         </button>
-        <button type="button" onClick={() => zoom(0.8)} aria-label="Zoom out" title="Zoom out (−)">
+        <button type="button" onClick={() => moves.zoom(0.8)} aria-label="Zoom out" title="Zoom out (−)">
           −
         </button>
         <button type="button" onClick={fit} title="Fit the picture (0)">

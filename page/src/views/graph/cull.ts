@@ -104,10 +104,3 @@ export function fitted(picture: { width: number; height: number }, width: number
   const y = picture.height * k <= height - 2 * pad ? (height - picture.height * k) / 2 : pad;
   return { k, x: (width - picture.width * k) / 2, y };
 }
-
-/** Zoom by a factor around a point of the screen. */
-export function zoomed(eye: Eye, factor: number, x: number, y: number): Eye {
-  const k = Math.min(4, Math.max(0.02, eye.k * factor));
-  const real = k / eye.k;
-  return { k, x: x - (x - eye.x) * real, y: y - (y - eye.y) * real };
-}

@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import { shapeSaid } from "../../data/said";
+import { Name } from "../../parts/name";
 import { saveCsv } from "../../parts/save";
 import { bytes as bytesText, count, norm, number, seconds } from "../../parts/words";
 import { BAD, FORWARD, MADE, RAISED, ZERO } from "./metrics";
@@ -209,12 +210,12 @@ function Parameters({ scene, box, go }: PartProps) {
               <tr key={k}>
                 <td>
                   {target === undefined ? (
-                    <span class="mono" title={name}>
-                      {short}
+                    <span class="mono">
+                      <Name text={short} />
                     </span>
                   ) : (
                     <button type="button" class="graph-go" title={name} onClick={() => go(target)}>
-                      {short}
+                      <Name text={short} />
                     </button>
                   )}
                 </td>

@@ -116,9 +116,10 @@ describe("charts of the run", () => {
 
 describe("the heat map", () => {
   it("puts what is smaller than a pixel together, the worst first", () => {
-    const values = Float32Array.of(1, 5, 2, -1, 0, NaN, 3, -1, 4, -1, -1, -1);
+    const values = Float32Array.of(1, 0, 4, 5, NaN, -1, 2, 3, -1, -1, -1, -1);
     // 3 parameters by 4 buckets on 3 by 2 cells
     const steps = stepsOf(4);
+    steps.series.size = 3;
     const on = (columns: number) => (at: number) => ((at + 0.5) / 4) * columns;
     expect([...cells(values, steps, [0, 4], 9, 2, on(2)).values]).toEqual([5, 2, NaN, 3, 4, -1]);
     const small = cells(values, steps, [1, 3], 1, 1, on(1));

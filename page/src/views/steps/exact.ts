@@ -1,5 +1,6 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { unzipSteps } from "../../data/decode";
+import type { Decoded } from "../../data/document";
 import { Model } from "../../data/model";
 import { token } from "../../frame/live";
 
@@ -18,26 +19,30 @@ export function positions(index: Int32Array, from: number, to: number): [number,
 }
 
 /** The model with the norms of the chosen steps as they were recorded, where those in the page are thinned and a server
- *  can be asked; until its answer comes, and in a file, the model itself. */
+ *  can be asked, once for each stretch; until its answer comes, and in a file, the model itself. */
 export function useExact(model: Model, range: readonly [number, number], zoomed: boolean): Model {
-  const [near, setNear] = useState<{ of: Model; range: readonly [number, number]; model: Model } | null>(null);
+  const [near, setNear] = useState<{ of: string; steps: Decoded["steps"] } | null>(null);
   const secret = token();
+  const [first, end] = positions(model.doc.steps.index, range[0], range[1]);
+  const thinned = secret !== null && zoomed && !model.doc.steps.series.exact;
+  const of = thinned ? `${first} ${end} ${model.doc.steps.series.size}` : "";
   useEffect(() => {
-    if (secret === null || !zoomed || model.doc.steps.series.exact) return;
+    if (of === "") return;
     const stop = new AbortController();
-    const [first, end] = positions(model.doc.steps.index, range[0], range[1]);
     void (async () => {
       try {
-        const query = new URLSearchParams({ token: secret, from: String(first), to: String(end) });
+        const query = new URLSearchParams({ token: secret!, from: String(first), to: String(end) });
         const answer = await fetch(`steps?${query}`, { signal: stop.signal });
         if (!answer.ok) return;
-        const steps = await unzipSteps(new Uint8Array(await answer.arrayBuffer()));
-        setNear({ of: model, range, model: new Model({ ...model.doc, steps }) });
+        setNear({ of, steps: await unzipSteps(new Uint8Array(await answer.arrayBuffer())) });
       } catch {
         // The server has gone, or another range was chosen: what is in the page stays.
       }
     })();
     return () => stop.abort();
-  }, [model, range, zoomed, secret]);
-  return near !== null && near.of === model && near.range === range && zoomed ? near.model : model;
+  }, [of]);
+  return useMemo(
+    () => (near !== null && near.of === of ? new Model({ ...model.doc, steps: near.steps }) : model),
+    [model, near, of],
+  );
 }

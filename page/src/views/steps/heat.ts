@@ -47,8 +47,7 @@ export function cells(
   columns: number,
   place: (step: number) => number,
 ): Cells {
-  const buckets = steps.series.start.length;
-  const parameters = buckets > 0 ? matrix.length / buckets : 0;
+  const parameters = matrix.length > 0 ? steps.series.size : 0;
   const height = Math.min(rows, parameters);
   const values = new Float32Array(height * columns).fill(-1);
   for (let k = first; k < last; k++) {
@@ -57,7 +56,7 @@ export function cells(
     const to = Math.min(Math.max(Math.round(place(right)), from + 1), columns);
     for (let p = 0; p < parameters; p++) {
       const row = Math.floor((p * height) / parameters) * columns;
-      const value = matrix[p * buckets + k]!;
+      const value = matrix[k * parameters + p]!;
       for (let at = row + from; at < row + to; at++) values[at] = worse(values[at]!, value);
     }
   }

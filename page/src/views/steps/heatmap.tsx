@@ -176,13 +176,14 @@ export function Heatmap({ model, metric, range, step, picked, onPick }: Props) {
             <Pairs
               rows={[
                 [steps!, ""],
-                [metric, norm(values[at.p * start.length + at.k])],
+                [metric, norm(values[at.k * doc.steps.series.size + at.p])],
               ]}
             />
           </Tooltip>
         </>
       )}
       <div class="steps-scale">
+        <span>{metric === "ratio" ? "update / weight" : `norm of the ${metric}`}, logarithmic:</span>
         <span>{number(extent.low)}</span>
         <i
           style={{

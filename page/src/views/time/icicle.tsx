@@ -1,13 +1,13 @@
 import type { RefObject } from "preact";
-import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useCallback, useMemo, useState } from "preact/hooks";
 import { Canvas, fitted } from "../../charts/canvas";
 import { fill, usePalette } from "../../charts/colour";
 import { useFrame, useWidth } from "../../charts/size";
 import { linearTicks } from "../../charts/ticks";
 import { Pairs, Tooltip } from "../../charts/tooltip";
+import { clamped, type Range, useZoom, zoomed } from "../../charts/zoom";
 import type { Calls, Model } from "../../data/model";
 import { aboutModule, aboutNode, labelOf, type Spot } from "./about";
-import { panned, zoomed } from "./range";
 import { boxes, stretchAt, type Timeline } from "./timeline";
 
 interface Props {
@@ -16,7 +16,7 @@ interface Props {
   timeline: Timeline;
   /** Seen part, in the unit of `timeline.begin`. */
   range: readonly [number, number];
-  onRange: (range: [number, number]) => void;
+  onRange: (range: Range) => void;
   /** What a place along the axis is called. */
   unit: (value: number) => string;
   label: string;
@@ -25,6 +25,9 @@ interface Props {
   onPick: (spot: Spot) => void;
   canvas: RefObject<HTMLCanvasElement | null>;
 }
+
+/** A millionth of the whole is as close as numbers on the axis stay different. */
+export const closest = (total: number): number => total * 1e-6;
 
 const ROW = 21;
 const AXIS = 22;
@@ -105,35 +108,21 @@ export function Icicle({ model, call, timeline, range, onRange, unit, label, mod
     return k < 0 ? null : { row: r, stretch: k };
   };
   const point = useFrame((x: number, y: number) => hover(spotAt(x, y)));
-  const slide = useFrame((to: [number, number]) => onRange(to));
-  const drag = useRef<{ x: number; range: readonly [number, number]; moved: boolean } | null>(null);
-  useEffect(() => {
-    const element = box.current;
-    const wheel = (e: WheelEvent): void => {
-      const sideways = e.shiftKey ? e.deltaY || e.deltaX : Math.abs(e.deltaX) > Math.abs(e.deltaY) ? e.deltaX : 0;
-      // A plain turn of the wheel goes on to the page, so that nobody gets stuck here.
-      if (!e.ctrlKey && !e.metaKey && !sideways) return;
-      e.preventDefault();
-      const share = (e.clientX - element!.getBoundingClientRect().left) / width;
-      slide(
-        sideways && !e.ctrlKey && !e.metaKey
-          ? panned(range, sideways / width, total)
-          : zoomed(range, share, Math.exp(e.deltaY / 300), total),
-      );
-    };
-    element?.addEventListener("wheel", wheel, { passive: false });
-    return () => element?.removeEventListener("wheel", wheel);
-  });
+  const slide = useFrame(onRange);
+  const least = closest(total);
+  useZoom(box, { range, total, least, left: 0, width, drag: true, onRange: slide });
+  const pan = (by: number): void => onRange(clamped([low + by, high + by], total, least));
+  const scale = (factor: number): void => onRange(zoomed(range, factor, (low + high) / 2, total, least));
   const show = (spot: Spot): void => {
     hover(spot);
     const row = timeline.rows[spot.row]!;
     const [a, b] = [timeline.begin[row.first[spot.stretch]!]!, timeline.begin[row.last[spot.stretch]! + 1]!];
-    if (b <= low || a >= high) onRange(panned(range, ((a + b) / 2 - (low + high) / 2) / (high - low), total));
+    if (b <= low || a >= high) pan((a + b - low - high) / 2);
   };
   const keys = (e: KeyboardEvent): void => {
     const side = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
     const down = { ArrowUp: -1, ArrowDown: 1 }[e.key];
-    if (side && e.shiftKey) onRange(panned(range, side * 0.2, total));
+    if (side && e.shiftKey) pan(side * 0.2 * (high - low));
     else if (side) {
       const spot = at ?? { row: bottom, stretch: side > 0 ? -1 : 0 };
       const next = spot.stretch + side;
@@ -147,8 +136,8 @@ export function Icicle({ model, call, timeline, range, onRange, unit, label, mod
         if (k >= 0) next = { row: r, stretch: k };
       }
       if (next) show(next);
-    } else if (e.key === "+" || e.key === "=") onRange(zoomed(range, 0.5, 0.6, total));
-    else if (e.key === "-") onRange(zoomed(range, 0.5, 1.7, total));
+    } else if (e.key === "+" || e.key === "=") scale(0.6);
+    else if (e.key === "-") scale(1.7);
     else if (e.key === "0") onRange([0, total]);
     else if ((e.key === "Enter" || e.key === " ") && at) onPick(at);
     else if (e.key === "Escape") hover(null);
@@ -170,20 +159,10 @@ export function Icicle({ model, call, timeline, range, onRange, unit, label, mod
         label={label}
         tabIndex={0}
         onKeyDown={keys}
-        onPointerDown={(e) => {
-          drag.current = { x: e.clientX, range, moved: false };
-          e.currentTarget.setPointerCapture(e.pointerId);
-        }}
-        onPointerMove={(e) => {
-          const d = drag.current;
-          if (!d) return point(e.clientX, e.clientY);
-          if (Math.abs(e.clientX - d.x) > 3) d.moved = true;
-          if (d.moved) slide(panned(d.range, (d.x - e.clientX) / width, total));
-        }}
-        onPointerUp={(e) => {
+        onPointerMove={(e) => point(e.clientX, e.clientY)}
+        onClick={(e) => {
           const spot = spotAt(e.clientX, e.clientY);
-          if (drag.current && !drag.current.moved && spot) onPick(spot);
-          drag.current = null;
+          if (spot) onPick(spot);
         }}
         onPointerLeave={() => hover(null)}
         onBlur={() => hover(null)}

@@ -6,6 +6,7 @@ import { Button, Choice, Panel } from "../../charts/panel";
 import type { Column } from "../../charts/rows";
 import { pair, paired, useSlow } from "../../charts/slow";
 import { Table } from "../../charts/table";
+import { clamped, zoomed } from "../../charts/zoom";
 import type { Model } from "../../data/model";
 import { callAt, callShown, callSteps } from "../../data/step";
 import { CallChoice } from "../../parts/calls";
@@ -14,8 +15,7 @@ import { seconds } from "../../parts/words";
 import { whole } from "../../route";
 import type { View, ViewProps } from "../view";
 import { aboutNode, type Spot } from "./about";
-import { Icicle } from "./icicle";
-import { clamped, zoomed } from "./range";
+import { closest, Icicle } from "./icicle";
 import { byModule, byOp, coverage, type ModuleTime, type OpTime } from "./tables";
 import { timeline } from "./timeline";
 
@@ -28,11 +28,13 @@ function Time({ model, at, set, link }: ViewProps) {
   const line = useMemo(() => timeline(model, call, even), [model, call, even]);
   const whole_ = line.begin[line.begin.length - 1]!;
   const [text, slide] = useSlow(at.range ?? "", (range) => set({ range }));
-  const range = clamped(pair(text) ?? [0, whole_], whole_);
+  const least = closest(whole_);
+  const range = clamped(pair(text) ?? [0, whole_], whole_, least);
   const move = (r: readonly [number, number]): void => {
-    const to = clamped(r, whole_);
+    const to = clamped(r, whole_, least);
     slide(to[1] - to[0] >= whole_ * 0.9999 ? "" : paired(to, 10));
   };
+  const zoom = (factor: number): void => move(zoomed(range, factor, (range[0] + range[1]) / 2, whole_, least));
   const module = whole(at.module, doc.modules.length, -1);
   const node = whole(at.node, call.order.length, -1);
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -75,10 +77,10 @@ function Time({ model, at, set, link }: ViewProps) {
         note={`${timed ? cover : "No node of this call was timed: each is as wide as every other."} Drag to move, Ctrl and the wheel to zoom, double click to zoom to a box.`}
         tools={
           <>
-            <Button label="Zoom in" onClick={() => move(zoomed(range, 0.5, 0.5, whole_))}>
+            <Button label="Zoom in" onClick={() => zoom(0.5)}>
               +
             </Button>
-            <Button label="Zoom out" disabled={text === ""} onClick={() => move(zoomed(range, 0.5, 2, whole_))}>
+            <Button label="Zoom out" disabled={text === ""} onClick={() => zoom(2)}>
               −
             </Button>
             <Button disabled={text === ""} onClick={() => slide("")}>

@@ -2,7 +2,6 @@ import { describe, expect, it } from "vitest";
 import { callOf, documentOf, draws, layoutOf, modulesOf, parameter } from "../../charts/testing";
 import { Model } from "../../data/model";
 import { marked } from "./about";
-import { clamped, panned, zoomed } from "./range";
 import { byModule, byOp, coverage } from "./tables";
 import { boxes, moduleOf, type Row, ranInOrder, stretchAt, timeline } from "./timeline";
 
@@ -128,15 +127,6 @@ describe("boxes", () => {
     const other = timeline(gap.model, gap.call, false);
     expect([5, 12, 20].map((t) => stretchAt(other, other.rows[1]!, t))).toEqual([0, -1, 1]);
   });
-});
-
-it("moves and zooms without leaving the whole", () => {
-  expect(panned([0, 10], -1, 100)).toEqual([0, 10]);
-  expect(panned([80, 95], 1, 100)).toEqual([85, 100]);
-  expect(zoomed([20, 60], 0.25, 0.5, 100)).toEqual([25, 45]);
-  expect(zoomed([20, 60], 0.5, 100, 100)).toEqual([0, 100]);
-  const [low, high] = clamped([50, 50], 100);
-  expect(high - low).toBeCloseTo(1e-4, 9);
 });
 
 describe("tables of time", () => {
