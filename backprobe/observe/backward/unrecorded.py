@@ -47,7 +47,7 @@ class Unrecorded:
     ) -> None:
         self._calls, self._events, self._own, self._trouble, self._over = calls, events, events.own, trouble, over
         self._pid, self._thread = os.getpid(), threading.get_ident()
-        self._last, self._alarms, self._surprises = FINE, 0, 0
+        self._last, self._alarms, self._surprises, self._turn = FINE, 0, 0, 0
         #: Whether a call is going on.
         self.inside = False
 
@@ -80,8 +80,12 @@ class Unrecorded:
     def _safely(self, look: Callable[..., None], *given: Any) -> None:
         mark = self._own.mark()
         try:
-            with private.unprofiled(), private.unseen():
-                look(*given)
+            if private.profiled():
+                with private.unprofiled(), private.unseen():
+                    look(*given)
+            else:
+                with private.unseen():
+                    look(*given)
         except Exception as error:
             self._events.fault(self, error)
         self._own.since(mark)
@@ -109,7 +113,7 @@ class Unrecorded:
     def _ended(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> None:
         calls = self._calls
         adds, arguments = arguments_of(args, kwargs)
-        state = _state([leaf.grad for leaf in calls.witnesses]) if adds else self._last
+        state = self._state_now() if adds else self._last
         if state != self._last:
             # Gradients that are no longer there, or zero: the next steps tell why.
             if state is not FINE and self._alarms < ALARMS:
@@ -120,6 +124,14 @@ class Unrecorded:
             self._last = state
         calls.over()
         self._over()
+
+    def _state_now(self) -> str:
+        """Of the farthest leaf, and of one of the others in turn; of all where that is not as it was."""
+        leaves = self._calls.witnesses
+        self._turn += 1
+        some = [leaves[0], leaves[1 + self._turn % (len(leaves) - 1)]] if len(leaves) > 2 else leaves
+        state = _state([leaf.grad for leaf in some])
+        return state if state == self._last else _state([leaf.grad for leaf in leaves])
 
 
 def _kind(adds: bool, frame: Any) -> str:

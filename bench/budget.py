@@ -1,0 +1,117 @@
+"""What watching costs under a budget: blocks of plain and of watched steps in turn, all of them summed up.
+
+python bench/budget.py [--budget 5%] [--models gpt,rnn] [--seconds 40] [--threads 1]
+
+"took" is how much longer the watched blocks took than the plain ones between them, in CPU time; "said" what the session
+says it took, without the first steps and the second that every run has. "recorded" are steps whose nodes were recorded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+
+import torch
+from models import MODELS, Step
+from torch import nn
+
+from backprobe.observe.schedule import budget as budgets
+from backprobe.observe.schedule.detail import budget_of
+from backprobe.observe.session import Session, Settings
+from backprobe.observe.sinks.collect import Collector
+
+
+def _step(model: nn.Module, *size: int, ids: int = 0) -> Step:
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+    x = torch.randint(ids, size) if ids else torch.randn(*size)
+
+    def step() -> None:
+        out = model(x)
+        loss = (out[0] if isinstance(out, tuple) else out).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def tiny() -> Step:
+    return _step(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1)), 8, 4)
+
+
+def large() -> Step:
+    return _step(nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1024)), 256, 1024)
+
+
+def embedding() -> Step:
+    return _step(nn.Sequential(nn.Embedding(20_000, 64), nn.Flatten(), nn.Linear(32 * 64, 10)), 64, 32, ids=20_000)
+
+
+def encoder() -> Step:
+    layer = nn.TransformerEncoderLayer(128, 4, 256, batch_first=True)
+    return _step(nn.TransformerEncoder(layer, 4, enable_nested_tensor=False), 8, 64, 128)
+
+
+SHAPES: dict[str, Callable[[], Step]] = {
+    **MODELS,
+    "tiny": tiny,
+    "large": large,
+    "embedding": embedding,
+    "encoder": encoder,
+}
+
+
+def measure(make: Callable[[], Step], share: float | None, seconds: float) -> str:
+    torch.manual_seed(0)
+    step = make()
+    for _ in range(3):
+        step()
+    begin = time.perf_counter()
+    step()
+    block = max(2, min(200, int(0.3 / (time.perf_counter() - begin))))
+    session = Session(Collector(), Settings(budget=share))
+    session.start()
+    for _ in range(8):
+        step()
+    before = session.budget.spent, session.budget.alone, session.budget.recorded, session.budget.steps
+    plain = watched = 0.0
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        session.pause()
+        begin = time.process_time()
+        for _ in range(block):
+            step()
+        plain += time.process_time() - begin
+        session.resume()
+        begin = time.process_time()
+        for _ in range(block):
+            step()
+        watched += time.process_time() - begin
+    session.stop()
+    if session.error is not None:
+        raise session.error
+    budget = session.budget
+    said = (budget.spent - before[0]) / (budget.alone - before[1])
+    steps, recorded = budget.steps - before[3], budget.recorded - before[2]
+    took = 100 * (watched / plain - 1)
+    times = f"plain step {1e3 * plain / steps:8.2f} ms   took {took:5.1f} %   said {100 * said:5.1f} %"
+    return f"{times}   recorded {recorded:5d} of {steps}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--budget", default="5%")
+    parser.add_argument("--models", default=",".join(SHAPES))
+    parser.add_argument("--seconds", type=float, default=40.0)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    budgets.FREE = 0.0
+    share = budget_of(options.budget, Settings())
+    for name in options.models.split(","):
+        print(f"{name:10s} {measure(SHAPES[name], share, options.seconds)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
