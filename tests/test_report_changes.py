@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 import backprobe
 from backprobe.records import Facts, ParameterStat, Step
 from backprobe.report import steps
+from backprobe.report.calls import chosen
 from backprobe.report.changes import change
 from backprobe.report.columns import CODES, column
 from backprobe.report.serve import KEPT, Source
 from backprobe.store.writer import Writer
+from backprobe.traced import TracedStep
 
 #: Documents, how they changed, and what came of it: the page's own tests put these in too.
 EXAMPLES = Path(__file__).parents[1] / "page" / "src" / "testing" / "changes.json"
@@ -190,3 +192,16 @@ def test_a_page_that_was_away_for_long_gets_all(tmp_path):
         assert ("since" in unpacked(source.data(first["version"]))) == (number < KEPT)
     assert unpacked(source.data("another server's")) == unpacked(source.data()) == sent(source.latest())
     writer.close(Facts(), [])
+
+
+def test_most_calls_that_are_shown_stay_while_a_run_grows():
+    """Those between the first and the last ones: one at a time is new; where their distance doubles, others go."""
+    before = set(chosen([TracedStep(Step(i, 0.1, None, ()), ()) for i in range(6)], []))
+    for count in range(7, 400):
+        shown = chosen([TracedStep(Step(i, 0.1, None, ()), ()) for i in range(count)], [])
+        assert len(shown) == len(set(shown)) <= 8 and {0, 1, count - 2, count - 1} <= set(shown)
+        between = sorted(set(shown) - {0, 1, count - 2, count - 1})
+        assert not between or max(between) < count - 2
+        new = set(between) - before
+        assert len(new) <= 1
+        before |= set(between)
