@@ -358,8 +358,10 @@ def test_the_command_writes_one_small_file(kept, capsys, monkeypatch):
     made = data_of(file)
     assert made["run"]["script"] == "train.py" and not made["run"]["cut"] and not made["run"]["live"]
     # The source is the one that ran, and paths are from the folder that it ran in.
-    assert made["sources"] == [{"file": "train.py", "lines": SCRIPT.splitlines()}]
-    assert {s["file"] for s in made["sites"]} == {"train.py"}
+    mine, *others = made["sources"]
+    assert mine == {"file": "train.py", "lines": SCRIPT.splitlines(), "library": False}
+    assert [(one["file"], one["library"]) for one in others] == [("torch/nn/modules/linear.py", True)]
+    assert {s["file"] for s in made["sites"]} == {"train.py", "torch/nn/modules/linear.py"}
 
 
 def test_what_cannot_be_written_is_said(kept):

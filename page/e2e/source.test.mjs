@@ -127,3 +127,26 @@ test("the table is saved as CSV with every line", async () => {
   page.quiet();
   await page.context().close();
 });
+
+test("libraries are a switch away: their files, the nodes that were made through their lines, and back", async () => {
+  const page = await watched(browser);
+  const doc = documentOf("healthy");
+  await opened(page, "healthy", "#/source");
+  const files = () => page.$$eval(".source-bar option", (all) => all.map((one) => one.value));
+  const of = (library) => doc.sources.filter((one) => one.library === library).map((one) => one.file);
+  assert.deepEqual(await files(), of(false));
+  await page.getByRole("button", { name: "Libraries" }).click();
+  assert.deepEqual(await files(), of(true));
+  const file = of(true).find((one) => one.endsWith("linear.py"));
+  await page.getByLabel("File").selectOption(file);
+  const used = ".source-row:not(.source-idle):not(.source-head)";
+  await page.waitForSelector(used); // a file opens where its first nodes are
+  const counted = await page.$$eval(used, (all) =>
+    all.map((row) => row.querySelector(".source-text").textContent.trim()),
+  );
+  assert.deepEqual(counted, ["return F.linear(input, self.weight, self.bias)"]);
+  await page.getByRole("button", { name: "My code" }).click();
+  assert.deepEqual(await files(), of(false));
+  page.quiet();
+  await page.context().close();
+});
