@@ -52,8 +52,8 @@ for update in range(380):
     agent.random = update < 137
     for _ in range(4):
         action = agent.act(track)
-        track = 0.9 * track + 0.3 * torch.randn(2)
         memory.append((track, action, float(action == (track[0] > 0))))
+        track = 0.9 * track + 0.3 * torch.randn(2)
     rows, starts = list(memory), [random.randint(0, max(0, len(memory) - 4)) for _ in range(8)]
     loss = learn(net, opt, [rows[s : s + 4] for s in starts])
     if update % 40 == 0:
