@@ -12,7 +12,7 @@ class Recurrent(nn.Module):
     def __init__(self, dim=32):
         super().__init__()
         self.view, self.state, self.head = nn.Linear(6, dim), nn.Linear(dim, dim, bias=False), nn.Linear(dim, 3)
-        nn.init.normal_(self.state.weight, std=2.5 / dim**0.5)
+        nn.init.normal_(self.state.weight, std=3.0 / dim**0.5)
 
     def forward(self, views):
         h = views.new_zeros(len(views), self.state.in_features)
@@ -28,7 +28,7 @@ net = Recurrent()
 opt = torch.optim.AdamW(net.parameters(), 1e-4)
 norms = []
 for step in range(70):
-    frames = 4 if step < 50 else 96
+    frames = 4 if step < 50 else 160
     views = torch.randn(4, frames, 6)
     loss = nn.functional.mse_loss(net(views), views[..., :3].cumsum(1).tanh())
     opt.zero_grad()

@@ -43,8 +43,10 @@ def work(rank, store):
                 (loss / 3).backward()
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         opt.step()
-    dist.all_reduce(total := net.module.main.weight.detach().sum())
-    print("rank", rank, "same weights", torch.allclose(total / 2, net.module.main.weight.sum()))
+    mine = nn.utils.parameters_to_vector(net.parameters()).detach()
+    both = [torch.empty_like(mine) for _ in range(2)]
+    dist.all_gather(both, mine)
+    print("rank", rank, "same weights", torch.equal(*both))
     dist.destroy_process_group()
 
 
