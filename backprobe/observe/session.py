@@ -15,6 +15,7 @@ from ..torchside import engine_calls, private
 from ..torchside.facts import missing
 from ..torchside.uncompiled import keep_out
 from .backward.calls import BackwardCalls, Running
+from .backward.counted import Counted
 from .backward.failures import Failures
 from .backward.outcome import Outcome
 from .backward.reached import Reached
@@ -84,11 +85,12 @@ class Session:
         self._calls = calls = BackwardCalls(eye, names, steps, values, regions, self._attention)
         failures = Failures(names, regions)
         calls.outcome = Outcome(names, steps, eye, values, failures, calls.second).of
-        calls.counted = failures.remember_unrecorded
         self.special = Special(eye, names, steps, calls)
         # Which steps are recorded, and what is attached in those that are not.
         self.budget = Budget(self.settings.budget)
-        self._unrecorded = Unrecorded(calls, events, self._trouble, self._call_over)
+        counted = Counted(calls, names, steps, events, failures.remember_unrecorded)
+        events.attach(counted)
+        self._unrecorded = Unrecorded(counted, events, self._trouble, self._call_over)
         self._first_runs = FirstRuns(frames)
         self._found_new: tuple[int, list[Spot]] = (-1, [])
         failures.news = calls.layouts.news = self._news

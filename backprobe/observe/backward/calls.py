@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,8 +10,6 @@ from typing import Any
 
 import torch
 
-from ...graphs.plan import engine_order
-from ...records import BadNode
 from ...source.frames import Spot
 from ...torchside import private
 from ...torchside.entry_points import EntryPoint, as_list, needed_nodes, node_of
@@ -25,7 +21,7 @@ from ..forward.regions import Regions
 from ..forward.values import Values
 from ..schedule.detail import Attention
 from ..schedule.steps import StepWatch
-from .inferred import culprit
+from .between import Between
 from .layouts import Layouts, LiveLayout
 from .node_hooks import Hooks
 from .post_mortem import ran_before
@@ -79,17 +75,7 @@ class Running:
         del self.graph, self.watch
 
 
-#: Leaves that stand for all of a graph, and the largest of them.
-WITNESSES, SMALL = 4, 1 << 16
-
-
-def far_leaves(graph: LiveGraph) -> list[Any]:
-    """Some small leaves of `graph`, far from its roots."""
-    far = [leaf for _, leaf in graph.leaves[::-1] if leaf.numel() <= SMALL]
-    return far[:WITNESSES]
-
-
-def _value(root: Any) -> float | None:
+def loss_value(root: Any) -> float | None:
     """The value of a loss that is there."""
     if not isinstance(root, torch.Tensor) or not root.is_cpu or root.numel() != 1 or root.is_complex():
         return None
@@ -126,14 +112,7 @@ class BackwardCalls:
         self.second_order = False
         #: Nodes below this number may have been made while nothing was noted.
         self.noted_from = 0
-        #: The counter of nodes when the last outermost call was over.
-        self._over_at = 0
-        self._bounds: list[int] = []
-        #: How many nodes were made from one outermost call to the next.
-        self._sizes: set[int] = set()
-        self._witnesses: list[weakref.ref[Any]] = []
-        #: Called with what is known of a call that is only counted: number, step, place, where its graph may begin.
-        self.counted: Callable[[int, int, Spot | None, int], None] | None = None
+        self.between = Between()
         #: Makes a record of a call that is over.
         self.outcome: Callable[[Running], Recorded] | None = None
 
@@ -197,7 +176,7 @@ class BackwardCalls:
         if self._steps.stepped and not nested:
             self._steps.finish()
         if not self._eye.noting:
-            self.count_only(roots, nested, self.witnesses if kind != "autograd.grad" else None)
+            self.count_only(roots, nested, self._steps.some_held() if kind != "autograd.grad" else None)
             return None
         return partial(self.begin, kind, roots, arguments, frame)
 
@@ -220,13 +199,13 @@ class BackwardCalls:
         arguments = entry.bind(args, kwargs)
         if arguments is None:
             return None
-        running = self._raised(entry.kind, as_list(arguments.pop(entry.roots)), arguments, frame, error, ran)
+        running = self.raised(entry.kind, as_list(arguments.pop(entry.roots)), arguments, frame, error, ran)
         try:
             return self.outcome(running) if self.outcome is not None else None
         finally:
             running.free()
 
-    def _raised(
+    def raised(
         self,
         kind: str,
         roots: Sequence[Any],
@@ -235,106 +214,21 @@ class BackwardCalls:
         error: BaseException | None,
         ran: Sequence[int] | None,
     ) -> Running:
-        """A call that is over, or has raised. `ran`: the nodes that have run; ``None``: that is to be found out."""
+        """A call that was counted, and is over or has raised.
+
+        :param ran: the nodes that have run; ``None``: that is to be found out.
+        """
         running = self._running(kind, roots, arguments, frame)
         running.index, running.error = max(self.count - 1, 0), error
         running.began = running.ended = _clock()
         graph = running.graph
         running.watch = Watch(graph.nodes, graph.plan, (), self._hooks, Look(False))
         if ran is None and error is not None:
-            ran = ran_before(graph, running.live.needed, error, self._over_at)
+            ran = ran_before(graph, running.live.needed, error, self.between.over_at)
         hooked = set(graph.plan.hooked)
         running.watch.order = [i for i in ran or () if i in hooked]
         running.watch.times = [0.0] * (2 * len(running.watch.order) + 1)  # nobody took them
         return running
-
-    # For calls that are not recorded
-
-    @property
-    def step(self) -> int:
-        return self._steps.index
-
-    @property
-    def witnesses(self) -> list[Any]:
-        """A few leaves of the last graph that was recorded, far from its roots."""
-        known = [leaf for leaf in (ref() for ref in self._witnesses) if leaf is not None]
-        return known or self._steps.some_held()
-
-    def between_steps(self) -> None:
-        """An outermost call is about to begin: is the step before it over?"""
-        if self._steps.stepped:
-            self._steps.finish()
-
-    def passes_by(self, roots: Sequence[Any], kind: str, frame: Any) -> bool:
-        """An outermost call is about to be made, of which no more is known. Whether as many nodes were made for it as
-        for one before."""
-        spot, adds = self._names.frames.spot(frame), kind != "autograd.grad"
-        if self.counted is not None:
-            self.counted(self.count, self._steps.index, spot, self._over_at)
-        if adds:
-            self._events.tell("call_counted", spot, roots)
-        self.count_only(roots, False, self.witnesses if adds else None)
-        return self._made_as_many()
-
-    def _made_as_many(self) -> bool:
-        """Whether as many nodes were made since the last outermost call as before one that was."""
-        made = private.next_sequence_nr() - self._over_at
-        known = made in self._sizes
-        self._sizes.add(made)
-        return known
-
-    def is_well(self, roots: Sequence[Any]) -> bool:
-        """Whether losses are finite, as far as that is known without waiting for an accelerator."""
-        return all(value is None or value - value == 0.0 for value in map(_value, roots))
-
-    def over(self) -> None:
-        """An outermost call is over."""
-        self._over_at = private.next_sequence_nr()
-        self._bounds.append(self._over_at)
-        if len(self._bounds) > 2000:
-            del self._bounds[:1000]
-
-    def spoilt(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> None:
-        """An outermost call that was counted gave gradients that are not finite: tell what is known of it."""
-        running = self._raised(kind, roots, arguments, frame, None, ())
-        watch, graph = running.watch, running.graph
-        order = engine_order(graph.plan, graph.seqs, running.live.needed)
-        watch.order = [i for i in order if i in set(graph.plan.hooked)]
-        watch.times = [0.0] * (2 * len(watch.order) + 1)
-        bad: dict[int, bool] = {}
-        with private.unseen(), private.unnoticed(), torch.no_grad():
-            for i, leaf in graph.leaves:
-                if leaf.grad is not None:
-                    slot = watch.norms.now(leaf.grad)
-                    watch.came.append((i, 0, slot, leaf.grad.shape, leaf.grad.dtype))
-                    bad[i] = slot in watch.norms.bad
-        custom = {
-            i for i, node in enumerate(graph.nodes) if isinstance(node, torch.autograd.function.BackwardCFunction)
-        }
-        node = culprit(graph.plan, order, bad, custom, self.layouts.newcomers)
-        if node is not None:
-            values = next(iter(watch.norms.bad.values()))
-            watch.bad_nodes.append(BadNode(node, 0, values, False, (), None, True))
-        self._hand_on(running)
-
-    def failed(
-        self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any, error: BaseException
-    ) -> None:
-        """An outermost call that was counted has raised: tell what is known of it."""
-        self._hand_on(self._raised(kind, roots, arguments, frame, error, None))
-
-    def _hand_on(self, running: Running) -> None:
-        """Tell of a call that was not recorded while it ran."""
-        steps = self._steps
-        counted, losses = list(steps.backwards), copy.copy(steps.losses)
-        try:
-            if self.outcome is not None:
-                self._events.tell("backward_ran", running)
-                recorded = self.outcome(running)
-                steps.backwards, steps.losses = counted, losses
-                self._events.tell("backward_over", running, recorded)
-        finally:
-            running.free()
 
     def begin(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> Running:
         """Walk the graph and hook it."""
@@ -356,14 +250,14 @@ class BackwardCalls:
         self._names.modules.in_backward = True
         running.began, running.began_at = _clock(), private.next_sequence_nr()
         if not nested:
-            self._made_as_many()
+            self.between.as_many()
         return running
 
     def _running(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> Running:
         starts = [node_of(root) for root in roots]
         graph = walk(starts, self._plans)
         if graph.span[0] < self.noted_from:
-            self.layouts.assume(graph, self._bounds)
+            self.layouts.assume(graph, self.between.bounds)
         return Running(
             kind,
             arguments,
@@ -388,7 +282,7 @@ class BackwardCalls:
         if not nested:
             if leaves is not None:
                 steps.writes(leaves)
-                scale, values = steps.losses.scale_of(roots), map(_value, roots)
+                scale, values = steps.losses.scale_of(roots), map(loss_value, roots)
                 steps.losses.ended([value / scale for value in values if value is not None], scale, leaves)
             steps.backwards.append(self.count)
         self.count += 1
@@ -430,9 +324,7 @@ class BackwardCalls:
             self._eye.made_by(running.spot, running.kind)
         self._eye.last = private.next_sequence_nr()
         if running.inside is None:
-            self.over()
-        if running.inside is None and running.kind != "autograd.grad":
-            self._witnesses = [private.tensor_ref(leaf) for leaf in far_leaves(running.graph)]
+            self.between.over()
         hooked, inside = len(watch.order), watch.watching
         del watch
         running.free()

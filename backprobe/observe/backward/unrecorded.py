@@ -25,7 +25,7 @@ from ...torchside.engine_calls import arguments_of
 from ...torchside.entry_points import as_list
 from ...torchside.uncompiled import passes_on
 from ..events import Events
-from .calls import BackwardCalls
+from .counted import Counted
 
 #: How gradients are.
 FINE, GONE, BAD = "fine", "gone", "bad"
@@ -43,9 +43,9 @@ class Unrecorded:
     """
 
     def __init__(
-        self, calls: BackwardCalls, events: Events, trouble: Callable[[int], None], over: Callable[[], None]
+        self, counted: Counted, events: Events, trouble: Callable[[int], None], over: Callable[[], None]
     ) -> None:
-        self._calls, self._events, self._own, self._trouble, self._over = calls, events, events.own, trouble, over
+        self._counted, self._events, self._own, self._trouble, self._over = counted, events, events.own, trouble, over
         self._pid, self._thread = os.getpid(), threading.get_ident()
         self._last, self._alarms, self._surprises, self._turn = FINE, 0, 0, 0
         #: Whether a call is going on.
@@ -66,7 +66,7 @@ class Unrecorded:
         self.inside = True
         try:
             make = partial(call, roots, *args, **kwargs)
-            result = make() if begin is None else self._calls.watched(begin, make)
+            result = make() if begin is None else self._counted.calls.watched(begin, make)
         except BaseException as error:
             if begin is None:
                 self._safely(self._raised, roots, args, kwargs, frame, error)
@@ -93,41 +93,40 @@ class Unrecorded:
     def _begins(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> Callable[[], Any] | None:
         """A call is about to be made: what begins its record, where it is to be watched after all."""
         self._events.tell("backward_begins")
-        calls = self._calls
-        calls.between_steps()
+        counted = self._counted
         adds, arguments = arguments_of(args, kwargs)
         given, kind = as_list(roots), _kind(adds, frame)
-        if calls.is_well(given):
-            if not calls.passes_by(given, kind, frame) and self._surprises < SURPRISES:
+        if counted.is_well(given):
+            if not counted.passes(kind, given, frame) and self._surprises < SURPRISES:
                 self._surprises += 1
-                self._trouble(calls.step)
+                self._trouble(counted.step)
             return None
-        self._trouble(calls.step)
-        return partial(calls.begin, kind, given, arguments, frame)
+        self._trouble(counted.step)
+        return partial(counted.calls.begin, kind, given, arguments, frame)
 
     def _raised(self, roots: Any, args: Any, kwargs: Any, frame: Any, error: BaseException) -> None:
         adds, arguments = arguments_of(args, kwargs)
-        self._trouble(self._calls.step)
-        self._calls.failed(_kind(adds, frame), as_list(roots), arguments, frame, error)
+        self._trouble(self._counted.step)
+        self._counted.failed(_kind(adds, frame), as_list(roots), arguments, frame, error)
 
     def _ended(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> None:
-        calls = self._calls
+        counted = self._counted
         adds, arguments = arguments_of(args, kwargs)
         state = self._state_now() if adds else self._last
         if state != self._last:
             # Gradients that are no longer there, or zero: the next steps tell why.
             if state is not FINE and self._alarms < ALARMS:
                 self._alarms += 1
-                self._trouble(calls.step)
+                self._trouble(counted.step)
                 if state is BAD:
-                    calls.spoilt(_kind(adds, frame), as_list(roots), arguments, frame)
+                    counted.spoilt(_kind(adds, frame), as_list(roots), arguments, frame)
             self._last = state
-        calls.over()
+        counted.calls.between.over()
         self._over()
 
     def _state_now(self) -> str:
         """Of the farthest leaf, and of one of the others in turn; of all where that is not as it was."""
-        leaves = self._calls.witnesses
+        leaves = self._counted.witnesses
         self._turn += 1
         some = [leaves[0], leaves[1 + self._turn % (len(leaves) - 1)]] if len(leaves) > 2 else leaves
         state = _state([leaf.grad for leaf in some])

@@ -1,0 +1,32 @@
+"""How many nodes were made from one outermost backward call to the next."""
+
+from __future__ import annotations
+
+from ...torchside import private
+
+#: Calls whose ends are remembered, at least.
+PAST = 1000
+
+
+class Between:
+    """The counter of nodes at the ends of outermost calls."""
+
+    def __init__(self) -> None:
+        #: When the last one was over, and at the ends of those before.
+        self.over_at = 0
+        self.bounds: list[int] = []
+        self._sizes: set[int] = set()
+
+    def over(self) -> None:
+        """One is over."""
+        self.over_at = private.next_sequence_nr()
+        self.bounds.append(self.over_at)
+        if len(self.bounds) > 2 * PAST:
+            del self.bounds[:PAST]
+
+    def as_many(self) -> bool:
+        """One begins: whether as many nodes were made since the last as before one that was."""
+        made = private.next_sequence_nr() - self.over_at
+        known = made in self._sizes
+        self._sizes.add(made)
+        return known

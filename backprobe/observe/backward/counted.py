@@ -1,0 +1,123 @@
+"""Backward calls that are only counted: what is cheap to know of each, and what is left of one that went wrong."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ...graphs.plan import engine_order
+from ...records import BadNode
+from ...source.frames import Spot
+from ...torchside import private
+from ...torchside.walk import LiveGraph
+from ..events import Events
+from ..forward.naming import Naming
+from ..schedule.steps import StepWatch
+from .calls import BackwardCalls, Running, loss_value
+from .inferred import culprit
+from .recorded import Recorded
+
+#: Leaves that stand for all of a graph, and the most elements of one.
+WITNESSES, SMALL = 4, 1 << 16
+
+
+class Counted:
+    """Tells of them.
+
+    :param remember: called with what is known of each: number, step, place, the counter of nodes at which its graph
+        may begin.
+    """
+
+    def __init__(
+        self,
+        calls: BackwardCalls,
+        names: Naming,
+        steps: StepWatch,
+        events: Events,
+        remember: Callable[[int, int, Spot | None, int], None],
+    ) -> None:
+        self.calls, self._names, self._steps, self._events, self._remember = calls, names, steps, events, remember
+        self._witnesses: list[weakref.ref[Any]] = []
+
+    def backward_over(self, running: Running, recorded: Recorded) -> None:
+        """A call was recorded: its leaves will stand for those of calls that are not."""
+        if running.inside is None and running.kind != "autograd.grad" and recorded.raised is None:
+            self._witnesses = [private.tensor_ref(leaf) for leaf in far_leaves(running.graph)]
+
+    @property
+    def step(self) -> int:
+        return self._steps.index
+
+    @property
+    def witnesses(self) -> list[Any]:
+        """A few leaves of the last graph that was recorded, far from its roots."""
+        known = [leaf for leaf in (ref() for ref in self._witnesses) if leaf is not None]
+        return known or self._steps.some_held()
+
+    def is_well(self, roots: Sequence[Any]) -> bool:
+        """An outermost call from `roots` is about to be made: whether they are finite, as far as that is known without
+        waiting for an accelerator."""
+        if self._steps.stepped:
+            self._steps.finish()
+        return all(value is None or value - value == 0.0 for value in map(loss_value, roots))
+
+    def passes(self, kind: str, roots: Sequence[Any], frame: Any) -> bool:
+        """It is counted. Whether as many nodes were made for it as for one before."""
+        calls = self.calls
+        spot, adds = self._names.frames.spot(frame), kind != "autograd.grad"
+        self._remember(calls.count, self._steps.index, spot, calls.between.over_at)
+        if adds:
+            self._events.tell("call_counted", spot, roots)
+        calls.count_only(roots, False, self.witnesses if adds else None)
+        return calls.between.as_many()
+
+    def spoilt(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> None:
+        """It gave gradients that are not finite: which node that was follows from the leaves that got one."""
+        running = self.calls.raised(kind, roots, arguments, frame, None, ())
+        watch, graph = running.watch, running.graph
+        order, hooked = engine_order(graph.plan, graph.seqs, running.live.needed), set(graph.plan.hooked)
+        watch.order = [i for i in order if i in hooked]
+        watch.times = [0.0] * (2 * len(watch.order) + 1)
+        bad: dict[int, bool] = {}
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            for i, leaf in graph.leaves:
+                if leaf.grad is not None:
+                    slot = watch.norms.now(leaf.grad)
+                    watch.came.append((i, 0, slot, leaf.grad.shape, leaf.grad.dtype))
+                    bad[i] = slot in watch.norms.bad
+        written = torch.autograd.function.BackwardCFunction
+        custom = {i for i, node in enumerate(graph.nodes) if isinstance(node, written)}
+        node = culprit(graph.plan, order, bad, custom, self.calls.layouts.newcomers)
+        if node is not None:
+            values = next(iter(watch.norms.bad.values()))
+            watch.bad_nodes.append(BadNode(node, 0, values, False, (), None, True))
+        self._hand_on(running)
+
+    def failed(
+        self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any, error: BaseException
+    ) -> None:
+        """It has raised."""
+        self._hand_on(self.calls.raised(kind, roots, arguments, frame, error, None))
+
+    def _hand_on(self, running: Running) -> None:
+        """Tell of it as of one that was recorded. It has been counted before."""
+        steps, outcome = self._steps, self.calls.outcome
+        counted, losses = list(steps.backwards), copy.copy(steps.losses)
+        try:
+            if outcome is not None:
+                self._events.tell("backward_ran", running)
+                recorded = outcome(running)
+                steps.backwards, steps.losses = counted, losses
+                self._events.tell("backward_over", running, recorded)
+        finally:
+            running.free()
+
+
+def far_leaves(graph: LiveGraph) -> list[Any]:
+    """Some small leaves of `graph`, far from its roots."""
+    far = [leaf for _, leaf in graph.leaves[::-1] if leaf.numel() <= SMALL]
+    return far[:WITNESSES]
