@@ -53,7 +53,7 @@ corpus: setup
 test-oldest:  ## The scripts with known findings on the oldest torch, in .venv-oldest (some gigabytes)
 	@$(MAKE) --no-print-directory VENV=.venv-oldest TORCH=$(OLDEST) corpus
 
-coverage: setup  ## The tests of make test once more, and which lines and branches they reach: 10 to 30 minutes
+coverage: setup  ## The tests of make test once more, and which lines and branches they reach: an hour or more
 	$(SAY) 'coverage of backprobe/ by the tests, processes that they start included'
 	$(PYTEST) -m "not slow and not gpu" --cov --cov-report=term
 

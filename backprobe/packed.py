@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import overload
 
 from .graphs.order import Schedule, by_walk, sources
-from .graphs.plan import ACCUMULATE, VIEW_NODES, Plan
+from .graphs.plan import ACCUMULATE, VIEW_NODES
 from .records import BadValues, GradStat, Node, NodeRun
 
 #: Slot of a gradient that is the very tensor that came in: minus one, minus the number of the input.
@@ -29,15 +29,6 @@ class Layout:
 
     nodes: tuple[Node, ...]
     needed: frozenset[int] | None = None
-
-    def plan(self) -> Plan:
-        edges = [e for n in self.nodes for e in n.edges]
-        return Plan(
-            [n.name for n in self.nodes],
-            [len(n.edges) for n in self.nodes],
-            [-1 if e is None else e[0] for e in edges],
-            [0 if e is None else e[1] for e in edges],
-        )
 
 
 #: A measured gradient: (node, output or input number, slot of its norm, shape, dtype).
@@ -87,10 +78,6 @@ class PackedNodes(Sequence[NodeRun]):
 
     def _unpacked(self) -> tuple[NodeRun, ...]:
         return unpack(self.packed)
-
-    def forget(self) -> None:
-        """Drop the unpacked records; the next use makes them again."""
-        self._runs = None
 
     def __repr__(self) -> str:
         return f"<{len(self)} nodes>"

@@ -1,4 +1,5 @@
-"""What holds for all tests: none fails because the machine is slow, or runs them in the background."""
+"""What holds for all tests: none fails because the machine is slow, or runs them in the background; a trace function is
+put back."""
 
 from __future__ import annotations
 
@@ -19,6 +20,15 @@ os.environ.setdefault("BACKPROBE_BUDGET", "none")
 # A runner in the background ignores interrupts, and so would the scripts that tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def measured() -> Iterator[None]:
+    """pdb takes away the trace function of whoever measures coverage."""
+    before = sys.gettrace()
+    yield
+    if sys.gettrace() is not before:
+        sys.settrace(before)
 
 
 @pytest.fixture(autouse=True)

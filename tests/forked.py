@@ -11,11 +11,37 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 AT_ONCE, SECONDS = 2, 600
+
+
+def found_in(
+    folder: Path, scripts: Mapping[str, tuple[str, Sequence[str]]]
+) -> Callable[[str], tuple[int, list[dict[str, Any]], str]]:
+    """Run `scripts`, name -> path and options, below `folder`. What is returned gives for a name the exit code, the
+    findings and the report."""
+    jobs = []
+    for name, (path, options) in scripts.items():
+        (folder / name).mkdir(exist_ok=True)
+        arguments = ["run", "--no-keep", *options, "--findings", "findings.json", path]
+        jobs.append({"folder": str(folder / name), "arguments": arguments})
+    (folder / "jobs.json").write_text(json.dumps(jobs))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, __file__, folder / "jobs.json"], check=True, env=environment)
+
+    def of(name: str) -> tuple[int, list[dict[str, Any]], str]:
+        own = folder / name
+        report = (own / "err").read_text()
+        assert (own / "findings.json").exists(), report
+        return int((own / "code").read_text()), json.loads((own / "findings.json").read_text())["findings"], report
+
+    return of
 
 
 def run(job: dict) -> None:

@@ -6,16 +6,13 @@
 from __future__ import annotations
 
 import ast
-import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from forked import found_in
 
 from backprobe.findings import own_questions
 
@@ -50,27 +47,14 @@ def test_every_kind_has_an_example() -> None:
 
 @pytest.fixture(scope="module")
 def runs(request, tmp_path_factory):
-    """Name -> what was found, and the report."""
-    folder = tmp_path_factory.mktemp("cases")
-    jobs = []
+    """Name -> exit code, what was found, and the report."""
     chosen = {item.callspec.params.get("name") for item in request.session.items if hasattr(item, "callspec")}
+    scripts = {}
     for name, path in CASES.items():
-        if name not in chosen:
-            continue
-        ask = expectation(path.read_text()).get("ask")
-        arguments = ["run", "--no-keep", *(["--ask", ask] if ask else []), "--findings", "findings.json", str(path)]
-        (folder / name).mkdir()
-        jobs.append({"folder": str(folder / name), "arguments": arguments})
-    (folder / "jobs.json").write_text(json.dumps(jobs))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, HERE / "forked.py", folder / "jobs.json"], check=True, env=environment)
-
-    def of(name: str) -> tuple[list[dict[str, Any]], str]:
-        report = (folder / name / "err").read_text()
-        assert (folder / name / "findings.json").exists(), report
-        return json.loads((folder / name / "findings.json").read_text())["findings"], report
-
-    return of
+        if name in chosen:
+            ask = expectation(path.read_text()).get("ask")
+            scripts[name] = (str(path), ["--ask", ask] if ask else [])
+    return found_in(tmp_path_factory.mktemp("cases"), scripts)
 
 
 def autocast_keeps_casts_without_gradient() -> bool:
@@ -89,7 +73,7 @@ def test_the_first_finding_is_the_mistake(name: str, runs) -> None:
     expect = expectation(text)
     if name == "checkpoint_autocast_weight_cache" and autocast_keeps_casts_without_gradient():
         pytest.skip("this torch's autocast loses the gradient of the weights, so the script is not healthy on it")
-    findings, report = runs(name)
+    _, findings, report = runs(name)
     assert "internal error" not in report
     if expect["kind"] is None:
         assert [f["title"] for f in findings if f["severity"] != "info"] == []

@@ -113,6 +113,52 @@ print(dbg.state, x.grad)
     assert done.stdout == "interrupted 5 stopped\nleft alone 10\nstep 11 stopped\naborted None\n"
 
 
+def test_ctrl_c_between_any_two_instructions_of_a_command() -> None:
+    """Raised there by a trace function: the handle still goes to the end, with the gradients of a plain backward."""
+    done = run(
+        """
+from backprobe.engine import handle
+own = {c.__code__ for c in vars(handle._Engine).values() if hasattr(c, "__code__")}
+own |= {c.__code__ for c in vars(handle._Command).values() if hasattr(c, "__code__")}
+class Interrupting:
+    def __init__(self, after):
+        self.left = after
+    def __call__(self, frame, event, argument):
+        if frame.f_code not in own:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+        return self
+def backward(x, after):
+    dbg = backprobe.debug((x * 2).exp().sum())
+    interrupting = Interrupting(after)
+    for go in (dbg.step, dbg.finish):
+        try:
+            sys.settrace(interrupting)
+            go()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+    while dbg.state not in ("over", "aborted"):
+        dbg.finish()
+    return interrupting.left > 0, dbg.state
+places, through = 0, False
+while not through:
+    places += 1
+    x = torch.tensor([0.5, 1.0], requires_grad=True)
+    through, state = backward(x, places)
+    assert state == "over" and torch.equal(x.grad, 2 * (2 * x.detach()).exp()), (places, state, x.grad)
+print(places)
+"""
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 100
+
+
 DEEP = """
 import gc
 def chain():

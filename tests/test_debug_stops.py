@@ -271,3 +271,26 @@ def test_the_examples_of_the_docstrings(module: str) -> None:
 )
 def test_a_name_with_a_dot_is_a_module(text, expected) -> None:
     assert parsed(text) == expected
+
+
+class Idle(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        return x + y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+
+
+@pytest.mark.parametrize(("node", "phase"), [("UnbindBackward0", "before"), ("IdleBackward", "after")])
+def test_a_gradient_that_is_not_there_is_not_replaced(node: str, phase: str) -> None:
+    """The engine would raise: it is said at once, and the backward goes on."""
+    x, y = torch.tensor([1.0, 2.0], requires_grad=True), torch.ones((), requires_grad=True)
+    dbg = backprobe.debug(Idle.apply(x.unbind()[0] * 3, y))
+    dbg.until(node, phase=phase)
+    for new in (5.0, torch.ones(()), lambda grad: grad):
+        with pytest.raises(BackprobeError, match=r"gradient 1 .* is None, and torch lets nothing be put in its place"):
+            dbg.replace(new, 1)
+    dbg.finish()
+    assert x.grad.tolist() == [3.0, 0.0] and y.grad is None

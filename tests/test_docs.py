@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import runpy
 import subprocess
@@ -11,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from forked import found_in
 
 from backprobe.findings import own_questions
 
@@ -42,30 +41,17 @@ def only(found: list[str]) -> str:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """(kind, section) -> the report and the findings of its script."""
+    """Kind-section -> exit code, what was found, and the report of its script."""
     folder = tmp_path_factory.mktemp("pages")
-    jobs = []
+    scripts = {}
     for kind, text in PAGES.items():
         for section in ("Example", "Instead"):
             for block in blocks(sections(text).get(section, ""), "python")[:1]:
-                own = folder / f"{kind}-{section}"
-                own.mkdir()
-                (own / "train.py").write_text(block)
-                ask = ["--ask", ASK[kind]] if kind in ASK else []
-                arguments = ["run", "--no-keep", *ask, "--findings", "findings.json", "train.py"]
-                jobs.append({"folder": str(own), "arguments": arguments})
-    (folder / "jobs.json").write_text(json.dumps(jobs))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, ROOT / "tests" / "forked.py", folder / "jobs.json"]
-    subprocess.run(command, check=True, env=environment)
-
-    def of(kind: str, section: str) -> tuple[int, str, list[dict]]:
-        own = folder / f"{kind}-{section}"
-        report = (own / "err").read_text()
-        assert (own / "findings.json").exists(), report
-        return int((own / "code").read_text()), report, json.loads((own / "findings.json").read_text())["findings"]
-
-    return of
+                name = f"{kind}-{section}"
+                (folder / name).mkdir()
+                (folder / name / "train.py").write_text(block)
+                scripts[name] = ("train.py", ["--ask", ASK[kind]] if kind in ASK else [])
+    return found_in(folder, scripts)
 
 
 @pytest.mark.parametrize("kind", PAGES)
@@ -83,7 +69,7 @@ def test_the_example_gives_one_finding_at_the_marked_line(kind: str, runs) -> No
     script, output = only(blocks(example, "python")), only(blocks(example, "text"))
     marked = [n for n, line in enumerate(script.splitlines(), 1) if line.rstrip().endswith(MARK)]
     assert len(marked) == 1
-    _, report, findings = runs(kind, "Example")
+    _, findings, report = runs(f"{kind}-Example")
     assert [f["kind"] for f in findings] == [kind], report
     main = findings[0]["sites"][0]
     assert main["line"] == marked[0], report
@@ -96,7 +82,7 @@ def test_the_example_gives_one_finding_at_the_marked_line(kind: str, runs) -> No
 @pytest.mark.parametrize("kind", PAGES)
 def test_the_mended_script_gives_no_finding(kind: str, runs) -> None:
     assert MARK not in only(blocks(sections(PAGES[kind])["Instead"], "python"))
-    code, report, findings = runs(kind, "Instead")
+    code, findings, report = runs(f"{kind}-Instead")
     assert [f["title"] for f in findings] == []
     assert code == 0, report
 
@@ -107,6 +93,21 @@ def test_every_kind_has_a_page_and_every_page_is_of_a_kind() -> None:
 
 def test_the_table_of_kinds_is_what_the_findings_state() -> None:
     assert runpy.run_path(str(DOCS / "kinds.py"))["made"](INDEX) == INDEX, "make docs"
+
+
+def test_the_questions_of_the_readme_have_every_kind() -> None:
+    """Each once or more, linked to its page; one that is asked for stands behind how to ask, in its row."""
+    text = (ROOT / "README.md").read_text()
+    rows = re.findall(r"^\| [^|]+\? \| (.*) \|$", text, flags=re.MULTILINE)
+    linked: dict[str, set[str | None]] = {}
+    for row in rows:
+        asked = None
+        for topic, kind, page in re.findall(r"`--ask (\w+)`|\[([\w-]+)\]\(docs/findings/([\w-]+)\.md\)", row):
+            asked = topic or asked
+            if kind:
+                assert kind == page
+                linked.setdefault(kind, set()).add(asked)
+    assert linked == {kind: {ASK.get(kind)} for kind in KINDS}
 
 
 DOCUMENTS = {

@@ -44,7 +44,7 @@ def truth(tensor) -> float:
     return float(min(root, Fraction(math.nextafter(math.inf, 0))))
 
 
-def agrees(found: float, tensor, rel: float) -> None:
+def assert_agrees(found: float, tensor, rel: float) -> None:
     true = truth(tensor)
     assert math.isnan(found) == math.isnan(true), (found, true)
     assert math.isinf(found) == math.isinf(true), (found, true)
@@ -72,10 +72,10 @@ def tensors(draw, dtypes=tuple(DTYPES)):
 @given(tensors())
 def test_a_norm_is_what_the_elements_say(tensor):
     rel = DTYPES[tensor.dtype][2]
-    agrees(norms.norm(tensor), tensor, rel)
-    agrees(float(norms.waiting(tensor)), tensor, rel)
-    agrees(joint_norm([tensor]), tensor, rel)
-    agrees(steps.norms([tensor])[0], tensor, rel)
+    assert_agrees(norms.norm(tensor), tensor, rel)
+    assert_agrees(float(norms.waiting(tensor)), tensor, rel)
+    assert_agrees(joint_norm([tensor]), tensor, rel)
+    assert_agrees(steps.norms([tensor])[0], tensor, rel)
 
 
 @given(st.lists(tensors(), min_size=1, max_size=5), st.booleans())
@@ -91,7 +91,7 @@ def test_however_it_is_measured(given_tensors, brief):
         slots, all_of_them = [*slots, *known], [*all_of_them, t, t]
     found.flush()
     for slot, tensor in zip(slots, all_of_them, strict=True):
-        agrees(found.values[slot], tensor, DTYPES[tensor.dtype][2])
+        assert_agrees(found.values[slot], tensor, DTYPES[tensor.dtype][2])
         true, bad = truth(tensor), found.bad.get(slot)
         assert (bad is None) == math.isfinite(true) and not found.unmeasured
         if bad is not None and brief:
@@ -114,7 +114,7 @@ def test_where_the_tensor_is_gone_when_its_norm_is_read(given_tensors):
             assert tensor.dtype in (torch.float64, torch.complex128) and math.isfinite(truth(tensor))
             assert tensor.any() and slot not in found.bad
             continue
-        agrees(found.values[slot], tensor, 2e-6)
+        assert_agrees(found.values[slot], tensor, 2e-6)
         assert (slot in found.bad) == (not math.isfinite(truth(tensor)))
 
 
@@ -129,7 +129,7 @@ def test_a_large_one_that_is_gone(value, monkeypatch):
         assert found.unmeasured == {0} and not found.bad
     else:
         assert not found.unmeasured and bool(found.bad) == (not math.isfinite(value))
-        agrees(found.values[0], tensor, 2e-6)
+        assert_agrees(found.values[0], tensor, 2e-6)
 
 
 @given(tensors(dtypes=(torch.float32, torch.float64, torch.bfloat16, torch.float16)))

@@ -63,7 +63,7 @@ def private_node(tensor):
     return torch.autograd.graph.get_gradient_edge(tensor).node
 
 
-def agree(tensors, grad_tensors=None, **how) -> backprobe.Replay:
+def assert_agrees(tensors, grad_tensors=None, **how) -> backprobe.Replay:
     """A replay whose gradients and nodes are the engine's, bit for bit, and in its order."""
     expected = engine(tensors, grad_tensors, how.get("create_graph", False))
     state = torch.get_rng_state()
@@ -87,7 +87,7 @@ def test_a_model_with_noise_and_a_module_that_is_called_twice(again) -> None:
     torch.manual_seed(0)
     model = Net(again)
     loss = model(torch.randn(4, 6, requires_grad=True)).square().mean()
-    replay = agree(loss, model=model)
+    replay = assert_agrees(loss, model=model)
     assert all(p.grad is None for p in model.parameters())
     assert set(replay.named_grads) >= {n for n, _ in model.named_parameters()}
     assert hooks_left(loss) == 0
@@ -96,11 +96,11 @@ def test_a_model_with_noise_and_a_module_that_is_called_twice(again) -> None:
 def test_real_layers() -> None:
     torch.manual_seed(0)
     lstm = nn.LSTM(5, 7, 2, bidirectional=True)
-    agree(lstm(torch.randn(3, 2, 5))[0].square().sum())
+    assert_agrees(lstm(torch.randn(3, 2, 5))[0].square().sum())
     encoder = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
-    agree(encoder(torch.randn(2, 5, 16)).square().sum(), model=encoder)
+    assert_agrees(encoder(torch.randn(2, 5, 16)).square().sum(), model=encoder)
     convnet = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten())
-    agree(convnet(torch.randn(4, 2, 8, 8)).logsumexp(1).mean(), model=convnet)
+    assert_agrees(convnet(torch.randn(4, 2, 8, 8)).logsumexp(1).mean(), model=convnet)
 
 
 def test_reentrant_checkpoints_write_no_grad_either() -> None:
@@ -206,20 +206,20 @@ class Nothing(torch.autograd.Function):
 def test_custom_functions(first) -> None:
     x, y = torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
     a, b, _ = Pair.apply(2.5, x.sin(), "name", y * 1)
-    agree(((a if first else b) * 3).sum())
-    agree([a.sum(), (a * b).sum()])
+    assert_agrees(((a if first else b) * 3).sum())
+    assert_agrees([a.sum(), (a * b).sum()])
 
 
 def test_missing_gradients_go_on_as_missing() -> None:
     x, y = torch.randn(3, requires_grad=True), torch.randn(4, 2, requires_grad=True)
-    replay = agree((Nothing.apply(x.sin()) + x.cos()).sum())
+    replay = assert_agrees((Nothing.apply(x.sin()) + x.cos()).sum())
     assert replay.grads[x] is not None
     one, _ = y.sin().unbind(1)
-    agree((one * 2).sum())
+    assert_agrees((one * 2).sum())
     mean, _ = torch.var_mean(y, 0)
-    agree(mean.sum())
-    assert agree(Nothing.apply(x.exp()).sum()).grads == {}
-    agree(Nothing.apply(Cube.apply(x.exp())).sum())
+    assert_agrees(mean.sum())
+    assert assert_agrees(Nothing.apply(x.exp()).sum()).grads == {}
+    assert_agrees(Nothing.apply(Cube.apply(x.exp())).sum())
 
 
 def test_dtypes_layouts_and_sizes_on_the_edges() -> None:
@@ -228,20 +228,20 @@ def test_dtypes_layouts_and_sizes_on_the_edges() -> None:
     ids = torch.tensor([1, 1, 6])
     half = (bag(ids) @ w).to(torch.bfloat16).float() + torch.randn(1, 1, requires_grad=True)
     shared = bag(torch.tensor([[2, 1]])).sum(0)
-    replay = agree([half.square().mean(), shared.sum()])
+    replay = assert_agrees([half.square().mean(), shared.sum()])
     assert replay.grads[bag.weight].is_sparse
     z = torch.randn(3, dtype=torch.complex64, requires_grad=True)
     r = torch.randn(3, 1, requires_grad=True)
-    agree((z * r + z.conj() / 2).abs().sum())
+    assert_agrees((z * r + z.conj() / 2).abs().sum())
     v = torch.zeros(4, 4) + r.sum()
     v[1:3].mul_(r.mean())
     v[:, 0] = r[0]
     v.t_().add_(v.detach())
-    agree((v * v).sum())
-    agree(v, torch.randn(4, 4).t())
+    assert_agrees((v * v).sum())
+    assert_agrees(v, torch.randn(4, 4).t())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out = nn.Linear(3, 3)(torch.randn(2, 3))
-    agree(out.float().square().sum())
+    assert_agrees(out.float().square().sum())
 
 
 def test_inputs_are_as_autograd_grad_gives_them() -> None:
@@ -270,7 +270,7 @@ def test_a_graph_of_gradients() -> None:
     loss = (Cube.apply(x) * x.exp()).sum()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a graph and .grad that hold each other
-        found = agree(loss, create_graph=True).grads[x]
+        found = assert_agrees(loss, create_graph=True).grads[x]
     native = torch.autograd.grad(loss, x, create_graph=True)[0]
     second = [torch.autograd.grad(first.sum(), x, retain_graph=True)[0] for first in (found, native)]
     assert torch.equal(*second)

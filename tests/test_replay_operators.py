@@ -82,16 +82,16 @@ WIDE = [o for o in OPS if torch.float32 in o.supported_backward_dtypes("cpu")]
 
 @pytest.mark.parametrize("op", WIDE[::15], ids=name_of)
 def test_nodes_run_in_float64(op) -> None:
-    held_against_float64(op)
+    assert_float64_is_near(op)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("op", WIDE, ids=name_of)
 def test_every_node_runs_in_float64(op) -> None:
-    held_against_float64(op)
+    assert_float64_is_near(op)
 
 
-def held_against_float64(op) -> None:
+def assert_float64_is_near(op) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for sample in samples_of(op, torch.float32):

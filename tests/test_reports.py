@@ -6,14 +6,11 @@ who mends one takes it off the list.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import found_in
 from test_cases import expectation, lines_of
 
 HERE = Path(__file__).parent
@@ -96,25 +93,12 @@ def right(path: Path, finding: dict[str, Any]) -> bool:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Name -> what was found, and the report."""
-    folder = tmp_path_factory.mktemp("reports")
-    jobs = []
+    """Name -> exit code, what was found, and the report."""
+    scripts = {}
     for name, path in REPORTS.items():
         topic = ASK.get(expectation(path.read_text())["kind"])
-        asked = ["--ask", topic] if topic else []
-        (folder / name).mkdir()
-        arguments = ["run", "--no-keep", *asked, "--findings", "findings.json", str(path)]
-        jobs.append({"folder": str(folder / name), "arguments": arguments})
-    (folder / "jobs.json").write_text(json.dumps(jobs))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, HERE / "forked.py", folder / "jobs.json"], check=True, env=environment)
-
-    def of(name: str) -> tuple[list[dict[str, Any]], str]:
-        report = (folder / name / "err").read_text()
-        assert (folder / name / "findings.json").exists(), report
-        return json.loads((folder / name / "findings.json").read_text())["findings"], report
-
-    return of
+        scripts[name] = (str(path), ["--ask", topic] if topic else [])
+    return found_in(tmp_path_factory.mktemp("reports"), scripts)
 
 
 @pytest.mark.slow
@@ -124,7 +108,7 @@ def test_a_report_is_explained_by_the_first_finding(name: str, runs) -> None:
     if "import GPT2" in path.read_text() or "import Bert" in path.read_text():
         pytest.importorskip("transformers")
     expect = expectation(path.read_text())
-    findings, report = runs(name)
+    _, findings, report = runs(name)
     assert "internal error" not in report
     if expect["kind"] == "none":
         hit = all(finding["severity"] == "info" for finding in findings)

@@ -22,11 +22,6 @@ class Treatment:
     index: Any = None
     reduce: Callable[[Any], Any] | None = None
 
-    @property
-    def changes(self) -> bool:
-        """Whether what is kept is another tensor than the one that came."""
-        return any(part is not None for part in (self.device, self.dtype, self.index, self.reduce))
-
     def __call__(self, tensor: Any) -> Any:
         """The tensor to keep. A slice is copied: a view of it would keep the whole tensor in memory."""
         if self.index is not None:

@@ -9,7 +9,8 @@
 ``why.py``            what is to be said where something went wrong
 ``stop.py``           what is there at a stop, and what can be changed
 ``resume.py``         how to go on from a stop
-``control.py``        ``Pilot`` decides where to stop; ``Control`` is its hooks on one backward call
+``pilot.py``          ``Pilot`` decides where to stop, over all backward calls
+``control.py``        ``run`` makes one call with ``Control`` on it: the hooks, which ask the pilot
 ``rewind.py``         going back in a running backward
 ``rerun.py``          the node of a stop once more
 ``single.py``         the one way to run a node by itself; ``calling.py`` calls it, ``double.py`` in float64

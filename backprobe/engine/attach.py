@@ -22,8 +22,9 @@ from ..observe.sinks.collect import Collector
 from ..torchside import private
 from .backward_graph import BackwardGraph
 from .breakpoints import Breakpoint
-from .control import Pilot
+from .control import run
 from .options import BreakpointOptions, breakpoint_from
+from .pilot import Pilot
 from .prompt import Prompt
 from .provenance import Forward
 from .resume import ABORT, CONTINUE, FINISH, Resume, step_from
@@ -84,7 +85,7 @@ class Stops:
         modes = self.session.eye.modes()
         try:
             with self._interrupts():
-                return pilot.run(kind, args, kwargs, call, self.forward, begins, explain)
+                return run(pilot, kind, args, kwargs, call, self.forward, begins, explain)
         finally:
             self.session.eye.unwind(modes)
 

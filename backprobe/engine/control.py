@@ -1,7 +1,4 @@
-"""Where a backward stops. The native engine runs it; hooks on every node ask here whether to wait.
-
-Note [Stopping in the engine's own thread]: A hook stops right where it is called. What waits there (a prompt, a
-callback, another thread that gives commands) is the business of ``Pilot.on_stop``.
+"""One backward call, and the hooks on it: they tell the ``Pilot`` what is reached, and wait where it says so.
 
 Note [Hooks of one call]: A hook answers only to its own call. A backward that a user's hook runs over the same nodes
 has another number (``private.graph_task``), and a higher one; one that began before ours, in another thread, has a
@@ -29,220 +26,20 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from ..errors import BackprobeError
 from ..records import ACCUMULATE_SEQ
 from ..torchside import places, private
-from ..torchside.walk import Plans
 from .backward_graph import BackwardGraph
 from .breakpoints import Breakpoint, NamedNodes
-from .conditions import holds
 from .nested import is_python
+from .pilot import Pilot
 from .provenance import Forward
-from .resume import CONTINUE, Resume
+from .resume import CONTINUE
 from .rewind import Journal, Rewind
 from .sieve import Sieve, look_of
 from .single import hooks_of
 from .stop import Stop
 
 _task = private.graph_task
-
-
-class BackwardAborted(BackprobeError):
-    """A person ended a backward at a stop. Gradients that were accumulated until there are kept."""
-
-
-class Pilot:
-    """Decides where to stop, over all backward calls of a debugger.
-
-    :param on_stop: called at a stop, in the engine's thread; returns how to go on.
-    :param resume: how the first call begins; later how the last stop said to go on.
-    """
-
-    def __init__(self, on_stop: Callable[[Stop], Resume], resume: Resume) -> None:
-        self.on_stop, self._resume = on_stop, resume
-        self.breakpoints: list[Breakpoint] = []
-        self._numbered = 0
-        #: Counts changes of what is to be done at nodes; see Note [One hook a node].
-        self.version = 0
-        #: The calls that are running, innermost last.
-        self.calls: list[Control] = []
-        self._interrupted = False
-        #: Whether a stop waits for a command now.
-        self.asking = False
-        #: Runs around a node that may call backward itself; returns what to call after it.
-        self.around_python: Callable[[], Callable[[], None]] | None = None
-        #: More nodes of that kind than those of Python functions.
-        self.within: Callable[[list[int]], Iterable[int]] = lambda seqs: ()
-        #: Told about breakpoints that fit no node of a call that begins.
-        self.on_begin: Callable[[BackwardGraph], None] | None = None
-        self._mourned: BaseException | None = None
-        #: Of the outermost call, where its graph is kept.
-        self.journal: Journal | None = None
-        self._plans = Plans()
-
-    @property
-    def resume(self) -> Resume:
-        """How to go on."""
-        return self._resume
-
-    @resume.setter
-    def resume(self, resume: Resume) -> None:
-        self._resume = resume
-        self.version += 1
-
-    @property
-    def interrupted(self) -> bool:
-        """Set from elsewhere to stop at the next node."""
-        return self._interrupted
-
-    @interrupted.setter
-    def interrupted(self, on: bool) -> None:
-        self._interrupted = on
-        self.version += 1
-
-    def _changed(self) -> None:
-        self.version += 1
-
-    def add(self, point: Breakpoint) -> Breakpoint:
-        self._numbered += 1
-        point.number, point.owner, point.tell = self._numbered, self.breakpoints, self._changed
-        self.breakpoints.append(point)
-        self._changed()
-        return point
-
-    def run(
-        self,
-        kind: str,
-        args: Any,
-        kwargs: Any,
-        proceed: Callable[[], Any],
-        forward: Forward,
-        begins: Callable[[BackwardGraph], int | None] = lambda graph: None,
-        explain: Explain | None = None,
-    ) -> Any:
-        """One backward call: `proceed` makes it, and we stop inside.
-
-        :param begins: told of the call; returns the step of training.
-        :param explain: what is made of an error, given the nodes that have run.
-        """
-        if self.resume.kind == "finish":
-            return proceed()
-        try:
-            with private.unseen():
-                graph = BackwardGraph(kind, args, kwargs, forward, len(self.calls) + 1, self._plans)
-        except TypeError:  # wrong use: torch says so
-            return proceed()
-        graph.step = begins(graph)
-        control = Control(self, graph, explain)
-        if graph.depth == 1 and self.on_begin is not None:
-            self.on_begin(graph)
-        if graph.depth == 1 and graph.retained:
-            self.journal = Journal(graph)
-        depth = private.mode_depth()
-        self.calls.append(control)
-        try:
-            control.attach()
-            while True:
-                try:
-                    return proceed()
-                except BaseException as error:
-                    while private.mode_depth() > depth:
-                        private.pop_function_mode()
-                    if not self._again(control, error):
-                        raise
-                control.begin_again()
-        finally:
-            self.calls.pop()
-            if not self.calls:
-                self._mourned = self.journal = None
-            control.detach()
-            graph.release()
-
-    def _again(self, control: Control, error: BaseException) -> bool:
-        """Whether a call that has ended with `error` is to begin again, to go back in it."""
-        if isinstance(error, Rewind):
-            return control.graph.depth == 1
-        if self.journal is not None:
-            self.journal.target = None
-        if self._mourned is not error and isinstance(error, Exception):
-            self._mourned = error
-            control.mourn(error)
-        if self.resume.kind != "back":
-            return False
-        if control.graph.depth > 1:
-            raise Rewind from error
-        return True
-
-    def rewind(self, stop: Stop, stops: int) -> Resume:
-        """How to go on from `stop` to go back to an earlier one.
-
-        :raises BackprobeError: it cannot be done, with the reason.
-        """
-        if self.journal is None:
-            raise BackprobeError(
-                "cannot go back: this backward does not keep its graph, and what has run is freed; call it with "
-                "retain_graph=True, or use backprobe.replay(loss), which goes back and forth"
-            )
-        self.journal.choose(stop.phase, stops)
-        return Resume("back")
-
-    def stop_at(self, named: NamedNodes, i: int, before: bool, incoming: Any, outgoing: Any) -> Stop | None:
-        """A stop before or after node `i`, if there is to be one."""
-        graph, phase = named.graph, "before" if before else "after"
-        found: Stop | None = None
-        if self.interrupted:
-            self.interrupted = False
-            found = Stop(graph, i, phase, incoming, outgoing, "interrupted")
-        for point in self.breakpoints[:]:
-            if not point.enabled or not named.concerns(point, i, before):
-                continue
-            stop = found or Stop(graph, i, phase, incoming, outgoing)
-            raised = ""
-            try:
-                if not holds(point, stop):
-                    continue
-                point.hits += 1
-                if point.hits < point.count:
-                    continue
-            except Exception as error:  # of the condition's: a person has to know, and it would raise at every node
-                point.disable()
-                raised = f"; its condition raised {type(error).__name__}: {error}; it is disabled now"
-            text = f"breakpoint {point.number}: {point}{raised}"
-            if point.temporary:
-                point.remove()
-            if found is None or found.breakpoint is None:
-                stop.breakpoint, stop.reason = point, text
-            found = stop
-        if found is None and self.resume.stops(graph, i, before):
-            why = {"module": "next module", "out": "left the module", "after": "it has run"}
-            found = Stop(graph, i, phase, incoming, outgoing, why.get(self.resume.kind, "step"))
-        return found
-
-    def wait(self, stop: Stop) -> None:
-        """Wait at `stop` for how to go on; see Note [Stopping in the engine's own thread].
-
-        :raises BackwardAborted: to end the backward.
-        """
-        try:
-            self.asking = True
-            try:
-                if self.journal is not None:
-                    self.journal.stopped()
-                self.resume = self.on_stop(stop)
-            finally:
-                self.asking = False
-            if self.resume.kind == "back":
-                raise Rewind
-            if self.resume.kind == "abort":
-                self.resume = CONTINUE
-                raise BackwardAborted(
-                    f"the backward was aborted {stop.phase} {stop.node.label}; gradients that were accumulated until "
-                    "there are kept"
-                )
-        except BaseException as error:
-            self._mourned = error  # a person's, not the backward's: no stop for it
-            raise
-
 
 #: Says what is made of an error of a call, given the nodes that have run.
 Explain = Callable[[BaseException, Sequence[int]], Sequence[str]]
@@ -409,7 +206,7 @@ class Control:
         pilot = self.pilot
         assert pilot.journal is not None
         pilot.journal.restore()
-        pilot.resume, pilot._mourned = CONTINUE, None
+        pilot.resume, pilot.mourned = CONTINUE, None
         self.running, self._incoming, self._number = None, None, -1
         self._before = private.last_graph_task()
         self._leave.clear()
@@ -442,6 +239,71 @@ class Control:
         finally:
             pilot.asking = False
             stop.close()
+
+
+def run(
+    pilot: Pilot,
+    kind: str,
+    args: Any,
+    kwargs: Any,
+    proceed: Callable[[], Any],
+    forward: Forward,
+    begins: Callable[[BackwardGraph], int | None] = lambda graph: None,
+    explain: Explain | None = None,
+) -> Any:
+    """One backward call: `proceed` makes it, and we stop inside, where `pilot` says so.
+
+    :param begins: told of the call; returns the step of training.
+    :param explain: what is made of an error, given the nodes that have run.
+    """
+    if pilot.resume.kind == "finish":
+        return proceed()
+    try:
+        with private.unseen():
+            graph = BackwardGraph(kind, args, kwargs, forward, len(pilot.calls) + 1, pilot.plans)
+    except TypeError:  # wrong use: torch says so
+        return proceed()
+    graph.step = begins(graph)
+    control = Control(pilot, graph, explain)
+    if graph.depth == 1 and pilot.on_begin is not None:
+        pilot.on_begin(graph)
+    if graph.depth == 1 and graph.retained:
+        pilot.journal = Journal(graph)
+    depth = private.mode_depth()
+    pilot.calls.append(graph)
+    try:
+        control.attach()
+        while True:
+            try:
+                return proceed()
+            except BaseException as error:
+                while private.mode_depth() > depth:
+                    private.pop_function_mode()
+                if not _again(pilot, control, error):
+                    raise
+            control.begin_again()
+    finally:
+        pilot.calls.pop()
+        if not pilot.calls:
+            pilot.mourned = pilot.journal = None
+        control.detach()
+        graph.release()
+
+
+def _again(pilot: Pilot, control: Control, error: BaseException) -> bool:
+    """Whether a call that has ended with `error` is to begin again, to go back in it."""
+    if isinstance(error, Rewind):
+        return control.graph.depth == 1
+    if pilot.journal is not None:
+        pilot.journal.target = None
+    if pilot.mourned is not error and isinstance(error, Exception):
+        pilot.mourned = error
+        control.mourn(error)
+    if pilot.resume.kind != "back":
+        return False
+    if control.graph.depth > 1:
+        raise Rewind from error
+    return True
 
 
 def raised_by_another(node: Any, error: BaseException) -> bool:

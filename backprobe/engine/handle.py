@@ -5,12 +5,17 @@ Note [One of two threads runs]: The engine's between a command and the next stop
 Note [What the engine's thread takes over]: What torch keeps per thread (``private.ThreadState``), the caller's context
 variables, and, where the backward makes a graph, the caller's place in the count of nodes.
 
+Note [Interrupted commands]: Ctrl-C may come between any two instructions of the caller's. One assignment makes a
+command (``_asked``); all after it can be done again: waking the engine, waiting for its answer, taking over what it
+left.
+
 Note [Dropped handles]: The engine's thread knows the handle by nothing: a handle that is dropped ends its thread, and
 so does the interpreter.
 """
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import os
 import sys
@@ -27,8 +32,9 @@ from ..observe.forward.eye import Eye
 from ..torchside import private
 from ..torchside.entry_points import BY_FUNCTION, BY_KIND
 from .backward_graph import call_kind
-from .control import BackwardAborted, Pilot
+from .control import run
 from .nested import Passing
+from .pilot import BackwardAborted, Pilot
 from .provenance import Forward, forward_of
 from .resume import ABORT, CONTINUE, FINISH, Resume
 from .steering import Steering
@@ -50,11 +56,30 @@ class _Nested(Passing):
         entry = BY_FUNCTION.get(func)
         if entry is None:
             return func(*args, **kwargs)
-        return self._pilot.run(entry.kind, args, kwargs, lambda: func(*args, **kwargs), self._forward)
+        return run(self._pilot, entry.kind, args, kwargs, lambda: func(*args, **kwargs), self._forward)
 
 
 def _go_on(stop: Stop) -> Resume:
     return CONTINUE
+
+
+class _Command:
+    """How to go on, and whether the engine has come to a stop or the end since."""
+
+    __slots__ = ("_lock", "answered", "resume")
+
+    def __init__(self, resume: Resume) -> None:
+        self.resume, self.answered = resume, False
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def answer(self) -> None:
+        self.answered = True
+        self._lock.release()
+
+    def wait(self) -> None:
+        while not self.answered:
+            self._lock.acquire()
 
 
 class _Engine:
@@ -69,12 +94,12 @@ class _Engine:
         self._begun = dict(self._context.items())
         self._counter = private.next_sequence_nr() if count else 0
         self._made = 0
-        self._go, self._came = threading.Lock(), threading.Lock()
+        #: See Note [Interrupted commands]: what was asked for last, what the engine does, what the caller has seen.
+        self._asked = self._taken = _Command(CONTINUE)
+        self._seen: _Command | None = None
+        self._go = threading.Lock()
         self._go.acquire()
-        self._came.acquire()
-        self._next: Resume = CONTINUE
         self._dropped = False
-        self.waiting = False
         self.stop: Stop | None = None
         self.result: Any = None
         self.error: BaseException | None = None
@@ -90,7 +115,7 @@ class _Engine:
         finally:
             self._call = self._state = None
             self.over, self.stop = True, None
-            self._came.release()
+            self._taken.answer()
 
     def _run(self) -> None:
         """See Note [What the engine's thread takes over]."""
@@ -113,34 +138,49 @@ class _Engine:
         if self._dropped:
             return ABORT
         self.stop = stop
-        self._came.release()
-        self._go.acquire()
-        self.stop = None
-        return self._next
+        self._taken.answer()
+        while self._asked is self._taken:
+            self._go.acquire()
+        self._taken, self.stop = self._asked, None
+        return ABORT if self._dropped else self._taken.resume
 
     def start(self) -> None:
-        self.waiting = True
         self.thread.start()
         self.wait()
 
+    @property
+    def waiting(self) -> bool:
+        """Whether a command is under way, or its end has not been seen."""
+        return self._asked is not self._seen
+
     def send(self, resume: Resume) -> None:
         """Go on, and come back at the next stop or the end."""
-        self._next = resume
-        self.waiting = True
-        self._go.release()
+        self._asked = _Command(resume)
         self.wait()
 
     def wait(self) -> None:
         """Wait for the engine. Ctrl-C asks it to stop at the next node, a second one leaves it alone."""
         try:
-            self._came.acquire()
+            self._wake()
+            self._asked.wait()
         except KeyboardInterrupt:
-            self.pilot.interrupted = True
-            self._came.acquire()
-        self.waiting = False
+            self.interrupt()
+            self._asked.wait()
         if self.over:
             self.thread.join()
             self._back()
+        self._seen = self._asked
+
+    def _wake(self) -> None:
+        """Have the engine look for a command. Once too often does no harm."""
+        with contextlib.suppress(RuntimeError):  # it is awake
+            self._go.release()
+
+    def interrupt(self) -> None:
+        """Stop at the next node, where it runs."""
+        self._wake()
+        if not self._asked.answered:
+            self.pilot.interrupted = True
 
     def _back(self) -> None:
         """What the call left behind in its thread comes to the caller's: node count, context variables."""
@@ -159,12 +199,11 @@ class _Engine:
         if os.getpid() != self.pid or self.over or not self.thread.is_alive():
             return
         self._dropped = True
-        self._next = ABORT
-        if self.waiting:  # it runs: stop it at its next node
+        if self._asked.answered:
+            self._asked = _Command(ABORT)
+        else:  # it runs: stop it at its next node
             self.pilot.resume, self.pilot.interrupted = CONTINUE, True
-        else:
-            self.waiting = True
-            self._go.release()
+        self._wake()
         if threading.current_thread() is not self.thread and not sys.is_finalizing():
             self.thread.join(_PATIENCE)
 
@@ -242,7 +281,7 @@ class Debugger(Steering):
         ran. Does nothing when the call is over."""
         self._mine()
         if self._engine.waiting:
-            self._pilot.interrupted = True
+            self._engine.interrupt()
             self._engine.wait()
         if self.stop is None:
             return
@@ -282,7 +321,7 @@ class Debugger(Steering):
     def _here(self) -> Stop:
         self._mine()
         if self._engine.waiting:  # a second Ctrl-C had left it running
-            self._pilot.interrupted = True
+            self._engine.interrupt()
             self._engine.wait()
             self._settle()
         stop = self.stop
@@ -365,7 +404,7 @@ def debug(
 
     pilot.around_python = around
     engine = _Engine(
-        pilot, lambda: pilot.run(kind, given, kwargs, lambda: function(*given, **kwargs), forward),
+        pilot, lambda: run(pilot, kind, given, kwargs, lambda: function(*given, **kwargs), forward),
         bool(kwargs.get("create_graph")),
     )  # fmt: skip
     return Debugger(pilot, engine)

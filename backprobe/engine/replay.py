@@ -23,9 +23,9 @@ from ..errors import BackprobeError
 from ..torchside import private
 from ..torchside.isolation import Isolation
 from .breakpoints import NamedNodes
-from .control import Pilot
 from .graph_task import GraphTask
 from .parity import Parity, compared, engine_run, rounding
+from .pilot import Pilot
 from .provenance import forward_of
 from .rerun import check_dtype
 from .results import accumulate, gradients, until

@@ -10,8 +10,8 @@ import torch
 from . import html
 from .backward_graph import NodeInfo
 from .breakpoints import Breakpoint
-from .control import Pilot
 from .options import BreakpointOptions, breakpoint_from
+from .pilot import Pilot
 from .rerun import Rerun
 from .resume import CONTINUE, Resume, step_from
 from .stop import Replacement, Stop

@@ -11,7 +11,6 @@ import torch
 from ..errors import BackprobeError
 from ..records import Site
 from ..torchside import places, private
-from ..torchside.measure import dtype_name, shape_of
 from . import html, show
 from .backward_graph import BackwardGraph, NodeInfo
 from .breakpoints import Breakpoint
@@ -156,37 +155,25 @@ class Stop:
             raise BackprobeError(f"{self.node.label} has {len(grads)} gradients {side} it; there is no number {index}")
         what = f"gradient {index} {side} {self.node.label}"
         old = grads[index]
-        if old is not None and private.is_batched(old):
+        if old is None:
+            raise BackprobeError(f"{what} is None, and torch lets nothing be put in its place")
+        if private.is_batched(old):
             raise BackprobeError(f"{what} is a batch of many (is_grads_batched=True) and cannot be replaced")
-        like = old if old is not None else self._like(index)
-        if like is None:
-            raise BackprobeError(f"{what} is None: nothing takes it")
         with torch.set_grad_enabled(self._graph.create_graph):
             if callable(value) and not isinstance(value, torch.Tensor):
-                if old is None:
-                    raise BackprobeError(f"{what} is None: give a tensor or a number, not a function of it")
                 value = value(old)
             if isinstance(value, (int, float)):
-                value = torch.full(like.shape, value, dtype=like.dtype, device=like.device)
+                value = torch.full(old.shape, value, dtype=old.dtype, device=old.device)
             if not isinstance(value, torch.Tensor):
                 raise BackprobeError(f"the replacement for {what} is a {type(value).__name__}, not a tensor")
-            if (value.shape, value.dtype, value.device) != (like.shape, like.dtype, like.device):
+            if (value.shape, value.dtype, value.device) != (old.shape, old.dtype, old.device):
                 raise BackprobeError(
-                    f"{what} is {_kind(like)}; the replacement is {_kind(value)}: shape, dtype and device must agree"
+                    f"{what} is {_kind(old)}; the replacement is {_kind(value)}: shape, dtype and device must agree"
                 )
             # A copy: an accumulator may keep what it gets as .grad, which must not share memory with the caller's.
             new = value.clone()
             self._new[index] = new if self._graph.create_graph else new.detach()
         return self._new[index]
-
-    def _like(self, index: int) -> Any:
-        """What describes a gradient that is not there: shape, dtype, device."""
-        graph = self._graph
-        if self.phase == "before":
-            return graph.nodes[self._i]._input_metadata[index]
-        edges = graph.edges(self._i)
-        edge = edges[index] if index < len(edges) else None
-        return graph.nodes[edge[0]]._input_metadata[edge[1]] if edge is not None else None
 
     def rerun(self, grads: Sequence[torch.Tensor | None] | None = None, dtype: torch.dtype | None = None) -> Rerun:
         """Run the node by itself, from its incoming gradients or from `grads`. The backward is not touched, and hooks
@@ -277,9 +264,6 @@ def inside(error: BaseException) -> TracebackType | None:
     return found
 
 
-def _kind(tensor: Any) -> str:
-    if isinstance(tensor, torch.Tensor):
-        text = shape_text(tensor)
-    else:
-        text = f"{dtype_name(tensor.dtype)}{list(shape_of(tensor))}"
+def _kind(tensor: torch.Tensor) -> str:
+    text = shape_text(tensor)
     return text if str(tensor.device) == "cpu" else f"{text} on {tensor.device}"

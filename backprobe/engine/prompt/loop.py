@@ -20,7 +20,7 @@ from ...records import Site
 from ...source.frames import Frames
 from ...torchside import private
 from .. import show
-from ..control import Pilot
+from ..pilot import Pilot
 from ..provenance import around
 from ..resume import ABORT, Resume, step_from
 from ..stop import Stop

@@ -75,10 +75,9 @@ class Strays(Tracker):
         if len(self._found) > 100:
             return
         for root in self._modules.roots:
-            place = self._place(root, tensor)
-            made = False
+            place, made = self._place(root, tensor), False
             if place is None:
-                place = self._place(root, tensor, made := True)
+                place, made = self._place(root, tensor, made=True), True
             if place is None:
                 continue
             owner, cls, attribute, how, key = place
