@@ -49,7 +49,6 @@ MAIN = {
 ASK = {"wrong-backward": "functions", "wrong-double-backward": "functions", "first-divergence": "divergence"}
 
 MISSED: set[str] = {
-    "adam_eps_in_half",
     "backward_hook_after_compile",
     "batchnorm_eval_then_train",
     "cdist_energy_penalty",

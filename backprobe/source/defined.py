@@ -160,6 +160,33 @@ def returns_at(function: Any) -> Site | None:
     return Site(code.co_filename, first + at, code.co_name, lines[at].strip())
 
 
+def result_of(function: Any) -> Site | None:
+    """The line of a hook that decides what becomes of a gradient: that writes to a ``.grad``, in place, or returns.
+
+    :param function: the function, or its code. One that is not written in Python has no lines.
+    """
+    code = getattr(getattr(function, "__func__", function), "__code__", function)
+    if not inspect.iscode(code):
+        return None
+    first = code.co_firstlineno
+    last = max((at for _, _, at in code.co_lines() if at), default=first)
+    found: list[tuple[int, int]] = []
+    for node, name in _nodes(code.co_filename):
+        line = getattr(node, "lineno", 0)
+        if not first <= line <= last or name != code.co_name:
+            continue
+        called = node.func if isinstance(node, ast.Call) else None
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(t, ast.Attribute) and t.attr == "grad" for t in targets) or (
+            isinstance(called, ast.Attribute) and called.attr.endswith("_") and not called.attr.startswith("__")
+        ):
+            found.append((0, line))
+        elif isinstance(node, ast.Return):
+            found.append((1, line))
+    at = min(found)[1] if found else first
+    return Site(code.co_filename, at, code.co_name, linecache.getline(code.co_filename, at).strip())
+
+
 def function_called(frames: Frames, name: str) -> Site | None:
     """The line ``def name(...)`` in the user's code, where there is just one."""
     found = [
