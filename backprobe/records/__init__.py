@@ -21,7 +21,7 @@ from .memory import (
     SilentWrite,
 )
 from .nodes import ACCUMULATE_SEQ, BadNode, BadOp, Born, Derivative, GradStat, Node, NodeRun
-from .parameters import Cut, FreeParameter, NoGradient, Parameter, StoppedLearning, Stray
+from .parameters import Cut, FreeParameter, NoGradient, Parameter, StoppedLearning, Stray, Unreduced
 from .places import Site
 from .ranks import RankSeen, RankWait
 from .regions import Recomputed, RegionDiffers, RegionGradient
@@ -87,6 +87,7 @@ __all__ = [
     "Stray",
     "TensorSeen",
     "TensorStat",
+    "Unreduced",
     "Unseen",
     "Watched",
     "record",

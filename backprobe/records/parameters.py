@@ -86,6 +86,21 @@ class StoppedLearning:
 
 @record
 @dataclass(frozen=True, slots=True)
+class Unreduced:
+    """Parameters that data-parallel training waited for in vain: the backward of ``failed`` in step ``step`` gave them
+    no gradient. ``frozen`` is where ``requires_grad`` was turned off; else ``sites`` are the lines that decide whether
+    they are used, and use them, as far as they can be told. ``before``: an earlier backward gave them one."""
+
+    parameters: tuple[str, ...]
+    step: int
+    frozen: Site | None
+    sites: tuple[Site, ...]
+    failed: Site | None
+    before: bool
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class Stray:
     """Trainable tensors that ``parameters()`` of the outermost module does not list, and no optimizer holds.
 

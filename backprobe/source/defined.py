@@ -60,15 +60,44 @@ def used(cls: type, name: str) -> Site | None:
     for method, lines, first, tree in _methods(cls):
         if method.__name__ == "__init__":
             continue
-        at = [
-            node.lineno - 1
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
-            if isinstance(node.value, ast.Name) and node.value.id == "self"
-        ]
+        at = [node.lineno - 1 for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node, name)]
         if at:
             return Site(method.__code__.co_filename, first + min(at), method.__name__, lines[min(at)].strip())
     return None
+
+
+@lru_cache(4096)
+def choices(cls: type, name: str) -> list[Site]:
+    """The lines of a method of `cls`, but ``__init__``, that decide whether ``self.name`` is used, and the first that
+    does: conditions around it, or that leave the function or the loop before it is reached."""
+    for method, lines, first, tree in _methods(cls):
+        uses = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node, name)]
+        if method.__name__ == "__init__" or not uses:
+            continue
+        found: set[int] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.If, ast.IfExp)):
+                leaves = any(isinstance(one, (ast.Continue, ast.Break, ast.Return)) for one in ast.walk(node))
+                inside = any(one in uses for part in ast.iter_child_nodes(node) for one in ast.walk(part))
+                before = leaves and node.lineno <= max(use.lineno for use in uses)
+                if inside or before:
+                    found.add(node.lineno)
+            if isinstance(node, (ast.For, ast.comprehension)) and any(one in uses for one in ast.walk(node.iter)):
+                inner = ast.walk(node) if isinstance(node, ast.For) else node.ifs
+                found.update(one.lineno for one in inner if isinstance(one, (ast.If, ast.IfExp, ast.Compare)))
+        at = sorted(found)[:3] + sorted({use.lineno for use in uses} - found)[:1]
+        return [Site(method.__code__.co_filename, first + n - 1, method.__name__, lines[n - 1].strip()) for n in at]
+    return []
+
+
+def _is_own(node: ast.AST, name: str) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == name
+        and isinstance(node.ctx, ast.Load)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    )
 
 
 def _names(node: ast.Assign | ast.AnnAssign, name: str) -> bool:

@@ -86,6 +86,17 @@ KEEPS_FINITE = frozenset(
 )
 
 
+#: The file of custom functions.
+FUNCTION_FILE = _file("torch.autograd.function")
+
+
+def is_once(function: Any) -> bool:
+    """Whether the backward of a custom function is marked as one that has no derivative."""
+    backward = getattr(function, "backward", None)
+    code = getattr(backward, "__code__", None)
+    return hasattr(backward, "__wrapped__") and code is not None and code.co_filename == FUNCTION_FILE
+
+
 def is_decorator(code: CodeType) -> bool:
     """Whether `code` is of a function that ``no_grad`` and its like make as a decorator, but not of a generator."""
     mine = code.co_filename == DECORATOR_FILE and DECORATED in code.co_freevars

@@ -29,6 +29,9 @@ from .compiled_regions import (
     backward_module,
     is_compiled,
 )
+from .forward_again import (
+    forward_again,
+)
 from .modes import (
     compiling,
     dispatch_modes,
@@ -90,6 +93,7 @@ __all__ = [
     "compiling",
     "dispatch_modes",
     "drop_mode",
+    "forward_again",
     "function_modes",
     "graph_task",
     "hands_off",

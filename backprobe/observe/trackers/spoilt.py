@@ -19,6 +19,7 @@ import torch
 from ...records import GradientHook, Spoilt
 from ...source.defined import result_of
 from ...source.frames import Spot
+from ...torch_texts import HOOKED_VIEW
 from ...torchside import places, private
 from ...torchside.measure import Norms
 from ..backward.calls import Running
@@ -34,7 +35,7 @@ MOST = 20
 #: Hooks on tensors of which it is remembered where they were put.
 HOOKS = 10_000
 #: The node that calls a module's backward hooks.
-_MODULE_HOOK = "BackwardHookFunctionBackward"
+_MODULE_HOOK = f"{HOOKED_VIEW}Backward"
 
 
 class SpoiltOutside(Tracker):

@@ -11,8 +11,9 @@ import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...records import Site, StoppedLearning
+from ...records import Site, StoppedLearning, Unreduced
 from ...source.frames import Spot
+from ...torch_texts import UNREDUCED
 from ...torchside import places, private
 from ..backward.calls import Running
 from ..backward.layouts import LiveLayout
@@ -73,6 +74,8 @@ class Stopped(Tracker):
         self._scene, self._names, self._modules = scene, scene.names, scene.modules
         self._lines: dict[Any, _Line] = {}
         self._frozen: dict[int, _Frozen] = {}
+        #: The last call: its line and step.
+        self._latest: tuple[Spot | None, int] = (None, 0)
         self._looks = 0
         #: Optimizer -> the step in which it stepped last.
         self._last: dict[int, int] = {}
@@ -102,6 +105,7 @@ class Stopped(Tracker):
                 return
             line = self._lines[running.spot] = _Line()
         line.calls += 1
+        self._latest = running.spot, recorded.step
         live = running.live
         if live is line.live:
             line.same += 1
@@ -120,7 +124,7 @@ class Stopped(Tracker):
         for key in line.away.keys() & line.leaves.keys():
             line.gaps[key] = max(line.gaps.get(key, 0), line.calls - line.away.pop(key).call)
 
-    def records(self) -> tuple[StoppedLearning, ...]:
+    def records(self) -> tuple[StoppedLearning | Unreduced, ...]:
         """What stopped, by step and reason."""
         groups: dict[Any, list[_Away]] = {}
         for spot, line in self._lines.items():
@@ -137,7 +141,28 @@ class Stopped(Tracker):
                 names = tuple(self._names.leaves.name(one.leaf) for one in mine)
                 failed = self._names.frames.site(spot)
                 found.append(StoppedLearning(names, min(one.step for one in mine), reason, site, failed))
-        return tuple(found)
+        return (*found, *self._unreduced())
+
+    def _unreduced(self) -> list[Unreduced]:
+        """What data-parallel training waited for, where the script ended with that."""
+        spot, step = self._latest
+        line = self._lines.get(spot)
+        if self._scene.raised is None or UNREDUCED not in str(self._scene.raised) or line is None:
+            return []
+        leaves, frames = self._names.leaves, self._names.frames
+        groups: dict[tuple[Site | None, tuple[Site, ...], bool], list[Leaf]] = {}
+        for leaf in leaves.beside(line.leaves.values()):
+            if id(leaf) in line.leaves or not (leaf.reached or leaf.requires_grad):
+                continue
+            tensor = leaf.ref()
+            frozen = self._frozen.get(id(tensor)) if tensor is not None and not tensor.requires_grad else None
+            site = frames.site(frozen.spot) if frozen is not None and frozen.ref() is tensor else None
+            choices = () if site is not None else tuple(leaves.choices(leaf))
+            groups.setdefault((site, choices, bool(leaf.reached)), []).append(leaf)
+        return [
+            Unreduced(tuple(map(leaves.name, mine)), step, site, choices, frames.site(spot), before)
+            for (site, choices, before), mine in groups.items()
+        ]
 
     def _held(self, away: _Away) -> bool:
         """Whether an optimizer that holds it went on: training was not over for all of it."""

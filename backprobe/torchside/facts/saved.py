@@ -8,7 +8,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from ... import torch_texts
-from .. import saved_by_nodes
+from .. import forward_again, saved_by_nodes
 from .registry import ENGINE, OWN_PROCESS, expect, fact, leaf, said_by
 
 
@@ -126,3 +126,18 @@ def extensions() -> None:
         made = compiled.twice(leaf())
     node = made.grad_fn
     expect(node is not None and not saved_by_nodes.lists_its_tensors(node), f"such a node is a {type(node).__name__}")
+
+
+@fact(
+    "the forward again",
+    "a loss that nothing saw become NaN is named by the line of its backward only",
+    "_saved_correction _saved_dim _saved_eps _saved_exponent _saved_keepdim",
+)
+def again() -> None:
+    x = torch.full((2, 3), 0.3, dtype=torch.float64, requires_grad=True)
+    for made in (x.log(), x / (x + 1), x * x.exp(), x**2.5, torch.logit(x, 1e-3), x.var(1, keepdim=True), x.acos()):
+        node: Any = made.grad_fn
+        kept = dict(saved_by_nodes.saved_tensors(node))
+        name = node.name().rpartition("Backward")[0]
+        found = forward_again.forward_again(name, node, kept)
+        expect(found is not None and torch.equal(found, made), f"{name} cannot be computed from what its node keeps")
