@@ -104,8 +104,8 @@ class Unreduced:
 class Stray:
     """Trainable tensors that ``parameters()`` of the outermost module does not list, and no optimizer holds.
 
-    ``owner`` is the module whose ``attribute`` holds them, ``how`` says in what; ``site`` is where it was assigned.
-    ``optimized`` tells whether any optimizer stepped.
+    ``owner`` is the module whose ``attribute`` holds them, ``how`` says in what; ``site`` is where it was assigned, and
+    ``filled`` where something is put into it later. ``optimized`` tells whether any optimizer stepped.
     """
 
     parameters: tuple[str, ...]
@@ -114,6 +114,7 @@ class Stray:
     how: str
     site: Site | None
     optimized: bool
+    filled: Site | None = None
 
 
 @record

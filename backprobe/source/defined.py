@@ -67,6 +67,23 @@ def used(cls: type, name: str) -> Site | None:
 
 
 @lru_cache(4096)
+def filled_at(cls: type, name: str) -> Site | None:
+    """The first line of a method of `cls`, but ``__init__``, that puts something into ``self.name``."""
+    for method, lines, first, tree in _methods(cls):
+        holders: list[tuple[int, ast.AST]] = []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign):
+                holders += [(node.lineno, t.value) for t in node.targets if isinstance(t, ast.Subscript)]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGERS:
+                holders.append((node.lineno, node.func.value))
+        at = [line for line, held in holders if isinstance(held, ast.Attribute) and _is_own(held, name)]
+        if at and method.__name__ != "__init__":
+            line = min(at)
+            return Site(method.__code__.co_filename, first + line - 1, method.__name__, lines[line - 1].strip())
+    return None
+
+
+@lru_cache(4096)
 def choices(cls: type, name: str) -> list[Site]:
     """The lines of a method of `cls`, but ``__init__``, that decide whether ``self.name`` is used, and the first that
     does: conditions around it, or that leave the function or the loop before it is reached."""
@@ -84,7 +101,8 @@ def choices(cls: type, name: str) -> list[Site]:
                     found.add(node.lineno)
             if isinstance(node, (ast.For, ast.comprehension)) and any(one in uses for one in ast.walk(node.iter)):
                 inner = ast.walk(node) if isinstance(node, ast.For) else node.ifs
-                found.update(one.lineno for one in inner if isinstance(one, (ast.If, ast.IfExp, ast.Compare)))
+                conditional = isinstance(node, ast.comprehension)
+                found.update(one.lineno for one in inner if conditional or isinstance(one, (ast.If, ast.IfExp)))
         at = sorted(found)[:3] + sorted({use.lineno for use in uses} - found)[:1]
         return [Site(method.__code__.co_filename, first + n - 1, method.__name__, lines[n - 1].strip()) for n in at]
     return []

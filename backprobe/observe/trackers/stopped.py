@@ -58,12 +58,14 @@ class _Line:
 
 @dataclass
 class _Frozen:
-    """``requires_grad`` of a tensor was turned off, ``indirectly``: by a library's code."""
+    """``requires_grad`` of a tensor was turned off, ``indirectly``: by a library's code; ``again``: by the line that
+    had done so before, and it had been thawed since."""
 
     ref: weakref.ref[Any]
     spot: Spot | None
     step: int
     indirectly: bool
+    again: bool = False
     back: bool = False
 
 
@@ -90,7 +92,10 @@ class Stopped(Tracker):
                 return
             mine = frame.f_code.co_filename == places.MODULE_FILE or self._names.frames.is_user(frame.f_code)
             spot = self._names.frames.spot(frame)
-            self._frozen[id(tensor)] = _Frozen(private.tensor_ref(tensor), spot, self._scene.steps.index, not mine)
+            before = self._frozen.get(id(tensor))
+            again = before is not None and before.ref() is tensor and before.back and before.spot == spot
+            step = self._scene.steps.index
+            self._frozen[id(tensor)] = _Frozen(private.tensor_ref(tensor), spot, step, not mine, again)
             return
         known = self._frozen.get(id(tensor))
         if known is not None and known.ref() is tensor:
@@ -180,7 +185,7 @@ class Stopped(Tracker):
             if frozen is None or frozen.ref() is not tensor:
                 return "", None
             whole = self._restored_in_part(leaf, frozen)
-            return ("frozen" if frozen.indirectly or whole else ""), frames.site(frozen.spot)
+            return ("frozen" if frozen.indirectly or frozen.again or whole else ""), frames.site(frozen.spot)
         calls, quiet = self._since(leaf, away.counts)
         if calls:
             return "cut", None

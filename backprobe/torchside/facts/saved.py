@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from ... import torch_texts
-from .. import forward_again, saved_by_nodes
+from .. import forward_again, places, saved_by_nodes
 from .registry import ENGINE, OWN_PROCESS, expect, fact, leaf, said_by
 
 
@@ -141,3 +142,18 @@ def again() -> None:
         name = node.name().rpartition("Backward")[0]
         found = forward_again.forward_again(name, node, kept)
         expect(found is not None and torch.equal(found, made), f"{name} cannot be computed from what its node keeps")
+
+
+@fact(
+    "functions without a second derivative",
+    "an error about one names no line of the forward, and clipping may be blamed for gradients that are not finite",
+    "FUNCTION_FILE KEEPS_FINITE",
+)
+def once() -> None:
+    class Once(_Product):
+        backward = staticmethod(torch.autograd.function.once_differentiable(_Product.backward))
+
+    expect(places.is_once(Once) and not places.is_once(_Product), "a function that is marked so cannot be told")
+    files = {torch.nn.utils.clip_grad_norm_, torch.amp.GradScaler.unscale_, torch.optim.Optimizer.zero_grad}
+    codes = {inspect.unwrap(function).__code__.co_filename for function in files}
+    expect(codes <= places.KEEPS_FINITE, f"functions that use gradients are in {codes}")
