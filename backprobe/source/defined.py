@@ -6,7 +6,7 @@ import ast
 import inspect
 import linecache
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -100,7 +100,7 @@ def choices(cls: type, name: str) -> list[Site]:
                 if inside or before:
                     found.add(node.lineno)
             if isinstance(node, (ast.For, ast.comprehension)) and any(one in uses for one in ast.walk(node.iter)):
-                inner = ast.walk(node) if isinstance(node, ast.For) else node.ifs
+                inner: Iterable[Any] = ast.walk(node) if isinstance(node, ast.For) else node.ifs
                 conditional = isinstance(node, ast.comprehension)
                 found.update(one.lineno for one in inner if conditional or isinstance(one, (ast.If, ast.IfExp)))
         at = sorted(found)[:3] + sorted({use.lineno for use in uses} - found)[:1]
