@@ -33,6 +33,8 @@ WRONG_NAME = "unction "
 #: Data-parallel training got a gradient twice; and of which parameter.
 READY_TWICE = "mark a variable ready only once"
 READY_TWICE_NAME = re.compile(r"Parameter at index \d+ with name (\S+) has been marked")
+#: Data-parallel training waits for gradients that the backward before did not give.
+UNREDUCED = "Expected to have finished reduction in the prior iteration"
 #: A reentrant checkpoint was asked for a gradient in another way than by ``backward()``.
 REENTRANT = "use_reentrant=True"
 #: A compiled region was asked for a second derivative, or twice.

@@ -188,6 +188,17 @@ def test_a_bad_loss_that_nothing_explains_is_possible_only() -> None:
     assert (found.kind, found.confidence, found.evidence["seen"]) == ("nonfinite-forward", "possible", False)
 
 
+def test_an_error_in_a_derivative_of_a_derivative_is_about_the_forward() -> None:
+    failed = dataclasses.replace(raised("not implemented", 2), of=Derivative("cdist", at(7), "lift"))
+    found = only(traced(call(*NODES, raised=failed)))
+    assert (found.kind, found.module, roles(found)) == (
+        "backward-error",
+        "lift",
+        [("cause", 7), ("derived", 11), ("failed", 90)],
+    )
+    assert "which is the derivative of cdist" in found.title
+
+
 @pytest.mark.parametrize(
     ("born", "title", "line", "sure"),
     [

@@ -483,3 +483,35 @@ def test_what_dies_late() -> None:
     assert roles(found)[0] == ("cut", 11)
     # Once in a while is no death.
     assert not kinds(traced(*calls, dying(16, 1.0), parameters=parameters))
+
+
+def test_everything_died_while_the_loss_is_not_zero() -> None:
+    """In nearly all steps at the end; a loss of zero is one that is met."""
+    learned = [parameter("a.weight")]
+    steps = [flat(index=i) if i > 8 and i % 8 else dataclasses.replace(STEP, index=i, step=i) for i in range(32)]
+    found = only(traced(*steps, parameters=learned))
+    assert (found.kind, found.sites[0].site, found.confidence) == ("zero-grad", at(11), "likely")
+    met = [dataclasses.replace(c, roots=(dataclasses.replace(c.roots[0], value=0.0),)) for c in steps]
+    assert kinds(traced(*met, parameters=learned)) == []
+    half = [flat(index=i) if i % 2 else dataclasses.replace(STEP, index=i, step=i) for i in range(32)]
+    assert kinds(traced(*half, parameters=learned)) == []
+
+
+def test_a_last_part_that_the_optimizer_was_not_given() -> None:
+    nodes = (
+        run("MmBackward0", 1, 2, op="mm", line=12),
+        leaf("metric.W"),
+        run("AddmmBackward0", 3, 4, op="linear", line=11),
+        leaf("body.bias"),
+        leaf("body.weight"),
+    )
+    held = reached("body.weight", "body.bias")
+    (found,) = traced(
+        call(*nodes), parameters=[*held, parameter("metric.W", trained=False)], seen=(OPTIMIZER,)
+    ).findings
+    assert (found.kind, found.parameters) == ("parameter-not-in-optimizer", ("metric.W",))
+    # At the beginning of a model, or where most of it is left out, it is taken for a choice.
+    first = [parameter("body.weight", trained=False), *reached("body.bias", "metric.W", "other")]
+    assert not kinds(traced(call(*nodes), parameters=first, seen=(OPTIMIZER,)))
+    most = [parameter("metric.W"), *reached("body.weight", "body.bias", trained=False)]
+    assert not kinds(traced(call(*nodes), parameters=most, seen=(OPTIMIZER,)))

@@ -46,30 +46,21 @@ MAIN = {
 ASK = {"wrong-backward": "functions", "wrong-double-backward": "functions", "first-divergence": "divergence"}
 
 MISSED: set[str] = {
-    "adam_eps_in_half",
     "backward_hook_after_compile",
     "batchnorm_eval_then_train",
-    "cdist_energy_penalty",
     "compiled_std_pooling",
     "dead_relu_after_warm_restart",
     "divergence_repeat_kv",
     "gumbel_noise_half",
-    "lazy_task_heads",
-    "margin_head_forgotten",
-    "once_differentiable_penalty",
     "out_proj_hook",
-    "refrozen_on_resume",
     "router_generator_in_checkpoint",
     "saving_freezes_adapter",
 }
 MODULE: set[str] = set()
 # Of several ranks: one is hit or missed by which rank ends first; the others were missed so far.
 EITHER = {
-    "ddp_expert_without_tokens",
     "ddp_metric_only_where_data",
     "ddp_other_rank_is_bad",
-    "ddp_stochastic_depth",
-    "ddp_trunk_frozen_after_wrap",
     "ddp_uneven_loaders",
 }
 

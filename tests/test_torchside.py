@@ -59,6 +59,8 @@ def other(value):
         return ("nobody says this",)
     if isinstance(value, dict):
         return dict.fromkeys(value, "nobody")
+    if isinstance(value, frozenset):
+        return frozenset({"nobody says this"})
     assert isinstance(value, types.CodeType)
     return None
 
@@ -118,6 +120,8 @@ BROKEN = {
     "dispatch modes": [("torch._C._DisableTorchDispatch", contextlib.nullcontext)],
     "frames that are not compiled": [("backprobe.torchside.uncompiled.leave_alone", lambda code, deep=False: None)],
     "state of threads": [("backprobe.torchside.thread_state.ThreadState._SWITCHES", ())],
+    "the forward again": [("torch.logit", lambda x, eps: x)],
+    "functions without a second derivative": [("backprobe.torchside.places.FUNCTION_FILE", "")],
     "gradient mode": [("backprobe.torchside.modes.set_grad_enabled", None)],
     "attributes that are read": [("torch.Tensor.is_leaf", property(lambda self: True))],
     "calls of backward": [("backprobe.torchside.backward_by_name.seen", print)],

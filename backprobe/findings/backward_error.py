@@ -24,9 +24,14 @@ def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
         return []
     run = call.nodes[raised.node]
     text = f": {raised.text.splitlines()[0][:200]}" if raised.text.strip() else ""
+    second, site, module = raised.of, run.site, run.module
     place = f" of {run.parameter}" if run.parameter else f" made by {run.node.op}" if run.node.op else ""
+    if second is not None and second.site is not None:
+        place, site, module = f", which is the derivative of {second.op},", second.site, second.module
     scalar, shape = NOT_SCALAR in raised.text, list(call.roots[0].shape) if call.roots else []
-    sites = [FindingSite("cause", run.site)] if run.site else []
+    sites = [FindingSite("cause", site)] if site else []
+    if run.site is not None and run.site != site:
+        sites.append(FindingSite("derived", run.site))
     if raised.backward:
         sites.append(FindingSite("backward", raised.backward))
     if call.site:
@@ -39,7 +44,7 @@ def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
             if scalar
             else f"{run.name}{place} raised {raised.type} in the backward{text}",
             confidence="certain" if raised.certain else "likely",
-            module=run.module,
+            module=module,
             node=run.name,
             step=call.step,
             sites=tuple(sites),
@@ -49,7 +54,11 @@ def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
             if scalar
             else "Look at the forward line named here: the shapes, dtypes and devices that went into it decide what "
             "its backward gets."
-            if run.site
+            if site == run.site and site is not None
+            else "A gradient of a gradient is asked for, and the backward of this operation has none: use operations "
+            "that have (a custom function without once_differentiable, a formula of simple operations in place of a "
+            "fused one), or leave this part out of the penalty."
+            if site
             else "No line of the forward made this node. What the error says is about the operations of the first "
             "backward, where gradients of gradients are asked for: look at custom functions and fused operations in "
             "the forward.",

@@ -10,7 +10,7 @@ from ..text import few, plural
 from .growth import common_module
 from .no_graph import checkpoint_lost, defined_sites, without_graph
 from .questions import LEARNING, Kind, question
-from .stopped import stopped
+from .stopped import stopped, unreduced
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -24,9 +24,9 @@ def none_grads(trace: Trace) -> list[Finding]:
     that were only called with gradient mode off (evaluation, teachers, moving averages), unless they are part of a
     model that trains otherwise.
     """
-    lost_graph = without_graph(trace)
-    if lost_graph:
-        return lost_graph
+    first = unreduced(trace) or without_graph(trace)
+    if first:
+        return first
     # A run that failed early has not had the time to reach every parameter.
     failed = any(call.raised is not None and call.raised.node is not None for call in trace.backwards)
     if failed and sum(call.raised is None for call in trace.backwards) < 3:

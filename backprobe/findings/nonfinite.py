@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_right
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..graphs.plan import FILLS, MOVES, VIEW_NODES, VIEW_OPS
-from ..records import BackwardCall, BadNode, BadOp, Born, Finding, FindingSite, NodeRun, Root
+from ..records import BackwardCall, BadNode, BadOp, Born, Finding, FindingSite, GradientHook, NodeRun, Root, Spoilt
 from .questions import VALUES, Kind, question
+from .spoilt import hooked_finding, spoilt_finding
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -42,8 +44,19 @@ def nonfinites(trace: Trace) -> list[Finding]:
     poisoned = False
     scaled = 0
     born = {one.backward: one for one in trace.facts.of(Born)}
+    hooks: dict[int, list[GradientHook]] = {}
+    for hook in trace.facts.of(GradientHook):
+        hooks.setdefault(hook.backward, []).append(hook)
+    spoilt = sorted(trace.facts.of(Spoilt), key=lambda one: one.step)
+    step = -1
     for call in trace.backwards:
-        new = nonfinite(call, born.get(call.index))
+        step = call.step
+        between = [one for one in spoilt if one.step < call.step]
+        spoilt = spoilt[len(between) :]
+        new = nonfinite(call, born.get(call.index), hooks.get(call.index, ()))
+        if new and between and not poisoned and between[-1].step == call.step - 1:
+            found.append(spoilt_finding(between[-1]))
+            poisoned = True
         if not new:
             bad = any(r.bad for r in call.roots) or call.bad_nodes
             poisoned, scaled = poisoned and bool(bad), 0
@@ -59,10 +72,11 @@ def nonfinites(trace: Trace) -> list[Finding]:
         if not poisoned:
             found += new
         poisoned = True
-    return found
+    last = [one for one in spoilt if one.step == step and not poisoned]
+    return found + [spoilt_finding(one) for one in last[:1]]  # the script ended there
 
 
-def nonfinite(call: BackwardCall, born: Born | None = None) -> list[Finding]:
+def nonfinite(call: BackwardCall, born: Born | None = None, hooks: Iterable[GradientHook] = ()) -> list[Finding]:
     """At most one finding for a backward call: what comes after the first bad value is a consequence of it.
 
     A bad root means that the forward made it: follow the graph from the root through nodes whose
@@ -72,6 +86,7 @@ def nonfinite(call: BackwardCall, born: Born | None = None) -> list[Finding]:
     cause; if the same statement made it, the node's own backward is.
 
     :param born: what the graph tells of a bad root, where nothing saw the forward.
+    :param hooks: the user's, on gradients of this call.
     """
     ops = call.bad_ops
     bad_roots = [r for r in call.roots if r.bad is not None and r.node is not None]
@@ -82,6 +97,9 @@ def nonfinite(call: BackwardCall, born: Born | None = None) -> list[Finding]:
         if origin is not None:
             return [_forward(call, *origin, f"the loss became {_what(root.bad)}")]
         return [_told_by_graph(call, born, root) if born is not None else _unseen(call, call.nodes[root.node], root)]
+    hooked = hooked_finding(call, hooks)
+    if hooked is not None:
+        return [hooked]
     if not call.bad_nodes:
         return []
     first = call.bad_nodes[0]

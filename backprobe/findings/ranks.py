@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, RankSeen, RankWait, Site
+from ..torch_texts import COLLECTIVE
 from .questions import WRONG, Kind, question
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def desync(trace: Trace) -> list[Finding]:
     """A collective operation that failed, or never ended, because not every rank called it."""
     ranks = trace.facts.of(RankSeen)
     stuck = [(wait, seen) for seen in ranks for wait in seen.waits if wait.ended != "returned"]
-    if not stuck:
+    if not stuck or any(_explained(r) for r in ranks):
         return []
     wait, seen = min(stuck, key=lambda pair: pair[0].began)
     others = [r for r in ranks if r is not seen]
@@ -79,6 +80,12 @@ def desync(trace: Trace) -> list[Finding]:
             "through the wrapped model), and let all ranks take it together.",
         )
     ]
+
+
+def _explained(seen: RankSeen) -> bool:
+    """Whether a rank ended by an error of its own that a finding explains: the others wait for one that is gone."""
+    own = seen.error and not any(word in seen.error.lower() for word in COLLECTIVE)
+    return bool(own) and any(f.severity == "error" for f in seen.findings)
 
 
 def _name(seen: RankSeen) -> str:

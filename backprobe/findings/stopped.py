@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..records import Cut, Finding, FindingSite, StoppedLearning
+from ..records import Cut, Finding, FindingSite, StoppedLearning, Unreduced
 from ..text import few
 from .growth import common_module
 
@@ -37,6 +37,39 @@ def stopped(trace: Trace) -> list[Finding]:
             if mine and cut.step >= seen.step:
                 rest -= set(mine)
                 found.append(_finding(replace(seen, parameters=mine, site=cut.site), cut))
+    return found
+
+
+def unreduced(trace: Trace) -> list[Finding]:
+    """What data-parallel training waited for when it failed, one finding for each reason."""
+    found = []
+    for seen in trace.facts.of(Unreduced):
+        names, several = few(seen.parameters), len(seen.parameters) > 1
+        since = f"no gradient in step {seen.step}" if seen.before else "a gradient in no step"
+        how = (
+            "requires_grad was turned off after data-parallel training had been set up"
+            if seen.frozen
+            else f"the forward did not use {'them' if several else 'it'}, or the loss did not depend on that"
+        )
+        cuts = (seen.frozen,) if seen.frozen else seen.sites
+        sites = [*(("cut", site) for site in cuts), ("failed", seen.failed)]
+        found.append(
+            Finding(
+                kind="none-grad",
+                severity="error",
+                title=f"{names} got {since} of this process, and data-parallel training waits for one in every step: "
+                f"{how}",
+                confidence="certain",
+                module=common_module(_owners(seen.parameters)),
+                parameters=seen.parameters,
+                step=seen.step,
+                sites=tuple(FindingSite(role, site) for role, site in sites if site is not None),
+                evidence={"reason": "frozen" if seen.frozen else "skipped", "since_step": seen.step},
+                advice="Let every process use every parameter in every step (add 0 times its output to the loss where "
+                "it is left out), or pass find_unused_parameters=True to DistributedDataParallel; what is frozen later "
+                "needs a new DistributedDataParallel around the model.",
+            )
+        )
     return found
 
 

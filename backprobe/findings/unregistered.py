@@ -41,7 +41,7 @@ def unregistered(trace: Trace) -> list[Finding]:
                 module=stray.owner,
                 tensor=stray.attribute or None,
                 parameters=stray.parameters,
-                sites=(FindingSite("cut", stray.site),) if stray.site else (),
+                sites=tuple(FindingSite("cut", site) for site in (stray.site, stray.filled) if site),
                 evidence={"attribute": stray.attribute, "held_in": stray.how, "count": len(stray.parameters)},
                 advice="Keep modules in nn.ModuleList, nn.ModuleDict or as attributes, and tensors as nn.Parameter (or "
                 "in nn.ParameterList); make them in __init__, not in forward.",
@@ -148,12 +148,12 @@ def _other_model(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
 
 def _forgotten(trace: Trace, idle: list[Parameter], optimizer: OptimizerSeen) -> list[Finding]:
     """Parameters of a module of its own that has no modules inside (a criterion with weights, a head), in the same
-    graphs as a model that is trained, which the optimizer was not given."""
+    graphs as a model that is trained, which the optimizer was not given; or of a part of that model."""
     trained = {p.root for p in trace.parameters if p.trained}
     most = max((p.reached for p in trace.parameters if p.trained), default=0)
     roots = {p.root for p in idle} - trained
     alone = {r for r in roots if not any("." in p.name.removeprefix(f"{r}.") for p in trace.parameters if p.root == r)}
-    lost = [p for p in idle if p.root in alone and p.reached >= most > 0]
+    lost = [p for p in idle if p.root in alone and p.reached >= most > 0] or _last_of_all(trace, idle)
     if not lost or not trained:
         return []
     return [
@@ -167,6 +167,25 @@ def _forgotten(trace: Trace, idle: list[Parameter], optimizer: OptimizerSeen) ->
             confidence="likely",
         )
     ]
+
+
+def _last_of_all(trace: Trace, idle: list[Parameter]) -> list[Parameter]:
+    """`idle`, where they are all of one part without parts, the last before the loss: what comes before it is trained,
+    which needs it to be. In the middle of a model or at its beginning such a part may be meant to stay as it is."""
+    owners = {p.name.rpartition(".")[0] for p in idle}
+    owner = owners.pop() if len(owners) == 1 else ""
+    mine = {p.name for p in idle}
+    beside = [p for p in trace.parameters if p.name.startswith(f"{owner}.") and p.name not in mine]
+    held = {p.name for p in trace.parameters if p.trained and p.root == idle[0].root} if idle else set()
+    if not owner or beside or len(held) < 2 * len(mine):
+        return []
+    calls = [c for c in trace.backwards if c.inside is None and c.raised is None and len(c.nodes)]
+    for call in calls:
+        when = {r.parameter: r.order for r in call.nodes if r.parameter is not None and r.order is not None}
+        first = [order for name, order in when.items() if name in mine]
+        if len(first) < len(mine) or max(first) > min((o for n, o in when.items() if n in held), default=-1):
+            return []
+    return idle if calls else []
 
 
 def _missed(trace: Trace, idle: list[Parameter], optimizer: OptimizerSeen) -> list[Finding]:

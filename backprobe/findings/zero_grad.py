@@ -19,6 +19,8 @@ _Key = tuple[str, "Site | None", "str | None"]
 _SATURATE = ("Relu", "Threshold", "Hardtanh", "Clamp", "Sigmoid", "Tanh", "Softmax", "LogSoftmax", "Hardsigmoid", "Elu")
 #: Steps at the end of a run in which all gradients of a parameter that learned before are zero.
 AT_THE_END = 6
+#: The part of twice as many in which all parameters do.
+NEARLY = 0.75
 #: Ops whose derivative is zero wherever it exists.
 _FLAT = ("Sign", "Round", "Floor", "Ceil", "Trunc", "Heaviside", "Fix", "Frac")
 #: Nodes that add an input to something, as a bias: which of them; all where none is named.
@@ -69,18 +71,26 @@ def zero_grads(trace: Trace) -> list[Finding]:
 
 def _died(trace: Trace) -> list[Finding]:
     """Parameters that learned, and got exact zeros in all of the last calls while others went on learning, because of
-    an operation that is flat where its input went. A factor of zero, and a loss that is met, are taken for choices."""
+    an operation that is flat where its input went; or all of them did, in nearly all calls, while the loss is not zero.
+    A factor of zero, and a loss that is met, are taken for choices."""
     alive = {p.name for p in trace.parameters if p.requires_grad and p.alive and all(p.shape)}
-    calls = [c for step in trace.steps[-AT_THE_END:] for c in step.backwards if c.inside is None and len(c.nodes)]
-    if len(trace.steps) < 2 * AT_THE_END or len(calls) < AT_THE_END:
+    steps = trace.steps[-2 * AT_THE_END :]
+    late = [c for step in steps for c in step.backwards if c.inside is None and len(c.nodes)]
+    calls = [c for step in steps[-AT_THE_END:] for c in step.backwards if c.inside is None and len(c.nodes)]
+    if len(steps) < 2 * AT_THE_END or len(calls) < AT_THE_END:
         return []
-    dead: set[str] | None = None
-    for call in calls:
-        norms = {str(r.parameter): g.norm for r in call.nodes if r.parameter in alive for g in r.grad_outputs[:1] if g}
-        zeros = {name for name, norm in norms.items() if norm == 0}
-        dead = zeros if dead is None else dead & zeros
-        if not dead or len(zeros) == len(norms):
-            return []
+    whole = [c for c in late if all(root.value for root in c.roots) and not any(_norms(c, alive).values())]
+    if len(whole) >= NEARLY * len(late):
+        dead: set[str] | None = set(_norms(whole[-1], alive))
+        calls = whole[-1:]
+    else:
+        dead = None
+        for call in calls:
+            norms = _norms(call, alive)
+            zeros = {name for name, norm in norms.items() if norm == 0}
+            dead = zeros if dead is None else dead & zeros
+            if not dead or len(zeros) == len(norms):
+                return []
     groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]] = {}
     for name, run, _ in _killers(calls[0], dead or set()):
         if run.name.startswith(_SATURATE):
@@ -95,6 +105,11 @@ def _died(trace: Trace) -> list[Finding]:
         for run, names, call in groups.values()
         for found in [_finding(run, sorted(names), call)]
     ]
+
+
+def _norms(call: BackwardCall, names: set[str]) -> dict[str, float | None]:
+    """What came to parameters."""
+    return {str(r.parameter): g.norm for r in call.nodes if r.parameter in names for g in r.grad_outputs[:1] if g}
 
 
 def _merge_starved(groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]]) -> None:

@@ -147,6 +147,15 @@ class Tracker:
     def nonleaf_grad_read(self, tensor: Any, frame: Any) -> None:
         """``.grad`` of a tensor that is not a leaf was read, and is ``None``."""
 
+    def grad_used(self, value: Any, put: bool, frame: Any) -> None:
+        """``.grad`` of a leaf, which is `value`, was read or put there, outside backward calls and optimizers."""
+
+    def data_put(self, tensor: Any, frame: Any) -> None:
+        """``tensor.data = ...`` is about to put other values in a leaf."""
+
+    def hook_put(self, tensor: Any, hook: Any, frame: Any) -> None:
+        """`frame` puts a hook on a tensor that has a node."""
+
     def grad_mode_set(self, on: bool, frame: Any) -> None:
         """Gradient mode is about to be set at `frame`."""
 

@@ -21,11 +21,12 @@ from .memory import (
     SilentWrite,
 )
 from .nodes import ACCUMULATE_SEQ, BadNode, BadOp, Born, Derivative, GradStat, Node, NodeRun
-from .parameters import Cut, FreeParameter, NoGradient, Parameter, StoppedLearning, Stray
+from .parameters import Cut, FreeParameter, NoGradient, Parameter, StoppedLearning, Stray, Unreduced
 from .places import Site
 from .ranks import RankSeen, RankWait
 from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
+from .spoilt import GradientHook, Spoilt
 from .steps import OptimizerSeen, ParameterStat, Step
 from .values import BadValues, TensorSeen, TensorStat, together
 from .watched import Process, Stopped, Watched
@@ -49,6 +50,7 @@ __all__ = [
     "FunctionChecked",
     "GradStat",
     "GradientCycle",
+    "GradientHook",
     "HookSeen",
     "ModuleCall",
     "Mutation",
@@ -77,6 +79,7 @@ __all__ = [
     "SavedUnknown",
     "SilentWrite",
     "Site",
+    "Spoilt",
     "StaleRead",
     "Step",
     "Stopped",
@@ -84,6 +87,7 @@ __all__ = [
     "Stray",
     "TensorSeen",
     "TensorStat",
+    "Unreduced",
     "Unseen",
     "Watched",
     "record",

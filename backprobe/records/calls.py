@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .nodes import BadNode, BadOp, NodeRun
+from .nodes import BadNode, BadOp, Derivative, NodeRun
 from .places import Site
 from .registry import record
 from .values import BadValues
@@ -63,6 +63,8 @@ class Raised:
     certain: bool
     #: The user's line inside the backward that raised, or of the custom function's backward that ran.
     backward: Site | None = None
+    #: What that node is the derivative of, where a backward with ``create_graph`` made it.
+    of: Derivative | None = None
 
 
 @record

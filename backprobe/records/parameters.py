@@ -86,11 +86,26 @@ class StoppedLearning:
 
 @record
 @dataclass(frozen=True, slots=True)
+class Unreduced:
+    """Parameters that data-parallel training waited for in vain: the backward of ``failed`` in step ``step`` gave them
+    no gradient. ``frozen`` is where ``requires_grad`` was turned off; else ``sites`` are the lines that decide whether
+    they are used, and use them, as far as they can be told. ``before``: an earlier backward gave them one."""
+
+    parameters: tuple[str, ...]
+    step: int
+    frozen: Site | None
+    sites: tuple[Site, ...]
+    failed: Site | None
+    before: bool
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class Stray:
     """Trainable tensors that ``parameters()`` of the outermost module does not list, and no optimizer holds.
 
-    ``owner`` is the module whose ``attribute`` holds them, ``how`` says in what; ``site`` is where it was assigned.
-    ``optimized`` tells whether any optimizer stepped.
+    ``owner`` is the module whose ``attribute`` holds them, ``how`` says in what; ``site`` is where it was assigned, and
+    ``filled`` where something is put into it later. ``optimized`` tells whether any optimizer stepped.
     """
 
     parameters: tuple[str, ...]
@@ -99,6 +114,7 @@ class Stray:
     how: str
     site: Site | None
     optimized: bool
+    filled: Site | None = None
 
 
 @record

@@ -6,7 +6,7 @@ import ast
 import inspect
 import linecache
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -60,15 +60,62 @@ def used(cls: type, name: str) -> Site | None:
     for method, lines, first, tree in _methods(cls):
         if method.__name__ == "__init__":
             continue
-        at = [
-            node.lineno - 1
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Load)
-            if isinstance(node.value, ast.Name) and node.value.id == "self"
-        ]
+        at = [node.lineno - 1 for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node, name)]
         if at:
             return Site(method.__code__.co_filename, first + min(at), method.__name__, lines[min(at)].strip())
     return None
+
+
+@lru_cache(4096)
+def filled_at(cls: type, name: str) -> Site | None:
+    """The first line of a method of `cls`, but ``__init__``, that puts something into ``self.name``."""
+    for method, lines, first, tree in _methods(cls):
+        holders: list[tuple[int, ast.AST]] = []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign):
+                holders += [(node.lineno, t.value) for t in node.targets if isinstance(t, ast.Subscript)]
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGERS:
+                holders.append((node.lineno, node.func.value))
+        at = [line for line, held in holders if isinstance(held, ast.Attribute) and _is_own(held, name)]
+        if at and method.__name__ != "__init__":
+            line = min(at)
+            return Site(method.__code__.co_filename, first + line - 1, method.__name__, lines[line - 1].strip())
+    return None
+
+
+@lru_cache(4096)
+def choices(cls: type, name: str) -> list[Site]:
+    """The lines of a method of `cls`, but ``__init__``, that decide whether ``self.name`` is used, and the first that
+    does: conditions around it, or that leave the function or the loop before it is reached."""
+    for method, lines, first, tree in _methods(cls):
+        uses = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node, name)]
+        if method.__name__ == "__init__" or not uses:
+            continue
+        found: set[int] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.If, ast.IfExp)):
+                leaves = any(isinstance(one, (ast.Continue, ast.Break, ast.Return)) for one in ast.walk(node))
+                inside = any(one in uses for part in ast.iter_child_nodes(node) for one in ast.walk(part))
+                before = leaves and node.lineno <= max(use.lineno for use in uses)
+                if inside or before:
+                    found.add(node.lineno)
+            if isinstance(node, (ast.For, ast.comprehension)) and any(one in uses for one in ast.walk(node.iter)):
+                inner: Iterable[Any] = ast.walk(node) if isinstance(node, ast.For) else node.ifs
+                conditional = isinstance(node, ast.comprehension)
+                found.update(one.lineno for one in inner if conditional or isinstance(one, (ast.If, ast.IfExp)))
+        at = sorted(found)[:3] + sorted({use.lineno for use in uses} - found)[:1]
+        return [Site(method.__code__.co_filename, first + n - 1, method.__name__, lines[n - 1].strip()) for n in at]
+    return []
+
+
+def _is_own(node: ast.AST, name: str) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == name
+        and isinstance(node.ctx, ast.Load)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    )
 
 
 def _names(node: ast.Assign | ast.AnnAssign, name: str) -> bool:
@@ -158,6 +205,33 @@ def returns_at(function: Any) -> Site | None:
     found = next((n for n in ast.walk(tree) if isinstance(n, ast.Return)), None)
     at = found.lineno - 1 if found is not None else 0
     return Site(code.co_filename, first + at, code.co_name, lines[at].strip())
+
+
+def result_of(function: Any) -> Site | None:
+    """The line of a hook that decides what becomes of a gradient: that writes to a ``.grad``, in place, or returns.
+
+    :param function: the function, or its code. One that is not written in Python has no lines.
+    """
+    code = getattr(getattr(function, "__func__", function), "__code__", function)
+    if not inspect.iscode(code):
+        return None
+    first = code.co_firstlineno
+    last = max((at for _, _, at in code.co_lines() if at), default=first)
+    found: list[tuple[int, int]] = []
+    for node, name in _nodes(code.co_filename):
+        line = getattr(node, "lineno", 0)
+        if not first <= line <= last or name != code.co_name:
+            continue
+        called = node.func if isinstance(node, ast.Call) else None
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(t, ast.Attribute) and t.attr == "grad" for t in targets) or (
+            isinstance(called, ast.Attribute) and called.attr.endswith("_") and not called.attr.startswith("__")
+        ):
+            found.append((0, line))
+        elif isinstance(node, ast.Return):
+            found.append((1, line))
+    at = min(found)[1] if found else first
+    return Site(code.co_filename, at, code.co_name, linecache.getline(code.co_filename, at).strip())
 
 
 def function_called(frames: Frames, name: str) -> Site | None:

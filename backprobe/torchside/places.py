@@ -81,6 +81,22 @@ COLLECTIVES = os.path.dirname(os.path.abspath(_COLLECTIVES)) + os.sep if _COLLEC
 COLLECTIVE_WRAPPER, COLLECTIVE_WAITS = "wrapper", ("wait", "_wait")
 DDP_FILE = _file("torch.nn.parallel.distributed")
 
+#: Files of functions that use gradients and make nothing bad of finite ones.
+KEEPS_FINITE = frozenset(
+    (MODULE_FILE, _file("torch.nn.utils.clip_grad"), _file("torch.amp.grad_scaler"), _file("torch.optim.optimizer"))
+)
+
+
+#: The file of custom functions.
+FUNCTION_FILE = _file("torch.autograd.function")
+
+
+def is_once(function: Any) -> bool:
+    """Whether the backward of a custom function is marked as one that has no derivative."""
+    backward = getattr(function, "backward", None)
+    code = getattr(backward, "__code__", None)
+    return hasattr(backward, "__wrapped__") and code is not None and code.co_filename == FUNCTION_FILE
+
 
 def is_decorator(code: CodeType) -> bool:
     """Whether `code` is of a function that ``no_grad`` and its like make as a decorator, but not of a generator."""

@@ -29,6 +29,9 @@ from .compiled_regions import (
     backward_module,
     is_compiled,
 )
+from .forward_again import (
+    forward_again,
+)
 from .modes import (
     compiling,
     depth_of,
@@ -93,6 +96,7 @@ __all__ = [
     "depth_of",
     "dispatch_modes",
     "drop_mode",
+    "forward_again",
     "function_modes",
     "graph_task",
     "hands_off",

@@ -9,7 +9,7 @@ memory is gone, is not read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,29 +44,6 @@ _CALM = _names(
 _FILLS = _names("MaskedFill IndexFill Where Fill Triu Tril ConstantPadNd CopySlices Scatter")
 #: Take in a tensor outside the graph without keeping it.
 _TAKES_IN = _names("Add Sub Rsub Cat Stack Where IndexPut CopySlices Scatter Copy")
-#: Functions of the one tensor that they keep, called as their nodes are.
-_SAME = _names("Log Log2 Log10 Log1P Acos Asin Acosh Atanh Lgamma Digamma Erfinv Cosh Sinh")
-
-
-def _of_self(function: Callable[[Any], Any]) -> Callable[[Any, dict[str, Any]], Any]:
-    return lambda node, kept: function(kept["self"])
-
-
-_AGAIN: dict[str, Callable[[Any, dict[str, Any]], Any]] = {
-    **{name: _of_self(getattr(torch, name.lower())) for name in _SAME},
-    "Div": lambda node, kept: kept["self"] / kept["other"],
-    "Mul": lambda node, kept: kept["self"] * kept["other"],
-    "Pow": lambda node, kept: kept["self"] ** kept.get("exponent", node._saved_exponent),
-    "Logit": lambda node, kept: torch.logit(kept["self"], node._saved_eps),
-    "Xlogy": lambda node, kept: torch.xlogy(kept["self"], kept["other"]),
-    "Atan2": lambda node, kept: torch.atan2(kept["self"], kept["other"]),
-    "Var": lambda node, kept: kept["self"].var(
-        node._saved_dim, correction=node._saved_correction, keepdim=node._saved_keepdim
-    ),
-    "BinaryCrossEntropy": lambda node, kept: torch.nn.functional.binary_cross_entropy(
-        kept["self"], kept["target"], kept.get("weight"), reduction="none"
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -163,14 +140,8 @@ class _Search:
                 bad = self._measured(tensor)
                 if bad is not None and (bad.nan or i in self._bad):
                     self._outside.add(i)
-        again = _AGAIN.get(_stem(plan.names[i]))
-        if again is None or i in self._result:
-            return
-        try:
-            with torch.autocast(next(iter(kept.values())).device.type, enabled=False):
-                self._note(i, again(node, kept))
-        except (*_CONTAINED, StopIteration):  # something that it needs is not kept
-            pass
+        if i not in self._result:
+            self._note(i, private.forward_again(_stem(plan.names[i]), node, kept))
 
     def _note(self, i: int, result: Any) -> None:
         """What was seen of a result of node `i`."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...packed import Signature
+from ...records import Derivative
+from ...torch_texts import ONCE
 from ...torchside.entry_points import describe, root_record
 from ..forward.eye import Eye
 from ..forward.naming import Naming
@@ -46,7 +50,9 @@ class Outcome:
         raised, cause = self._failures.raised(running), Cause()
         signature = self._signature(running)
         if raised is not None and raised.node is not None:
-            cause = self._failures.cause(raised.node, raised.text, running)
+            node = raised.node
+            raised = replace(raised, of=self._derivative(running, node, raised.text))
+            cause = self._failures.cause(node, raised.text, running)
         else:
             self._failures.remember(running)
         number = {n: i for i, n in enumerate(graph.nodes[: len(running.starts)])}
@@ -77,6 +83,14 @@ class Outcome:
             names=self._names,
             second=self._second,
         )
+
+    def _derivative(self, running: Running, node: int, text: str) -> Derivative | None:
+        """What the node that raised is the derivative of, where a backward made it."""
+        graph = running.graph
+        if ONCE not in text:
+            return self._second.derivative(graph.seqs[node])
+        users = {s for i, s in enumerate(graph.seqs) if any(edge and edge[0] == node for edge in graph.plan.edges(i))}
+        return self._second.once(users)
 
     def _signature(self, running: Running) -> Signature:
         """The rows of what was measured: those of the last call, or new ones, which the next call will go by."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...records import BadNode, Derivative
+from ...torchside import places
 from ..forward.naming import Naming
 from ..forward.oplog import Entry, OpLog
 from ..forward.origins import line_and_op
@@ -26,6 +28,8 @@ class SecondOrder:
         self._log, self._names = log, names
         self._ends: list[int] = []
         self._entries: list[Entry | None] = []
+        #: Custom functions without a second derivative: the counter of nodes when their backward was over.
+        self._once: deque[tuple[int, Entry]] = deque(maxlen=1000)
 
     def note(self, running: Running) -> None:
         """A call with ``create_graph`` is over."""
@@ -37,20 +41,32 @@ class SecondOrder:
             self._ends.append(running.began_at)
             self._entries.append(None)
         for node, end in made:
+            entry = self._of(seqs[node]) or self._forward(seqs[node])
+            if entry is not None and places.is_once(getattr(running.graph.nodes[node], "_forward_cls", None)):
+                self._once.append((end, entry))
             if end > self._ends[-1]:
                 self._ends.append(end)
-                self._entries.append(self._of(seqs[node]) or self._forward(seqs[node]))
+                self._entries.append(entry)
 
     def described(self, bad_nodes: Iterable[BadNode], seqs: Callable[[int], int]) -> tuple[BadNode, ...]:
         """`bad_nodes`, whose sequence numbers `seqs` gives, each with what it is the derivative of."""
-        found = []
-        for bad in bad_nodes:
-            entry = self._of(seqs(bad.node)) if self._ends else None
-            if entry is not None:
-                site, op = line_and_op(entry, self._names.frames)
-                bad = replace(bad, of=Derivative(op, site, self._names.modules.name_of(entry[3])))
-            found.append(bad)
-        return tuple(found)
+        return tuple(replace(bad, of=self.derivative(seqs(bad.node))) for bad in bad_nodes)
+
+    def derivative(self, seq: int) -> Derivative | None:
+        """What the node with this sequence number is the derivative of; ``None`` where no backward made it."""
+        return self._described(self._of(seq) if self._ends else None)
+
+    def once(self, users: Iterable[int]) -> Derivative | None:
+        """The custom function whose backward made what the nodes with these numbers use, and no node that could be
+        differentiated: torch gives the one in its place no number."""
+        first = min(users, default=0)
+        return self._described(next((entry for end, entry in reversed(self._once) if end <= first), None))
+
+    def _described(self, entry: Entry | None) -> Derivative | None:
+        if entry is None:
+            return None
+        site, op = line_and_op(entry, self._names.frames)
+        return Derivative(op, site, self._names.modules.name_of(entry[3]))
 
     def _of(self, seq: int) -> Entry | None:
         at = bisect_right(self._ends, seq)

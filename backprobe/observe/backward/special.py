@@ -78,6 +78,8 @@ class Special:
         eye.special[torch.Tensor.data.__get__] = self._read_data  # type: ignore[attr-defined]
         eye.special[torch.Tensor.register_hook] = self._register_hook
         eye.special[torch.Tensor.grad.__get__] = self._read_grad  # type: ignore[attr-defined]
+        eye.special[torch.Tensor.grad.__set__] = self._put_grad  # type: ignore[attr-defined]
+        eye.special[torch.Tensor.data.__set__] = self._put_data  # type: ignore[attr-defined]
         eye.special[torch.Tensor.is_leaf.__get__] = self._read_is_leaf  # type: ignore[attr-defined]
         eye.special[private.set_grad_enabled] = self._set_grad_mode
         if UPDATE_SCALE is not None:
@@ -107,6 +109,7 @@ class Special:
         tensor = args[0] if args else kwargs.get("self")
         if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None:
             self._safely(self._calls.hook_registered, tensor.grad_fn)
+            self._events.tell("hook_put", tensor, args[1] if len(args) > 1 else kwargs.get("hook"), frame)
         return self._eye.call(func, args, kwargs, frame)
 
     def _safely(self, note: Callable[..., None], *given: Any) -> None:
@@ -138,9 +141,25 @@ class Special:
             if args[0].grad_fn is None:
                 if self._calls.inside:
                     self._events.tell("leaf_grad_read", args[0], value, frame)
+                elif value is not None and not self._eye.optimizing:
+                    self._events.tell("grad_used", value, False, frame)
             elif value is None:
                 self._events.tell("nonleaf_grad_read", args[0], frame)
         return value
+
+    @passes_on
+    def _put_grad(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        out = self._eye.call(func, args, kwargs, frame)
+        if self.on and args[1] is not None and not (self._calls.inside or self._eye.optimizing):
+            self._events.tell("grad_used", args[1], True, frame)
+        return out
+
+    @passes_on
+    def _put_data(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        out = self._eye.call(func, args, kwargs, frame)
+        if self.on and not self._eye.optimizing and args[0].grad_fn is None:
+            self._events.tell("data_put", args[0], frame)
+        return out
 
     @passes_on
     def _read_is_leaf(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ...records import FreeParameter, Parameter, Site, Unseen
-from ...source.defined import Owner, defined_at, replaced_at, used
+from ...source.defined import Owner, choices, defined_at, replaced_at, used
 from ...source.frames import Frames, Spot, variables
 from ...source.roots import RootModule, clean_path, modules_in_sight
 from ...torchside import private
@@ -114,6 +114,21 @@ class Leaves:
     def reached(self) -> list[Leaf]:
         """Those that a backward call gave a gradient to."""
         return [leaf for leaf in self._all if leaf.reached]
+
+    def beside(self, leaves: Iterable[Leaf]) -> list[Leaf]:
+        """All parameters of the outermost modules that `leaves` are of."""
+        roots = {id(leaf.root) for leaf in leaves if leaf.root is not None}
+        return [leaf for leaf in self._all if id(leaf.root) in roots]
+
+    def choices(self, leaf: Leaf) -> list[Site]:
+        """The lines that decide whether a parameter is used, and use it, in the innermost of its modules' classes that
+        is the user's."""
+        names = [*(name for _, name in leaf.owners[1:]), leaf.path.rpartition(".")[2]]
+        for (cls, _), name in reversed([*zip(leaf.owners, names, strict=False)]):
+            found = choices(cls, name)
+            if found:
+                return found
+        return []
 
     def _add(self, leaf: Leaf, tensor: Any) -> Leaf:
         self._by_id[id(tensor)] = leaf

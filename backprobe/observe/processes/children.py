@@ -165,6 +165,9 @@ class _Child:
 
     def over(self) -> None:
         error = sys.exc_info()[1]
+        if isinstance(error, SystemExit) and error.code and error.__context__ is not None:
+            error = error.__context__  # torch.multiprocessing writes down what was raised, and exits
+        self.session.scene.raised = error
         failed = error is not None and not (isinstance(error, SystemExit) and not error.code)
         with contextlib.suppress(Exception):
             self.waiting.stop()

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...records import Site, StoppedLearning
+from ...records import Site, StoppedLearning, Unreduced
 from ...source.frames import Spot
+from ...torch_texts import UNREDUCED
 from ...torchside import places, private
 from ..backward.calls import Running
 from ..backward.layouts import LiveLayout
@@ -61,12 +62,14 @@ class _Line:
 
 @dataclass
 class _Frozen:
-    """``requires_grad`` of a tensor was turned off, ``indirectly``: by a library's code."""
+    """``requires_grad`` of a tensor was turned off, ``indirectly``: by a library's code; ``again``: by the line that
+    had done so before, and it had been thawed since."""
 
     ref: weakref.ref[Any]
     spot: Spot | None
     step: int
     indirectly: bool
+    again: bool = False
     back: bool = False
 
 
@@ -77,6 +80,8 @@ class Stopped(Tracker):
         self._scene, self._names, self._modules = scene, scene.names, scene.modules
         self._lines: dict[Any, _Line] = {}
         self._frozen: dict[int, _Frozen] = {}
+        #: The last call: its line and step.
+        self._latest: tuple[Spot | None, int] = (None, 0)
         self._looks = 0
         #: Optimizer -> the step in which it stepped last.
         self._last: dict[int, int] = {}
@@ -91,7 +96,10 @@ class Stopped(Tracker):
                 return
             mine = frame.f_code.co_filename == places.MODULE_FILE or self._names.frames.is_user(frame.f_code)
             spot = self._names.frames.spot(frame)
-            self._frozen[id(tensor)] = _Frozen(private.tensor_ref(tensor), spot, self._scene.steps.index, not mine)
+            before = self._frozen.get(id(tensor))
+            again = before is not None and before.ref() is tensor and before.back and before.spot == spot
+            step = self._scene.steps.index
+            self._frozen[id(tensor)] = _Frozen(private.tensor_ref(tensor), spot, step, not mine, again)
             return
         known = self._frozen.get(id(tensor))
         if known is not None and known.ref() is tensor:
@@ -113,6 +121,7 @@ class Stopped(Tracker):
             line = self._lines[running.spot] = _Line()
         line.calls += 1
         line.recorded += 1
+        self._latest = running.spot, recorded.step
         live = running.live
         if live is line.live:
             line.same += 1
@@ -131,7 +140,7 @@ class Stopped(Tracker):
         for key in line.away.keys() & line.leaves.keys():
             line.gaps[key] = max(line.gaps.get(key, 0), line.calls - line.away.pop(key).call)
 
-    def records(self) -> tuple[StoppedLearning, ...]:
+    def records(self) -> tuple[StoppedLearning | Unreduced, ...]:
         """What stopped, by step and reason."""
         groups: dict[Any, list[_Away]] = {}
         for spot, line in self._lines.items():
@@ -149,7 +158,28 @@ class Stopped(Tracker):
                 names = tuple(self._names.leaves.name(one.leaf) for one in mine)
                 failed = self._names.frames.site(spot)
                 found.append(StoppedLearning(names, min(one.step for one in mine), reason, site, failed))
-        return tuple(found)
+        return (*found, *self._unreduced())
+
+    def _unreduced(self) -> list[Unreduced]:
+        """What data-parallel training waited for, where the script ended with that."""
+        spot, step = self._latest
+        line = self._lines.get(spot)
+        if self._scene.raised is None or UNREDUCED not in str(self._scene.raised) or line is None:
+            return []
+        leaves, frames = self._names.leaves, self._names.frames
+        groups: dict[tuple[Site | None, tuple[Site, ...], bool], list[Leaf]] = {}
+        for leaf in leaves.beside(line.leaves.values()):
+            if id(leaf) in line.leaves or not (leaf.reached or leaf.requires_grad):
+                continue
+            tensor = leaf.ref()
+            frozen = self._frozen.get(id(tensor)) if tensor is not None and not tensor.requires_grad else None
+            site = frames.site(frozen.spot) if frozen is not None and frozen.ref() is tensor else None
+            choices = () if site is not None else tuple(leaves.choices(leaf))
+            groups.setdefault((site, choices, bool(leaf.reached)), []).append(leaf)
+        return [
+            Unreduced(tuple(map(leaves.name, mine)), step, site, choices, frames.site(spot), before)
+            for (site, choices, before), mine in groups.items()
+        ]
 
     def _held(self, away: _Away) -> bool:
         """Whether an optimizer that holds it went on: training was not over for all of it."""
@@ -167,7 +197,7 @@ class Stopped(Tracker):
             if frozen is None or frozen.ref() is not tensor:
                 return "", None
             whole = self._restored_in_part(leaf, frozen)
-            return ("frozen" if frozen.indirectly or whole else ""), frames.site(frozen.spot)
+            return ("frozen" if frozen.indirectly or frozen.again or whole else ""), frames.site(frozen.spot)
         calls, quiet = self._since(leaf, away.counts)
         if calls:
             return "cut", None

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ...records import Site, Stray
-from ...source.defined import assigned, calls_of_method, replaced_at
+from ...source.defined import assigned, calls_of_method, filled_at, replaced_at
 from ...source.frames import Spot
 from ...source.roots import RootModule, Where, clean_path
 from ...torchside import private
@@ -38,6 +38,7 @@ class SeenStray:
     attribute: str
     how: str
     site: Site | None
+    filled: Site | None = None
     names: list[str] = field(default_factory=list)
     leaves: list[weakref.ref[Any]] = field(default_factory=list)
 
@@ -64,7 +65,7 @@ class Strays(Tracker):
         else:
             owner, cls, attribute, how, key = place
             path = clean_path_of(parent.root, owner)
-            made = SeenStray(parent.root, path, attribute, how, assigned(cls, attribute))
+            made = SeenStray(parent.root, path, attribute, how, assigned(cls, attribute), filled_at(cls, attribute))
             stray = self._at((id(parent.root), path, attribute), made)
             prefix = f"{attribute}{key}"
         for name, p in trainable:
@@ -145,7 +146,8 @@ class Strays(Tracker):
             prefix = f"{owner}." if owner and stray.attribute else ""
             names = tuple(f"{prefix}{n}" for n, t in zip(stray.names, known, strict=True) if not t)
             if names:
-                found.append(Stray(names, owner, stray.attribute, stray.how, stray.site, trained is not None))
+                at = stray.site, trained is not None, stray.filled
+                found.append(Stray(names, owner, stray.attribute, stray.how, *at))
         return tuple(found)
 
 

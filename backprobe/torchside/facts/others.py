@@ -28,8 +28,8 @@ def _distributed() -> Any:
 
 @fact(
     "errors of data-parallel training",
-    "ddp-ready-twice is silent: such errors are reported as backward-error",
-    "READY_TWICE READY_TWICE_NAME",
+    "ddp-ready-twice is silent: such errors are reported as backward-error; what was waited for in vain is not named",
+    "READY_TWICE READY_TWICE_NAME UNREDUCED",
     [ENGINE],
 )
 def ready_twice() -> None:
@@ -50,6 +50,8 @@ def ready_twice() -> None:
     found = torch_texts.READY_TWICE_NAME.search(text)
     expect(torch_texts.READY_TWICE in text, f"torch says {text}")
     expect(found is not None and found[1] == "used", f"torch says {text}")
+    text = said_by(reducer._rebuild_buckets)  # which the next forward calls
+    expect(torch_texts.UNREDUCED in text, f"torch says {text}")
 
 
 @fact(

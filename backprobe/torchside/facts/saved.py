@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from ... import torch_texts
-from .. import saved_by_nodes
+from .. import forward_again, places, saved_by_nodes
 from .registry import ENGINE, OWN_PROCESS, expect, fact, leaf, said_by
 
 
@@ -126,3 +127,33 @@ def extensions() -> None:
         made = compiled.twice(leaf())
     node = made.grad_fn
     expect(node is not None and not saved_by_nodes.lists_its_tensors(node), f"such a node is a {type(node).__name__}")
+
+
+@fact(
+    "the forward again",
+    "a loss that nothing saw become NaN is named by the line of its backward only",
+    "_saved_correction _saved_dim _saved_eps _saved_exponent _saved_keepdim",
+)
+def again() -> None:
+    x = torch.full((2, 3), 0.3, dtype=torch.float64, requires_grad=True)
+    for made in (x.log(), x / (x + 1), x * x.exp(), x**2.5, torch.logit(x, 1e-3), x.var(1, keepdim=True), x.acos()):
+        node: Any = made.grad_fn
+        kept = dict(saved_by_nodes.saved_tensors(node))
+        name = node.name().rpartition("Backward")[0]
+        found = forward_again.forward_again(name, node, kept)
+        expect(found is not None and torch.equal(found, made), f"{name} cannot be computed from what its node keeps")
+
+
+@fact(
+    "functions without a second derivative",
+    "an error about one names no line of the forward, and clipping may be blamed for gradients that are not finite",
+    "FUNCTION_FILE KEEPS_FINITE",
+)
+def once() -> None:
+    class Once(_Product):
+        backward = staticmethod(torch.autograd.function.once_differentiable(_Product.backward))
+
+    expect(places.is_once(Once) and not places.is_once(_Product), "a function that is marked so cannot be told")
+    files = {torch.nn.utils.clip_grad_norm_, torch.amp.GradScaler.unscale_, torch.optim.Optimizer.zero_grad}
+    codes = {inspect.unwrap(function).__code__.co_filename for function in files}
+    expect(codes <= places.KEEPS_FINITE, f"functions that use gradients are in {codes}")
