@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -172,6 +172,15 @@ class SpoiltOutside(Tracker):
                 mine = self._ids[running.live] = frozenset(id(v) for _, v in running.graph.leaves)
             self._finite = mine if self._stepped or not self._finite or mine is self._finite else self._finite | mine
             self._told = self._unsure = False
+        self._forget()
+
+    def call_counted(self, spot: Spot | None, roots: Sequence[Any]) -> None:
+        """Nobody sees what happens in a step that is not recorded: nothing is known of what was finite before it."""
+        if self._finite or self._stepped:
+            self._finite = frozenset()
+            self._forget()
+
+    def _forget(self) -> None:
         self._stepped.clear()
         self._written.clear()
         self._touched.clear()
