@@ -14,7 +14,8 @@ MOST = 20
 
 
 class Births(Tracker):
-    """Looks into the graphs of the first calls in a row that begin from something bad."""
+    """Looks into the graphs of the first calls in a row that begin from something bad. Roots on an accelerator are left
+    alone: reading one would wait for it."""
 
     def __init__(self, scene: Scene) -> None:
         self._found: list[Born] = []
@@ -25,7 +26,7 @@ class Births(Tracker):
         starts = [
             number[start]
             for root, start in zip(running.roots, running.starts, strict=True)
-            if start is not None and root_record(root, None).bad is not None
+            if start is not None and getattr(root, "is_cpu", False) and root_record(root, None).bad is not None
         ]
         if not starts:
             self._row = 0
