@@ -146,7 +146,7 @@ def test_gradients_are_those_that_backward_gave(ran):
     for p, name in enumerate(names):
         for step in range(count):
             true = truth["gradient"][step].get(name, -1.0)
-            assert high[p * count + step] == pytest.approx(true, rel=1e-5), (name, step)
+            assert high[step * series["size"] + p] == pytest.approx(true, rel=1e-5), (name, step)
     totals = [math.hypot(*by.values()) for by in truth["gradient"]]
     assert numbers(made["steps"]["gradient"]) == pytest.approx(totals, rel=1e-5)
     assert numbers(made["steps"]["source"]) == [1] * count
@@ -167,7 +167,7 @@ def test_weights_and_updates_where_they_were_measured(ran):
         high, seen = numbers(series[kind]["high"]), 0
         for p, name in enumerate(names):
             for step in range(count):
-                value = high[p * count + step]
+                value = high[step * series["size"] + p]
                 if value == -1:
                     continue
                 seen += 1

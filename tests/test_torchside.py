@@ -353,6 +353,8 @@ def test_watching_without_torch_is_said_in_one_line(tmp_path: Path) -> None:
 
 #: Private names of Python's own.
 PYTHONS = {"_getframe", "_current_frames", "_exit", "_after_fork", "_target", "_fields", "_make", "_get_module_details"}
+#: And of CPython from 3.11 on: what it has made of a code object, looked for before it is read.
+PYTHONS |= {"_co_code_adaptive"}
 #: And of IPython.
 PYTHONS |= {"_filename_map"}
 

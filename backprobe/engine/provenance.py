@@ -20,8 +20,8 @@ from ..observe.forward.modules import ModuleWatch
 from ..observe.forward.oplog import Entry
 from ..observe.forward.origins import line_and_op, makers
 from ..records import ACCUMULATE_SEQ, Site
-from ..source.frames import TORCH, Frames
-from ..torchside import private
+from ..source.frames import Frames
+from ..torchside import places, private
 
 #: What to say where nothing is known.
 UNKNOWN = (
@@ -60,7 +60,7 @@ class Provenance:
         """Which of ``lines`` says best where the op is: the user's, or that of the library which called torch."""
         if not library:
             return None if self.site is None else 0
-        outside = [n for n, site in enumerate(self.lines) if not site.file.startswith(TORCH)]
+        outside = [n for n, site in enumerate(self.lines) if not site.file.startswith(places.TORCH)]
         if len(outside) > (self.site is not None):
             return outside[-1]
         return len(self.lines) - 1 if self.lines else None

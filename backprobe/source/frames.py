@@ -11,9 +11,8 @@ from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType
 from typing import Any
 
-import torch
-
 from ..records import Site
+from ..torchside import places
 from .library import Stack
 from .stand_ins import STAND_IN
 
@@ -21,16 +20,12 @@ from .stand_ins import STAND_IN
 Spot = tuple[CodeType, int]
 
 
-#: Torch's own folder.
-TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-
-
 def _library_folders() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     found = {paths[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")}
     found.update(site_packages.getsitepackages() if hasattr(site_packages, "getsitepackages") else ())
     found.add(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    found.add(os.path.dirname(TORCH))
+    found.add(os.path.dirname(places.TORCH))
     return tuple(os.path.realpath(p) + os.sep for p in found)
 
 
@@ -165,7 +160,7 @@ class Frames:
         """The text of the files that sites were made of, up to `most` characters in all: the user's first. Torch's own
         are left out: they are much, and are where torch is."""
         found: dict[str, str] = {}
-        files = dict.fromkeys(site.file for site in self._lines.values() if not site.file.startswith(TORCH))
+        files = dict.fromkeys(site.file for site in self._lines.values() if not site.file.startswith(places.TORCH))
         for file in sorted(files, key=lambda name: not self.is_users_file(name)):
             text = "".join(linecache.getlines(file))
             if text and len(text) <= most:

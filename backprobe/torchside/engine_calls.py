@@ -15,9 +15,8 @@ import torch
 
 from .uncompiled import passes_on
 
-_NAME = "_engine_run_backward"
 #: Torch's own; ``None`` where it has none by that name.
-own: Callable[..., Any] | None = getattr(torch.autograd, _NAME, None)
+own: Callable[..., Any] | None = getattr(torch.autograd, "_engine_run_backward", None)
 #: Who listens: each is called with who is next, and with what torch's own is called with.
 _listening: list[Callable[..., Any]] = []
 
@@ -34,11 +33,11 @@ if own is not None:
 
 def listen(listener: Callable[..., Any]) -> bool:
     """`listener` gets every call from now on. ``False``: on this torch it gets none."""
-    if own is None or getattr(torch.autograd, _NAME) not in (own, heard):  # somebody else's stands there
+    if own is None or torch.autograd._engine_run_backward not in (own, heard):  # somebody else's stands there
         return False
     if listener not in _listening:
         _listening.append(listener)
-    setattr(torch.autograd, _NAME, heard)
+    torch.autograd._engine_run_backward = heard
     return True
 
 
@@ -46,8 +45,8 @@ def unlisten(listener: Callable[..., Any]) -> None:
     """It gets no call any longer."""
     if listener in _listening:
         _listening.remove(listener)
-    if not _listening and own is not None and getattr(torch.autograd, _NAME) is heard:
-        setattr(torch.autograd, _NAME, own)
+    if not _listening and own is not None and torch.autograd._engine_run_backward is heard:
+        torch.autograd._engine_run_backward = own
 
 
 def arguments_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bool, dict[str, Any]]:

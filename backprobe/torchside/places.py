@@ -36,6 +36,8 @@ def _file(module: str) -> str | None:
         return None
 
 
+#: Torch's own folder.
+TORCH = os.path.dirname(os.path.abspath(str(_file("torch")))) + os.sep
 #: Under every custom function's own ``forward``.
 FUNCTION_APPLY = _code("torch.autograd.function:Function.apply")
 #: Asks each new parameter of an optimizer whether it is a leaf. Its ``self`` is the optimizer.
@@ -43,6 +45,8 @@ ADD_PARAM_GROUP = _code("torch.optim:Optimizer.add_param_group")
 OPTIMIZER = "self"
 #: Calls a function of torch's that is written in Python for the modes that are on.
 HANDLE_TORCH_FUNCTION = _code("torch.overrides:handle_torch_function")
+#: Calls ``torch.autograd.backward``.
+TENSOR_BACKWARD = _code("torch._tensor:Tensor.backward")
 #: Calls the engine.
 ENGINE_CALL = _code("torch.autograd.graph:_engine_run_backward")
 

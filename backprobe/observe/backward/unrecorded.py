@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from ...torchside import private
+from ...torchside import places, private
 from ...torchside.engine_calls import arguments_of
 from ...torchside.entry_points import as_list
 from ...torchside.uncompiled import passes_on
@@ -139,7 +139,7 @@ def _kind(adds: bool, frame: Any) -> str:
         return "autograd.grad"
     below = frame.f_back
     above = below.f_back if below is not None else None
-    by_tensor = above is not None and above.f_code is torch.Tensor.backward.__code__
+    by_tensor = above is not None and above.f_code is places.TENSOR_BACKWARD
     return "Tensor.backward" if by_tensor else "autograd.backward"
 
 

@@ -10,7 +10,7 @@ from torch.autograd.graph import GradientEdge
 from torch.utils.hooks import BackwardHook
 
 from ...graphs.plan import engine_order
-from .. import autograd_engine, modes, places
+from .. import autograd_engine, engine_calls, modes, places
 from ..walk import Plans, walk
 from .registry import ENGINE, expect, fact, leaf
 
@@ -60,6 +60,33 @@ def call() -> None:
     expect(torch.equal(found, 2 * made) and x.grad is None, f"a node gave {found} for {grad}")
     autograd_engine.run_engine((edge,), (grad,), True, False, (), True, True)
     expect(x.grad is not None and torch.equal(x.grad, 2 * made), f"a backward accumulated {x.grad}")
+
+
+@fact(
+    "the function that backward calls go through",
+    "a mode stays on in steps that are not recorded, which costs as much as at the level watch of old",
+    "_engine_run_backward TENSOR_BACKWARD",
+    [ENGINE],
+)
+def heard() -> None:
+    seen: list[Any] = []
+
+    def listener(call: Any, *args: Any, **kwargs: Any) -> Any:
+        caller = sys._getframe(2)  # above our own in its place
+        adds, arguments = engine_calls.arguments_of(args[1:], kwargs)
+        seen.append((len(args[0]), adds, sorted(arguments), caller.f_back is not None and caller.f_back.f_code))
+        return call(*args, **kwargs)
+
+    x = leaf()
+    expect(engine_calls.listen(listener), "torch.autograd has none by the name that is known")
+    try:
+        x.exp().sum().backward(retain_graph=True)
+        torch.autograd.grad(x.exp().sum(), x)
+    finally:
+        engine_calls.unlisten(listener)
+    x.exp().sum().backward()
+    expect([one[:3] for one in seen] == [(1, True, ["retain_graph"]), (1, False, ["inputs"])], f"it was told {seen}")
+    expect(seen[0][3] is places.TENSOR_BACKWARD, "a call of Tensor.backward is not told from others")
 
 
 @fact(

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules import module as every
 
+from .. import places
 from ..compiled_regions import is_compiled_module
 from .registry import expect, fact, leaf
 
@@ -27,6 +28,18 @@ def holdings() -> None:
     inits = [getattr(cls.__init__, "__code__", None) for cls in nn.BatchNorm1d.__mro__]
     counts = any(code is not None and "num_batches_tracked" in code.co_consts for code in inits)
     expect(counts, "a batch norm does not count in num_batches_tracked")
+
+
+@fact(
+    "calls of modules",
+    "ops have no lines of libraries, or those of another call of the same line",
+    "MODULE_CALL TORCH",
+)
+def calls() -> None:
+    code = getattr(nn.Module.__call__, "__code__", None)  # calling one would call hooks of the user's
+    name = getattr(places.MODULE_CALL, "co_name", None)
+    expect(code is not None and name in code.co_names, f"a call of a module does not go through {name}")
+    expect(str(every.__file__).startswith(places.TORCH), f"torch's modules are not in {places.TORCH}")
 
 
 @fact(
