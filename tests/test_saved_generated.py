@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch.testing._internal.common_methods_invocations import op_db
 from watching import same
@@ -138,6 +138,7 @@ def test_errors_name_the_same_versions_when_the_values_are_gone(lines, seed):
     assert agree(plain, got)
 
 
+@example([Line("view", 0, 0, None), Line("tanh", 0, 0, "foreach")], ["allow"], 0, False)  # versions are counted
 @settings(max_examples=60)
 @given(PROGRAMS, st.lists(st.sampled_from([*LOSSLESS, "allow"]), max_size=3), st.integers(0, 5), st.booleans())
 def test_policies_inside_one_another(lines, names, seed, allow):

@@ -53,15 +53,35 @@ class _Writes(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        written = _written(func, args, kwargs) if func._schema.is_mutable else []
         if self._layer.guarded:
-            for i, argument in enumerate(func._schema.arguments):
-                if argument.alias_info is None or not argument.alias_info.is_write:
-                    continue
-                value = args[i] if i < len(args) else kwargs.get(argument.name)
-                for one in value if isinstance(value, (list, tuple)) else (value,):
-                    if isinstance(one, torch.Tensor):
-                        self._layer.about_to_write(one)
-        return func(*args, **kwargs)
+            for tensor in written:
+                self._layer.about_to_write(tensor)
+        if not _leaves_counting(func) or modes.dispatch_modes():  # below a mode of the user's it is the same without us
+            return func(*args, **kwargs)
+        before = [(tensor, tensor._version) for tensor in written if not tensor.is_inference()]
+        made = func(*args, **kwargs)
+        torch.autograd.graph.increment_version([tensor for tensor, version in before if tensor._version == version])
+        return made
+
+
+def _written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """The tensors that an op writes to."""
+    found: list[torch.Tensor] = []
+    for i, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[i] if i < len(args) else kwargs.get(argument.name)
+            values = value if isinstance(value, (list, tuple)) else (value,)
+            found += [one for one in values if isinstance(one, torch.Tensor)]
+    return found
+
+
+def _leaves_counting(func: Any) -> bool:
+    """Whether an op leaves the counting of versions to those that its kernel calls, as ``_foreach_add_`` does.
+
+    Below a dispatch mode these do not count: views of what was written would keep nodes that plain torch makes anew.
+    """
+    return bool(func._schema.is_mutable and func._schema.name.startswith("aten::_foreach_"))
 
 
 class AllowMutation(Layer):
