@@ -15,11 +15,15 @@ NONE, BACKWARD, OPTIMIZER = 0, 1, 2
 
 @dataclass(frozen=True)
 class Gradients:
-    """Norms of a step's gradients by parameter, and of all together, which is unknown where some are."""
+    """Norms of a step's gradients by parameter, and of all together, which is unknown where some are.
+
+    :ivar calls: backward calls of the step whose nodes were recorded.
+    """
 
     norms: Mapping[str, float]
     source: int = NONE
     whole: bool = True
+    calls: int = 0
 
     @property
     def total(self) -> float | None:
@@ -71,11 +75,14 @@ def gradients_of(
 
     :param used: by parameter, the norm that the optimizer met; ``None`` or -1 where that was not measured.
     """
+    calls = [*calls]
     norms, whole = leaves.of(calls)
     if norms and whole:
-        return Gradients(norms, BACKWARD)
+        return Gradients(norms, BACKWARD, calls=len(calls))
     met = {name: value for name, value in used if value is not None and not value < 0}
-    return Gradients(met, OPTIMIZER) if met else Gradients(norms, BACKWARD if norms else NONE, whole)
+    if met:
+        return Gradients(met, OPTIMIZER, calls=len(calls))
+    return Gradients(norms, BACKWARD if norms else NONE, whole, len(calls))
 
 
 def _slots(packed: Packed) -> list[tuple[str, int]]:

@@ -254,6 +254,19 @@ def test_many_steps_are_thinned_and_totals_are_not(tmp_path, monkeypatch):
     assert numbers(made["steps"]["gradient"]) == [float(i) for i in range(90)]
     assert numbers(made["steps"]["ratio"]) == [0.5] * 90
     assert [p["name"] for p in made["parameters"]] == ["a.w", "a.b"]
+    assert set(numbers(made["steps"]["recorded"])) == {0}
+
+
+def test_steps_say_whether_their_nodes_were_recorded():
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with backprobe.trace(model, every=3) as trace:
+        for _ in range(8):
+            model(torch.ones(4, 2)).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert numbers(document(trace)["steps"]["recorded"]) == [bool(s.backwards) for s in trace.steps]
+    assert [bool(s.backwards) for s in trace.steps] == [i in (0, 3, 6) for i in range(8)]
 
 
 def test_numbers_that_json_does_not_know():

@@ -36,7 +36,7 @@ class Steps:
         self._index: list[int] = []
         self._seconds, self._loss, self._known = array("f"), array("d"), array("B")
         self._totals: dict[str, array[float]] = {kind: array("d") for kind in _KINDS}
-        self._ratio, self._source = array("d"), array("B")
+        self._ratio, self._source, self._recorded = array("d"), array("B"), array("B")
         self.figures = Figures()
         self._resident, self._allocated, self._graphs = array("d"), array("d"), array("i")
         self._calls, self._scale = array("i"), array("d")
@@ -59,6 +59,7 @@ class Steps:
         if row.names is not self._order[0]:
             self._order = (row.names, [self._parameters.of(n) for n in row.names])
         self._source.append(gradients.source)
+        self._recorded.append(gradients.calls > 0)
         self._totals["gradient"].append(-1.0 if gradients.total is None else gradients.total)
         self._series["gradient"].take(
             at, [self._parameters.of(n) for n in gradients.norms], [*gradients.norms.values()]
@@ -83,6 +84,7 @@ class Steps:
             **totals,
             "ratio": column("d", self._ratio),
             "source": column("B", self._source),
+            "recorded": column("B", self._recorded),
             "resident": column("d", self._resident),
             "allocated": column("d", self._allocated),
             "graphs": column("i", self._graphs),

@@ -40,6 +40,8 @@ interface Props {
   /** Charts with the same name share their cursor. */
   sync?: string;
   text?: (value: number) => string;
+  /** Where a linear axis of values ends although some are greater; these leave it at the top. */
+  most?: number | null;
   /** Where a linear axis of values has its ticks. */
   ticks?: (low: number, high: number, count: number) => number[];
   /** What the axes are of. */
@@ -200,7 +202,7 @@ function options(latest: { current: Props }, colours: Palette, width: number, ho
       x: { time: false },
       y: log
         ? { distr: 3, range: (_, low, high) => logRange(low, high) }
-        : { range: (_, low, high) => plainRange(low, high) },
+        : { range: (_, low, high) => plainRange(low, capped(low, high, latest.current.most)) },
     },
     axes: [
       {
@@ -243,6 +245,10 @@ function options(latest: { current: Props }, colours: Palette, width: number, ho
       ready: [(u) => click(u, latest)],
     },
   };
+}
+
+function capped(low: number, high: number, most: number | null | undefined): number {
+  return most != null && low < most ? Math.min(high, most) : high;
 }
 
 /** Values between two gaps: a line alone would not show them. */

@@ -88,6 +88,7 @@ export function stepsOf(count: number, more: Partial<Decoded["steps"]> = {}): De
     update: missing(),
     ratio: missing(),
     source: new Int32Array(count),
+    recorded: new Int32Array(count).fill(1),
     resident: missing(),
     allocated: missing(),
     graphs: new Int32Array(count),

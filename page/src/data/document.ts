@@ -147,6 +147,8 @@ export interface Steps<F, I> {
   ratio: F;
   /** Gradients are: 0 not known; 1 as backward gave them; 2 as the optimizer met them. */
   source: I;
+  /** 1 where nodes of the step were recorded: a budget leaves steps out. */
+  recorded: I;
   /** Bytes of the process in memory, and of tensors on CUDA devices, when the step was over; -1: not known. */
   resident: F;
   allocated: F;

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 import { empty } from "../testing/document";
 import type { Decoded } from "./document";
 import { Model } from "./model";
-import { callAt, callShown, callSteps, elsewhere, graphShown, nearest, selected, toStep } from "./step";
+import { callAt, callShown, callSteps, elsewhere, graphShown, nearest, recordedSteps, selected, toStep } from "./step";
 
 function call(step: number, index: number, more: object = {}): Decoded["calls"][number] {
   return { step, index, raised: null, layout: 0, marks: new Int32Array(1), ...more } as Decoded["calls"][number];
@@ -28,6 +28,18 @@ describe("the selected step", () => {
     (raised.doc.calls[1] as { raised: string | null }).raised = "RuntimeError: no";
     expect(selected(raised, {})).toBe(10);
     expect(selected(new Model(empty()), {})).toBe(0);
+  });
+});
+
+describe("the steps whose nodes were recorded", () => {
+  it("are named where a budget left others out", () => {
+    const some = model([]);
+    some.doc.steps.recorded = Int32Array.from({ length: 50 }, (_, i) => Number(i % 20 === 3));
+    expect(recordedSteps(some)).toEqual(Int32Array.of(3, 23, 43));
+    some.doc.steps.recorded.fill(1);
+    expect(recordedSteps(some)).toBeNull();
+    some.doc.steps.recorded.fill(0);
+    expect(recordedSteps(some)).toBeNull();
   });
 });
 

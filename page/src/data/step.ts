@@ -78,6 +78,13 @@ export function graphShown(model: Model, at: At): Shown[] {
   return [...callShown(model, at), ...(forward ? [{ what: "forward norms", step: forward.step }] : [])];
 }
 
+/** The steps whose nodes were recorded, in order; null where that is all of them, or none. */
+export function recordedSteps({ doc }: Pick<Model, "doc">): Int32Array | null {
+  const { index, recorded } = doc.steps;
+  const found = index.filter((_, i) => recorded[i] === 1);
+  return found.length === 0 || found.length === index.length ? null : found;
+}
+
 /** The steps that the page has calls of, in order. */
 export function callSteps({ doc }: Pick<Model, "doc">): Int32Array {
   return Int32Array.from(new Set(doc.calls.map((call) => call.step))).sort();

@@ -47,6 +47,7 @@ export function empty(): Decoded {
       update: none(),
       ratio: none(),
       source: ints(),
+      recorded: ints(),
       resident: none(),
       allocated: none(),
       graphs: ints(),

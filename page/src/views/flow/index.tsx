@@ -15,7 +15,7 @@ import { ParameterCurve } from "./curve";
 import { brackets, CLOSEST } from "./items";
 import { FlowPlot } from "./plot";
 import { ModuleTable, ParameterTable } from "./table";
-import { measuredStep } from "./values";
+import { METRICS, measuredStep } from "./values";
 
 const GUIDE = {
   value: 1e-3,
@@ -185,7 +185,7 @@ function Flow({ model, at, set, link, step }: ViewProps) {
           />
         )}
       </div>
-      <Panel title={by === "modules" ? "Modules" : `Parameters, ${band ? when : `step ${step}`}`}>
+      <Panel title={by === "modules" ? "Modules" : `Parameters, ${band ? when : `step ${tableStep(doc, step)}`}`}>
         {by === "modules" ? (
           <ModuleTable model={model} items={chart.items} series={chart.series} picked={module} onPick={pick} />
         ) : (
@@ -194,6 +194,12 @@ function Flow({ model, at, set, link, step }: ViewProps) {
       </Panel>
     </div>
   );
+}
+
+/** The step that the numbers of the table are of; the selected one where they are of several. */
+function tableStep(doc: ViewProps["model"]["doc"], step: number): number {
+  const of = new Set(METRICS.map((metric) => measuredStep(doc, metric, step)).filter((one) => one >= 0));
+  return of.size === 1 ? [...of][0]! : step;
 }
 
 export const flowView: View = {

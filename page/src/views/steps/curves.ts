@@ -5,7 +5,7 @@ import type { Series } from "../../charts/line";
 import { normCurve, plainCurve } from "../../charts/marks";
 import type { Decoded } from "../../data/document";
 import { gradientSaid, lossSaid } from "../../data/said";
-import { count } from "../../parts/words";
+import { count, seconds } from "../../parts/words";
 import { type Metric, parameterCurve } from "../flow/values";
 
 export interface ChartOf {
@@ -16,12 +16,15 @@ export interface ChartOf {
   log: boolean;
   /** What the values are, where that is not plain; "". */
   note: string;
+  /** Where its axis ends although some values are greater, or null. */
+  most: number | null;
   series: Series[];
 }
 
 /** Charts of the whole run. One that holds nothing is left out. */
 export function totals({ steps }: Decoded): ChartOf[] {
   const known = (i: number): boolean => steps.known[i] === 1;
+  const usual = usualMost(steps.seconds);
   const made: ChartOf[] = [
     {
       key: "loss",
@@ -29,6 +32,7 @@ export function totals({ steps }: Decoded): ChartOf[] {
       unit: "loss",
       log: false,
       note: sentence("", lossSaid(steps)),
+      most: null,
       series: [{ name: "loss", curve: plainCurve(steps.loss, known), colour: (p) => p.ink }],
     },
     {
@@ -37,6 +41,7 @@ export function totals({ steps }: Decoded): ChartOf[] {
       unit: "2-norm, logarithmic",
       log: true,
       note: sentence("The gradient is ", gradientSaid(steps)),
+      most: null,
       series: [
         { name: "gradient", curve: normCurve(steps.gradient), colour: (p) => p.backward },
         { name: "weight", curve: normCurve(steps.weight), colour: (p) => p.forward, dash: [6, 3] },
@@ -49,6 +54,7 @@ export function totals({ steps }: Decoded): ChartOf[] {
       unit: "ratio, logarithmic",
       log: true,
       note: "",
+      most: null,
       series: [{ name: "update / weight", curve: normCurve(steps.ratio), colour: (p) => p.update }],
     },
     {
@@ -56,13 +62,31 @@ export function totals({ steps }: Decoded): ChartOf[] {
       title: "Time per step",
       unit: "time",
       log: false,
-      note: "",
+      note: usual === null ? "" : beyond(steps, usual),
+      most: usual,
       series: [{ name: "time", curve: plainCurve(steps.seconds), colour: (p) => p.quiet }],
     },
   ];
   return made.filter((c) =>
     c.series.some((s) => s.curve.stretches.length > 0 || s.curve.values.some((v) => v !== null)),
   );
+}
+
+/** Where an axis of times ends that a few steps (the first, with its loading; one that waited) would stretch until the
+ *  others lie on the ground: twice what 19 of 20 steps stay below. null: nothing sticks out so far. */
+export function usualMost(seconds: ArrayLike<number>): number | null {
+  const sorted = Float64Array.from(seconds).sort();
+  const usual = 2 * (sorted[Math.floor(0.95 * (sorted.length - 1))] ?? 0);
+  return usual > 0 && sorted.at(-1)! > 3 * usual ? usual : null;
+}
+
+/** Which steps leave the axis at the top. */
+function beyond({ index, seconds: took }: Decoded["steps"], most: number): string {
+  const out = Array.from(index.keys()).filter((i) => took[i]! > most);
+  const longest = out.reduce((a, b) => (took[b]! > took[a]! ? b : a));
+  const others =
+    out.length > 1 ? `, the longest of ${out.length} that took more than is drawn` : ", more than is drawn";
+  return `Step ${index[longest]} took ${seconds(took[longest]!)}${others}.`;
 }
 
 function sentence(begin: string, what: string): string {

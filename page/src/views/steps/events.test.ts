@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { documentOf, draws, parameter, seriesOf, stepsOf } from "../../charts/testing";
-import { canLog, chosen, csvTable, thinning, totals } from "./curves";
+import { canLog, chosen, csvTable, thinning, totals, usualMost } from "./curves";
 import { around, events, firstNonfinite, greatestJump } from "./events";
 import { cells, matrix, paint, seenBuckets } from "./heat";
 
@@ -158,5 +158,26 @@ describe("the heat map", () => {
     const series = seriesOf([0], true, { weight: { high: [2, 0, -1] }, update: { high: [1, 1, 1] } });
     const doc = documentOf({ parameters: ["a", "b", "c"].map((n) => parameter(n)), steps: stepsOf(1, { series }) });
     expect([...matrix(doc, "ratio")]).toEqual([0.5, -1, -1]);
+  });
+});
+
+describe("the axis of times", () => {
+  it("ends where most steps are, and says which leave it", () => {
+    const seconds = new Float32Array(100).fill(0.01);
+    seconds[0] = 9;
+    seconds[40] = 0.5;
+    expect(usualMost(seconds)).toBeCloseTo(0.02);
+    const chart = totals(documentOf({ steps: stepsOf(100, { seconds }) })).find((c) => c.key === "seconds")!;
+    expect(chart.most).toBeCloseTo(0.02);
+    expect(chart.note).toBe("Step 0 took 9.00 s, the longest of 2 that took more than is drawn.");
+    seconds[40] = 0.01;
+    const one = totals(documentOf({ steps: stepsOf(100, { seconds }) })).find((c) => c.key === "seconds")!;
+    expect(one.note).toBe("Step 0 took 9.00 s, more than is drawn.");
+  });
+  it("is whole where no step sticks out, and of a few steps", () => {
+    expect(usualMost(Float32Array.from({ length: 100 }, (_, i) => 0.01 + i / 10_000))).toBeNull();
+    expect(usualMost([])).toBeNull();
+    expect(usualMost([0, 0, 1])).toBeNull();
+    expect(usualMost([1, 9])).toBe(2);
   });
 });

@@ -72,6 +72,7 @@ export function Total({
           height={204}
           yName={chart.unit}
           text={text}
+          most={chart.most}
           {...shared}
         />
         {chart.series.length > 1 && <SeriesLegend series={chart.series} />}
