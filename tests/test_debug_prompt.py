@@ -258,10 +258,23 @@ def test_a_cell_is_called_by_its_number(monkeypatch) -> None:
     import types
 
     from backprobe.engine.show import nearby
+    from backprobe.records import Site
+    from backprobe.report.tables import Sites
+    from backprobe.view.parts import short
 
     shell = types.SimpleNamespace(compile=types.SimpleNamespace(_filename_map={"/tmp/kernel/12.py": 3}))
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
-    assert nearby("/tmp/kernel/12.py") == "Cell In[3]"
+    assert nearby("/tmp/kernel/12.py") == short("/tmp/kernel/12.py") == "Cell In[3]"
+    sites = Sites("/tmp")
+    sites.of(Site("/tmp/kernel/12.py", 5, "<module>"))
+    assert sites.rows()[0]["file"] == "Cell In[3]"
+
+
+def test_wrong_arguments_give_torchs_error_alone() -> None:
+    loss = torch.ones(2, requires_grad=True).sum()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'stop'") as caught:
+        backprobe.debug(loss, stop="SumBackward0")
+    assert caught.value.__context__ is None
 
 
 def test_back_in_an_ordinary_run(tmp_path) -> None:

@@ -258,10 +258,13 @@ def run(
     """
     if pilot.resume.kind == "finish":
         return proceed()
+    graph = None
     try:
         with private.unseen():
             graph = BackwardGraph(kind, args, kwargs, forward, len(pilot.calls) + 1, pilot.plans)
-    except TypeError:  # wrong use: torch says so
+    except TypeError:
+        pass
+    if graph is None:  # wrong use: torch says so, and nothing but that
         return proceed()
     graph.step = begins(graph)
     control = Control(pilot, graph, explain)

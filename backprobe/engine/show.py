@@ -8,13 +8,12 @@ from __future__ import annotations
 import ast
 import linecache
 import os
-import sys
 from collections.abc import Mapping, Sequence
 
 import torch
 
 from ..records import Site
-from ..text import packaged
+from ..text import cell, packaged
 from .backward_graph import BackwardGraph, NodeInfo
 from .provenance import UNKNOWN, inside
 from .values import shape_text, summary
@@ -31,11 +30,8 @@ def plain(lines: Sequence[Line]) -> str:
 def nearby(path: str) -> str:
     """A path as seen from the working folder, where that is shorter; an installed package's from its name on; a
     notebook's cell by its number."""
-    notebook = sys.modules.get("IPython")
-    shell = notebook.get_ipython() if notebook is not None else None
-    cells = getattr(getattr(shell, "compile", None), "_filename_map", {})
-    if path in cells:
-        return f"Cell In[{cells[path]}]"
+    if (number := cell(path)) is not None:
+        return number
     if not os.path.isabs(path):
         return path
     if (short := packaged(path)) != path:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..records import FreeParameter, ModuleCall, Parameter, Site, together
-from ..text import packaged
+from ..text import cell, packaged
 
 #: No file longer than this is put into a page, and no more than this of all files together.
 SOURCE = 1 << 20
@@ -39,7 +39,10 @@ class Sites:
         return self._numbers.setdefault(site, len(self._numbers))
 
     def short(self, file: str) -> str:
-        """`file` from the folder of the run's script, where it lies inside it; a library's from its package's name."""
+        """`file` from the folder of the run's script, where it lies inside it; a library's from its package's name; a
+        notebook's cell by its number."""
+        if (number := cell(file)) is not None:
+            return number
         if file in self._libraries:
             return packaged(file)
         if self._folder is not None:

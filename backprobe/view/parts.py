@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..records import Finding, FreeParameter, Parameter, RankSeen, Site
-from ..text import counted, few, number
+from ..text import cell, counted, few, number
 from ..traced import Trace, TracedStep
 from .figures import figures, with_gradients
 from .flow import Bars, flow
@@ -196,7 +196,9 @@ def place(role: str, site: Site, sources: Mapping[str, str] | None = None, aroun
 
 
 def short(path: str) -> str:
-    """`path` from the working folder, where it lies inside it."""
+    """`path` from the working folder, where it lies inside it; a notebook's cell by its number."""
+    if (number := cell(path)) is not None:
+        return number
     try:
         relative = os.path.relpath(path)
     except ValueError:  # another drive
