@@ -28,10 +28,10 @@ class Report:
 
     def run(self, options: argparse.Namespace) -> int:
         from ..report.html import write
-        from ..store.reader import open_run
+        from ..store.job import open_job
 
         folder = find_run(options.run)
-        trace = open_run(folder)
+        trace = open_job(folder)
         file = write(trace, Path(options.output) if options.output else folder / "report.html", folder.name)
         print(f"{file} ({size(file.stat().st_size)})")
         return 0

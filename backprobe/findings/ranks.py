@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, RankSeen, RankWait, Site
@@ -14,21 +16,60 @@ if TYPE_CHECKING:
 
 
 def of_children(trace: Trace) -> list[Finding]:
-    """What was found in other processes; the same in several is said once."""
-    found: dict[object, list[Finding]] = {}
-    for seen in trace.facts.of(RankSeen):
-        for finding in seen.findings:
-            sites = tuple((s.role, s.site) for s in finding.sites)
-            one = dataclasses.replace(finding, rank=seen.rank)
-            found.setdefault((finding.kind, finding.module, sites), []).append(one)
-    merged = []
-    for same in found.values():
-        ranks = sorted({f.rank for f in same if f.rank is not None})
-        first = same[0]
-        if len(ranks) > 1:
-            first = dataclasses.replace(first, rank=None, evidence={**first.evidence, "ranks": ranks})
-        merged.append(first)
-    return merged
+    """What was found in other processes."""
+    own = trace.info.get("pid")
+    return [_of(seen, finding) for seen in trace.facts.of(RankSeen) if seen.pid != own for finding in seen.findings]
+
+
+def of_rank(trace: Trace, found: Sequence[Finding]) -> list[Finding]:
+    """`found` in this process, with its rank where it has one."""
+    own = trace.info.get("pid")
+    mine = next((seen for seen in trace.facts.of(RankSeen) if seen.pid == own and seen.rank is not None), None)
+    if mine is None:
+        return list(found)
+    return [_of(mine, one) if one.rank is None and "process" not in one.evidence else one for one in found]
+
+
+def _of(seen: RankSeen, finding: Finding) -> Finding:
+    if finding.rank is not None or "process" in finding.evidence:
+        return finding
+    if seen.rank is None:
+        return dataclasses.replace(finding, evidence={**finding.evidence, "process": seen.pid})
+    return dataclasses.replace(finding, rank=seen.rank)
+
+
+def merged(same: Sequence[Finding]) -> Finding:
+    """Equal findings of several processes as one: that of the earliest step, with all the ranks."""
+    ranks = sorted({rank for one in same for rank in (*one.evidence.get("ranks", ()), one.rank) if rank is not None})
+    if len(ranks) < 2:
+        return same[0]
+    first = min(same, key=_when)
+    return dataclasses.replace(first, evidence={**first.evidence, "ranks": ranks})
+
+
+def _when(finding: Finding) -> tuple[float, int]:
+    return math.inf if finding.step is None else finding.step, -1 if finding.rank is None else finding.rank
+
+
+#: What one rank's values become in all others, a step later, when gradients are averaged.
+_SPREADS = ("nonfinite-forward", "nonfinite-backward")
+
+
+def in_time(found: Sequence[Finding]) -> list[Finding]:
+    """`found` with values that are not finite in the order of their steps over all ranks. What came to other ranks
+    after the first is its consequence, and said there."""
+    spread = sorted((one for one in found if one.kind in _SPREADS and one.rank is not None), key=_when)
+    if len(spread) < 2:
+        return list(found)
+    first, *later = spread
+    came = [one for one in later if one.step is not None and first.step is not None and one.step > first.step]
+    came = [one for one in came if {*one.evidence.get("ranks", ()), one.rank} - {first.rank}]
+    if came:
+        then = [f"rank {one.rank}, step {one.step}: {one.kind}" for one in came]
+        spread[0] = dataclasses.replace(first, evidence={**first.evidence, "then": then})
+    kept = iter([one for one in spread if not any(one is other for other in came)])
+    places = [one.kind in _SPREADS and one.rank is not None for one in found]
+    return [one for at, old in zip(places, found, strict=True) if (one := next(kept, None) if at else old) is not None]
 
 
 @question(

@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ..errors import BackprobeError
 from ..store import FILE
-from ..store.reader import open_run
+from ..store.job import open_job
 from .changes import change
 from .document import document, packed
 from .html import served
@@ -56,7 +56,7 @@ class Source:
             version = self.version()
             made = self._made.get(version)
             if made is None:
-                trace = open_run(self.folder)
+                trace = open_job(self.folder)
                 try:
                     made = document(trace, self.folder.name, version)
                 finally:
@@ -86,7 +86,7 @@ class Source:
         :raises BackprobeError: the run cannot be read.
         """
         names = [p["name"] for p in self.latest()["parameters"]]
-        trace = open_run(self.folder)
+        trace = open_job(self.folder)
         try:
             return packed(span(trace, names, first, min(end, len(trace.steps))))
         finally:
