@@ -125,7 +125,8 @@ def endings(ran: Sequence[Process]) -> list[str]:
             same.setdefault(how, []).append(one)
     found = [_names(of) + " " + (how if len(of) == 1 else how.replace("was ", "were ")) for how, of in same.items()]
     own = ending(script) if script is not None else ""
-    return [*found, own] if own and causes else [own, *found] if own else found
+    first = any(one.ended in ("failed", "killed") for one in others)  # the script knows of it, and ends too
+    return [*found, own] if own and first else [own, *found] if own else found
 
 
 def failed_by_itself(one: Process) -> bool:

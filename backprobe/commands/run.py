@@ -305,7 +305,9 @@ class _Watcher:
         session, options = self._session, self.options
         assert session is not None
         info = ending(session, self.collector, self._begin, error)
-        about = {"pid": os.getpid(), "started": self._begin}
+        about: dict[str, Any] = {"pid": os.getpid(), "started": self._begin}
+        if self._part is not None:
+            about["part"] = self._part.folder.name
         trace = self.collector.trace(session, {**about, **info})
         self.findings = list(trace.findings)
         if self._plugged is not None:

@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 
 def of_children(trace: Trace) -> list[Finding]:
     """What was found in other processes."""
-    own = trace.info.get("pid")
-    return [_of(seen, finding) for seen in trace.facts.of(RankSeen) if seen.pid != own for finding in seen.findings]
+    ranks = trace.facts.of(RankSeen)
+    gone = any(map(_by_itself, ranks))
+    return [
+        _of(seen, finding)
+        for seen in ranks
+        if seen.pid != trace.info.get("pid")
+        for finding in seen.findings
+        if not (gone and finding.kind == "backward-error" and not _by_itself(seen) and seen.error)
+    ]
 
 
 def of_rank(trace: Trace, found: Sequence[Finding]) -> list[Finding]:
@@ -55,14 +62,21 @@ def _when(finding: Finding) -> tuple[float, int]:
 _SPREADS = ("nonfinite-forward", "nonfinite-backward")
 
 
+def _moment(finding: Finding) -> tuple[float, bool, bool]:
+    """When values went bad: a forward before the backward, and a node's own result before what else changed a
+    gradient, as an average over ranks does."""
+    backward = finding.kind == "nonfinite-backward"
+    return _when(finding)[0], backward, backward and finding.node is None
+
+
 def in_time(found: Sequence[Finding]) -> list[Finding]:
     """`found` with values that are not finite in the order of their steps over all ranks. What came to other ranks
     after the first is its consequence, and said there."""
-    spread = sorted((one for one in found if one.kind in _SPREADS and one.rank is not None), key=_when)
+    spread = sorted((one for one in found if one.kind in _SPREADS and one.rank is not None), key=_moment)
     if len(spread) < 2:
         return list(found)
     first, *later = spread
-    came = [one for one in later if one.step is not None and first.step is not None and one.step > first.step]
+    came = [one for one in later if _moment(one) > _moment(first)]
     came = [one for one in came if {*one.evidence.get("ranks", ()), one.rank} - {first.rank}]
     if came:
         then = [f"rank {one.rank}, step {one.step}: {one.kind}" for one in came]
@@ -73,6 +87,52 @@ def in_time(found: Sequence[Finding]) -> list[Finding]:
 
 
 @question(
+    Kind("rank-failed", "error", "a rank raised, exited or was killed, and the others cannot go on", rank=WRONG + 48),
+    spoils=True,
+    silences=("rank-desync",),  # who waits then, waits for one that is gone
+)
+def failed(trace: Trace) -> list[Finding]:
+    """A rank that ended by itself before the others, where nothing that was found in it says why."""
+    ranks = trace.facts.of(RankSeen)
+    if trace.info.get("part") or len([one for one in ranks if one.rank is not None]) < 2:
+        return []
+    return [_failed(one) for one in ranks if one.rank is not None and _by_itself(one) and not _explained(one)]
+
+
+def _failed(seen: RankSeen) -> Finding:
+    killed = not seen.over
+    if killed:
+        how, role, site = "was killed: it ended without a word", "last", seen.trail[-1][1] if seen.trail else None
+    else:
+        error = seen.error.strip().partition("\n")[0]
+        how, role, site = f"ended with {error}" if error else f"exited with {seen.code}", "raised", seen.raised
+    return Finding(
+        kind="rank-failed",
+        severity="error",
+        title=f"{_name(seen)} {how}",
+        confidence="certain",
+        step=seen.steps,
+        rank=seen.rank,
+        sites=(FindingSite(role, site),) if site is not None else (),
+        evidence={"steps": seen.steps, "code": seen.code, "error": seen.error[:300]},
+        advice="The errors of the other ranks (a connection that was closed, a timeout) come from this. "
+        + (
+            "What kills a process so is mostly the system, for memory: look at its log (dmesg) and at the memory of "
+            "the steps before."
+            if killed
+            else "Mend it where it was raised, or let all ranks leave together."
+        ),
+    )
+
+
+def _by_itself(seen: RankSeen) -> bool:
+    """Whether a process failed or was killed, and not for others that were gone."""
+    if any(word in seen.error.lower() for word in COLLECTIVE):
+        return False
+    return bool(seen.error or seen.code) and not seen.signal if seen.over else not seen.alive
+
+
+@question(
     Kind("rank-desync", "error", "a process of a distributed run waits for one that does not come", rank=WRONG + 50),
     spoils=True,
     silences=("backward-error",),  # the error that a collective raised
@@ -80,6 +140,8 @@ def in_time(found: Sequence[Finding]) -> list[Finding]:
 def desync(trace: Trace) -> list[Finding]:
     """A collective operation that failed, or never ended, because not every rank called it."""
     ranks = trace.facts.of(RankSeen)
+    if trace.info.get("part"):  # one of several alone
+        return []
     stuck = [(wait, seen) for seen in ranks for wait in seen.waits if wait.ended != "returned"]
     if not stuck or any(_explained(r) for r in ranks):
         return []

@@ -35,6 +35,7 @@ class RankSeen:
     :ivar signal: the signal that ended it, where it had the time to say so.
     :ivar code: its exit code, where that is known.
     :ivar recorded: steps whose nodes were recorded. ``loss``: that of the last step.
+    :ivar raised: where its error was raised.
     :ivar local: its rank on its machine, ``machine``; ``world``: how many ranks there are.
     :ivar restart: how often the launcher had started all of them again.
     :ivar part: the folder of what was recorded in it, in that of the job's ``parts``.
@@ -53,6 +54,7 @@ class RankSeen:
     gaps: tuple[str, ...] = ()
     signal: int | None = None
     code: int | None = None
+    raised: Site | None = None
     recorded: int | None = None
     loss: float | None = None
     local: int | None = None

@@ -79,8 +79,9 @@ def killed(part: Path, seen: RankSeen) -> RankSeen:
         try:
             rows = list(trace.step_rows())
             loss = next((row.loss for row in reversed(rows) if row.loss is not None), seen.loss)
-            counts = {"steps": len(rows), "backwards": max(sum(row.calls for row in rows), seen.backwards)}
-            return dataclasses.replace(seen, findings=tuple(trace.findings), loss=loss, recorded=None, **counts)
+            calls = max(sum(row.calls for row in rows), seen.backwards)
+            seen = dataclasses.replace(seen, steps=len(rows), backwards=calls, recorded=None)
+            return dataclasses.replace(seen, findings=tuple(trace.findings), loss=loss)
         finally:
             trace.close()
     except BackprobeError as error:

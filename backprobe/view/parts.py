@@ -14,9 +14,9 @@ from ..records import Finding, FreeParameter, Parameter, RankSeen, Site
 from ..text import counted, few, number, plural
 from ..traced import Trace, TracedStep
 from ..trust import endings
+from . import ranks
 from .figures import figures, with_gradients
 from .flow import Bars, flow
-from . import ranks
 
 #: A space at which a line is not broken.
 TIED = "\N{NO-BREAK SPACE}"
@@ -82,7 +82,7 @@ def report(
     parts: list[Part] = [Line(headline(trace), "head")]
     findings = trace.findings
     several = ranks.several(trace)
-    if several and (details or len(several) > 1 and endings(trace.processes)):
+    if several and (details or (len(several) > 1 and endings(trace.processes))):
         parts.append(Table(*ranks.table(several, findings)))
         if trace.info.get("part"):
             parts.append(Line(f"What follows is of {ranks.chosen(trace, several)}.", "quiet"))

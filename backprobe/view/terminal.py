@@ -106,7 +106,9 @@ def _bars(out: Console, part: Bars, sign: str) -> None:
 def _table(out: Console, part: Table) -> None:
     table = RichTable(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for i, title in enumerate(part.columns):
-        table.add_column(title, justify="left" if i == 0 else "right", overflow="fold", no_wrap=i > 0)
+        table.add_column(
+            title, justify="left" if i == 0 else "right", overflow="fold", no_wrap=i > 0, min_width=len(title)
+        )
     for row in part.rows:
         table.add_row(*(Text(cell) for cell in row))
     out.print(table)

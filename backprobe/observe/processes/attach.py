@@ -29,8 +29,8 @@ from .identity import Identity, identity
 from .part import Part, ending
 from .told import Told
 
-#: Modules that a process runs as a whole and that train nothing: those of torch itself, and our own command, which has a
-#: run of its own.
+#: Modules that a process runs as a whole and that train nothing: those of torch itself, and our own command, which has
+#: a run of its own.
 _NOT_WATCHED = ("torch", "backprobe")
 #: In what ``multiprocessing`` has a process run.
 _SPAWNED, _FORK_SERVER = "multiprocessing.spawn import spawn_main", "multiprocessing.forkserver import main"
@@ -112,8 +112,9 @@ class Child:
         self._collector = Collector()
         self._sinks = Telling([self._collector])
         main = getattr(sys.modules.get("__main__"), "__file__", None)
-        own = (*told.own, *([os.path.dirname(os.path.abspath(main))] if main else ()))
-        self.session = Session(self, told.settings, tuple(dict.fromkeys(own)))
+        of_parent = multiprocessing.parent_process() is not None  # the same script
+        own = told.own if of_parent else (os.path.dirname(os.path.abspath(main)) if main else os.getcwd(),)
+        self.session = Session(self, told.settings, own)
         self.session.scene.whole = True
         self._part = Part(told.folder, me)
         self._forget_code: Callable[[], None] = lambda: None
@@ -187,7 +188,7 @@ class Child:
             if main:
                 session.stop()
             info = ending(session, self._collector, self._began, error)
-            trace = self._collector.trace(session, info)
+            trace = self._collector.trace(session, {**info, "pid": self._pid, "part": self._part.folder.name})
             trace.note_unseen(self._sinks.lost)
             findings = list(trace.findings)
             if self._keep is not None and not self._sinks.lost:

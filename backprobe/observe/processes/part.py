@@ -15,6 +15,7 @@ from ...records import Finding, RankSeen, Step
 from ...store.parts import claim, write_seen
 from ..session import Session
 from ..sinks.collect import Collector
+from ..trackers.ranks import ended_waits
 from ..trackers.waiting import Waiting
 from .identity import Identity
 
@@ -64,9 +65,13 @@ class Part:
     def _seen(self, over: bool, failed: bool, **more: Any) -> RankSeen:
         session, waiting, me = self._session, self.waiting, self.me
         assert session is not None and waiting is not None and self._collector is not None
+        error = session.scene.raised
         return RankSeen(
-            *(waiting.rank if waiting.rank is not None else me.rank, os.getpid()),
-            *(waiting.records(failed), waiting.trail(), over),
+            waiting.rank if waiting.rank is not None else me.rank,
+            os.getpid(),
+            ended_waits(waiting, session.scene, failed),
+            waiting.trail(),
+            over,
             steps=self._collector.steps,
             backwards=session.calls,
             recorded=session.budget.recorded,
@@ -76,6 +81,7 @@ class Part:
             restart=me.restart,
             machine=platform.node(),
             part=self.folder.name,
+            raised=None if error is None else session.frames.site_of_traceback(error.__traceback__),
             **more,
         )
 

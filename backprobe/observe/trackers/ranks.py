@@ -35,9 +35,15 @@ class Ranks(Tracker):
         waiting, error = self._scene.waiting, self._scene.raised
         if waiting is None:
             return ()
-        waits = waiting.records(error is not None)
-        if error is not None and of_collective(error) and not any(w.ended == "raised" for w in waits):
-            site = self._scene.frames.site_of_traceback(error.__traceback__)
-            waits = (*waits, RankWait("a collective operation", site, time.time(), 0.0, "raised"))
+        waits = ended_waits(waiting, self._scene, error is not None)
         text = "" if error is None else str(error)[:500]
         return (RankSeen(waiting.rank, os.getpid(), waits, waiting.trail(), True, text),)
+
+
+def ended_waits(waiting: Waiting, scene: Scene, failed: bool) -> tuple[RankWait, ...]:
+    """The long waits of a process, and the one that ended it however short it was."""
+    waits, error = waiting.records(failed), scene.raised
+    if error is not None and of_collective(error) and not any(w.ended == "raised" for w in waits):
+        site = scene.frames.site_of_traceback(error.__traceback__)
+        waits = (*waits, RankWait("a collective operation", site, time.time(), 0.0, "raised"))
+    return waits

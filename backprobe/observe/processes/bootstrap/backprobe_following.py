@@ -137,7 +137,7 @@ class _Finder:
         finally:
             self._looking = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self)
+            spec.loader = _Loader(spec.loader, self)  # type: ignore[assignment]
         return spec
 
     def over(self):

@@ -6,9 +6,9 @@ own runs. That there is no other ``sitecustomize`` is what ``site`` expects to b
 
 import sys
 
-import backprobe_following
+import backprobe_following  # type: ignore[import-not-found]
 
 del sys.modules["sitecustomize"], sys.modules["backprobe_following"]
 backprobe_following.arrive()
 
-import sitecustomize  # noqa: E402, F401
+import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401
