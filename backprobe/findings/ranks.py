@@ -127,7 +127,7 @@ def _failed(seen: RankSeen) -> Finding:
 
 def _by_itself(seen: RankSeen) -> bool:
     """Whether a process failed or was killed, and not for others that were gone."""
-    if any(word in seen.error.lower() for word in COLLECTIVE):
+    if any(word in seen.error.lower() for word in COLLECTIVE) or any(w.ended == "raised" for w in seen.waits):
         return False
     return bool(seen.error or seen.code) and not seen.signal if seen.over else not seen.alive
 
