@@ -88,6 +88,11 @@ def test_a_rank_that_was_killed_is_told_by_where_it_was_last() -> None:
     assert [(s.role, s.site) for s in one.sites] == [("last", BAD)]
 
 
+def test_a_rank_that_was_killed_since_the_others_had_waited_for_it_is_not_the_cause() -> None:
+    ranks = RankSeen(0, 100, error="RuntimeError: [gloo] Timed out waiting", code=1), RankSeen(1, 101, over=False)
+    assert "rank-failed" not in [one.kind for one in found(*ranks)]
+
+
 def test_a_rank_whose_error_is_explained_is_not_told_twice() -> None:
     own = bad("inplace", 2)
     (one,) = found(RankSeen(0, 100, signal=15), RankSeen(1, 101, error="RuntimeError: modified", findings=(own,)))

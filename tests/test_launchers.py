@@ -49,6 +49,8 @@ def test_ranks_are_one_run(tmp_path: Path, launched: Any) -> None:
     assert sorted(p.name for p in (tmp_path / "kept" / "parts").iterdir()) == ["rank-0", "rank-1"]
     shown = ran(tmp_path, ["-m", "backprobe", "show", "kept"]).stdout
     assert [row.split()[0] for row in shown.splitlines() if row.endswith("finished")][:2] == ["0", "1"]
+    other = ran(tmp_path, ["-m", "backprobe", "report", "--rank", "1", "kept"]).stdout
+    assert "kept (rank 1 of " in other and (tmp_path / "kept" / "report.html").exists()
 
 
 @pytest.mark.slow
@@ -93,7 +95,7 @@ import torch
 from torch import nn
 from_outside = sorted(name for name in sys.modules if name.startswith(("sitecustomize", "backprobe")))
 print(sys.argv, [os.path.basename(p) for p in sys.path], os.environ.get("PYTHONPATH"), from_outside[:1])
-print([name for name in os.environ if name.startswith("BACKPROBE")], type(sys.meta_path[0]).__name__)
+print([name for name in os.environ if name.startswith("BACKPROBE_") and "BUDGET" not in name], type(sys.meta_path[0]).__name__)
 print(torch.__spec__.loader.__class__.__name__, torch.__loader__ is torch.__spec__.loader, torch.initial_seed() > 0)
 loss = nn.Linear(2, 1)(torch.ones(3, 2)).sum()
 loss.backward()
@@ -107,7 +109,7 @@ for given in (None, env):
     done = subprocess.run([sys.executable, "world.py", "5"], env=given, capture_output=True, text=True)
     print(done.stdout, done.stderr, done.returncode)
 done = subprocess.run([sys.executable, "-m", "world", "0"], capture_output=True, text=True, env=env)
-print(done.stdout, done.stderr, done.returncode, {k: v for k, v in os.environ.items() if "BACKPROBE" in k})
+print(done.stdout, done.stderr, done.returncode, {k: v for k, v in os.environ.items() if "BACKPROBE_JOB" in k})
 """
 
 
@@ -123,7 +125,7 @@ def test_a_child_finds_its_world_as_alone_and_is_watched(tmp_path: Path) -> None
     assert done.stdout.replace("['backprobe']", "[]").replace("['sitecustomize']", "[]") == alone.stdout.replace(
         "['sitecustomize']", "[]"
     )
-    assert alone.stdout.count("mine") == 2
+    assert alone.stdout.count("mine") == 4
     assert sorted(one["code"] for one in found["ranks"][1:]) == [0, 5, 5]
     assert all(one["backwards"] == 1 for one in found["ranks"][1:])
     assert (tmp_path / "kept" / "findings.json").exists()
@@ -274,4 +276,4 @@ def test_what_starts_processes_is_put_back() -> None:
         told.stop()
     assert "BACKPROBE_JOB={}" in env and "BACKPROBE_JOB={}" in given and "A=1" in given
     assert (_posixsubprocess.fork_exec, getattr(subprocess, "_fork_exec", None), dict(os.environ)) == names
-    assert "BACKPROBE" not in subprocess.run(["env"], capture_output=True, text=True).stdout
+    assert "BACKPROBE_JOB" not in subprocess.run(["env"], capture_output=True, text=True).stdout

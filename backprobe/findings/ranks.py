@@ -96,7 +96,10 @@ def failed(trace: Trace) -> list[Finding]:
     ranks = trace.facts.of(RankSeen)
     if trace.info.get("part") or len([one for one in ranks if one.rank is not None]) < 2:
         return []
-    return [_failed(one) for one in ranks if one.rank is not None and _by_itself(one) and not _explained(one)]
+    # A rank that is killed closes its connections: where the others ran into a timeout, it was killed for that.
+    waited = any(word in one.error.lower() for one in ranks for word in ("timed out", "timeout"))
+    failed = [one for one in ranks if one.rank is not None and _by_itself(one) and (one.over or not waited)]
+    return [_failed(one) for one in failed if not _explained(one)]
 
 
 def _failed(seen: RankSeen) -> Finding:

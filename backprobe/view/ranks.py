@@ -57,6 +57,12 @@ def chosen(trace: Trace, ran: Sequence[Process]) -> str:
     return f"rank {mine.rank}" if mine.rank is not None else f"process {mine.pid}"
 
 
+def titled(name: str, trace: Trace) -> str:
+    """What to call a run, with the process whose steps are shown where it is one of several."""
+    ran = several(trace)
+    return f"{name} ({chosen(trace, ran)} of {len(ran)} processes)" if trace.info.get("part") else name
+
+
 def table(ran: Sequence[Process], findings: Sequence[Finding]) -> tuple[Sequence[str], list[list[str]]]:
     """Columns and rows."""
     rows = []
