@@ -59,13 +59,8 @@ class View:
         from ..report.serve import Server
 
         with Server(find_run(options.run), options.port, options.rank) as server:
-            print(
-                f"backprobe: {server.address}",
-                f"It shows {server.source.latest()['run']['name']}.",
-                "Ctrl-C ends it.",
-                sep="\n",
-                flush=True,
-            )
+            print(f"backprobe: {server.address}")
+            print(f"It shows {server.source.latest()['run']['name']}. Ctrl-C ends it.", flush=True)
             if not options.no_browser and _has_screen():
                 webbrowser.open(server.address)
             with contextlib.suppress(KeyboardInterrupt):

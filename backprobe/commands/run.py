@@ -285,6 +285,8 @@ class _Watcher:
         assert session is not None
         if main:
             session.stop()
+        else:
+            self.collector.cut(session)
         session.scene.signal = 15
         self.finish(None)
 

@@ -55,9 +55,8 @@ def job_of(folder: Path, own: Trace | None, rank: int | None = None) -> Trace:
         told.append(_as_seen(own))
         own.close()
     if part is None:
-        return Trace(
-            (), Facts(unseen=(*unwatched(folder),), seen=tuple(told)), {"part": "none", "started": 0}, findings
-        )
+        facts = Facts(unseen=tuple(unwatched(folder)), seen=tuple(told))
+        return Trace((), facts, {"part": "none", "started": 0}, findings)
     base = open_run(part)
     mine = tuple(one for one in base.facts.seen if not isinstance(one, RankSeen))
     facts = dataclasses.replace(base.facts, seen=(*mine, *told), unseen=(*base.facts.unseen, *unwatched(folder)))
