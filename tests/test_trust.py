@@ -199,6 +199,13 @@ def test_how_children_end(tmp_path: Path) -> None:
     assert "Nothing wrong found" not in told
 
 
+def test_a_thread_that_trains_is_said(tmp_path: Path) -> None:
+    text = "import threading\none = threading.Thread(target=train, args=(3,))\none.start()\none.join()\ntrain(2)\n"
+    done, found = run(tmp_path, text, "--no-keep")
+    assert [(one["what"], one["hides"]) for one in found["unseen"]] == [("module calls in other threads", True)]
+    assert "Nothing wrong found" not in done.stderr
+
+
 @pytest.mark.skipif(os.name != "posix", reason="bounds the size of files with ulimit")
 def test_a_run_that_cannot_be_written_is_watched_to_its_end(tmp_path: Path) -> None:
     bound = "unset ${!COVERAGE@}; ulimit -f 300"  # what measures the tests' coverage writes files too

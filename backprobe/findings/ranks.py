@@ -62,6 +62,10 @@ def _when(finding: Finding) -> tuple[float, int]:
 _SPREADS = ("nonfinite-forward", "nonfinite-backward")
 
 
+def _spreads(finding: Finding) -> bool:
+    return finding.kind in _SPREADS and finding.rank is not None and finding.step is not None
+
+
 def _moment(finding: Finding) -> tuple[float, bool, bool]:
     """When values went bad: a forward before the backward, and a node's own result before what else changed a
     gradient, as an average over ranks does."""
@@ -72,7 +76,7 @@ def _moment(finding: Finding) -> tuple[float, bool, bool]:
 def in_time(found: Sequence[Finding]) -> list[Finding]:
     """`found` with values that are not finite in the order of their steps over all ranks. What came to other ranks
     after the first is its consequence, and said there."""
-    spread = sorted((one for one in found if one.kind in _SPREADS and one.rank is not None), key=_moment)
+    spread = sorted((one for one in found if _spreads(one)), key=_moment)
     if len(spread) < 2:
         return list(found)
     first, *later = spread
@@ -82,7 +86,7 @@ def in_time(found: Sequence[Finding]) -> list[Finding]:
         then = [f"rank {one.rank}, step {one.step}: {one.kind}" for one in came]
         spread[0] = dataclasses.replace(first, evidence={**first.evidence, "then": then})
     kept = iter([one for one in spread if not any(one is other for other in came)])
-    places = [one.kind in _SPREADS and one.rank is not None for one in found]
+    places = map(_spreads, found)
     return [one for at, old in zip(places, found, strict=True) if (one := next(kept, None) if at else old) is not None]
 
 

@@ -31,10 +31,10 @@ def claim(folder: Path, name: str) -> Path:
     """A new folder called `name` in the parts of the run in `folder`.
 
     :raises FileExistsError: there is one.
-    :raises OSError: it cannot be made.
+    :raises OSError: it cannot be made: a run that is not kept may be over, and its folder gone.
     """
     parts = folder / PARTS
-    parts.mkdir(parents=True, exist_ok=True)
+    parts.mkdir(exist_ok=True)
     (parts / name).mkdir()
     return parts / name
 

@@ -177,7 +177,8 @@ def unwatched(folder, pid):
     """Note in a job's folder that a process of it could not be watched."""
     try:
         parts = os.path.join(folder, "parts")
-        os.makedirs(parts, exist_ok=True)
+        if not os.path.isdir(parts):
+            os.mkdir(parts)
         open(os.path.join(parts, "unwatched-%d" % pid), "w").close()
     except OSError:
         pass
