@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .saved_tensors import policies as policies
     from .saved_tensors.policies import mark_written as mark_written
     from .saved_tensors.watching import saved as saved
-    from .store.reader import open_run as open
+    from .store.job import open_job as open
     from .traced import Trace as Trace
 
 #: Public name -> module and the name in it; ``None``: the module itself.
@@ -59,7 +59,7 @@ _PUBLIC: dict[str, tuple[str, str | None]] = {
     "mark_written": ("saved_tensors.policies", "mark_written"),
     "modules": ("activations.api", "modules"),
     "on_gradients": ("editing.multi", "on_gradients"),
-    "open": ("store.reader", "open_run"),
+    "open": ("store.job", "open_job"),
     "policies": ("saved_tensors.policies", None),
     "recording": ("observe.snapshots.recording", "recording"),
     "replay": ("engine.replay", "replay"),

@@ -165,7 +165,14 @@ class Trace:
         """Why finding nothing does not mean that nothing is wrong, in words: watching that stopped, work that was not
         seen, a process that failed. Empty where everything was watched."""
         _ = self.findings  # what could not be asked was not seen
-        return trust.gaps(self.watched, self.unseen, self.processes)
+        found = trust.gaps(self.watched, self.unseen, self.processes)
+        return (*found, *trust.elsewhere(self.facts, self.info.get("pid"), found))
+
+    @property
+    def hidden(self) -> Sequence[str]:
+        """Those of the gaps that are about this process and its watching, and not about how processes ended."""
+        _ = self.findings
+        return trust.hidden(self.watched, self.unseen)
 
     @property
     def sampled(self) -> str:

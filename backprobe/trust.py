@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from .records import Facts, Process, RankSeen, Unseen, Watched
 from .text import few
+from .torch_texts import COLLECTIVE
 
 
 def watched(facts: Facts, info: Mapping[str, Any], steps: Sequence[int]) -> Watched:
@@ -25,54 +28,79 @@ def watched(facts: Facts, info: Mapping[str, Any], steps: Sequence[int]) -> Watc
 
 def processes(facts: Facts, info: Mapping[str, Any], over: bool) -> tuple[Process, ...]:
     """The processes of a run, its own first."""
+    if info.get("part"):  # of equals
+        seen = sorted(facts.of(RankSeen), key=lambda one: (one.rank is None, one.rank or 0, one.restart, one.pid))
+        return tuple(map(_other, seen))
     own, code = info.get("pid"), info.get("code")
     others = [seen for seen in facts.of(RankSeen) if seen.pid != own]
     mine = next((seen for seen in facts.of(RankSeen) if seen.pid == own), None)
     error = str(info.get("error") or "")
-    ended = "failed" if error or code else "finished"
+    by = info.get("signal")
+    ended = "killed" if by else "failed" if error or code else "finished"
     if not over and "started" in info:
         there = runs(info)
         ended = "unknown" if there is None else "running" if there else "killed"
     counts = int(info.get("steps") or 0), int(info.get("backwards") or 0)
-    first = Process(mine.rank if mine is not None else None, own, ended, error, code, *counts)
+    recorded = known.recorded if (known := facts.one(Watched)) is not None else None
+    first = Process(mine.rank if mine is not None else None, own, ended, error, code, *counts, by, recorded)
     return (first, *map(_other, others))
 
 
 def _other(seen: RankSeen) -> Process:
-    ended = ("failed" if seen.error else "finished") if seen.over else "running" if seen.alive else "killed"
-    return Process(seen.rank, seen.pid, ended, seen.error, None, seen.steps, seen.backwards)
+    if seen.over:
+        ended = "killed" if seen.signal else "failed" if seen.error or seen.code else "finished"
+    elif seen.alive:
+        ended = "unknown" if seen.machine not in ("", platform.node()) else "running"
+    else:
+        ended = "killed"
+    counts = seen.steps, seen.backwards, seen.signal, seen.recorded, seen.loss, seen.restart, seen.part
+    return Process(seen.rank, seen.pid, ended, seen.error, seen.code, *counts)
 
 
 def runs(info: Mapping[str, Any]) -> bool | None:
     """Whether the process that writes the run is there; ``None`` where this machine cannot tell."""
-    process, machine = info.get("pid"), info.get("machine")
-    if not isinstance(process, int) or machine != platform.node() or os.name != "posix":
+    process = info.get("pid")
+    return is_there(process, str(info.get("machine"))) if isinstance(process, int) else None
+
+
+def is_there(pid: int, machine: str) -> bool | None:
+    """Whether a process runs; ``None`` where this machine cannot tell."""
+    if machine != platform.node() or os.name != "posix":
         return None
     try:
-        os.kill(process, 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except OSError:  # somebody else's
         return True
-    return True
+    try:  # one that is over, and whose parent has not asked for it
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (OSError, IndexError):
+        return True
 
 
 def gaps(what: Watched, unseen: Sequence[Unseen], ran: Sequence[Process]) -> tuple[str, ...]:
     """Why finding nothing does not mean that nothing is wrong; none where everything was watched and no process
     failed."""
+    first, *rest = hidden(what, unseen) or ("",)
+    early = [first] if what.stopped is not None else []
+    return (*early, *endings(ran), *([] if early or not first else [first]), *rest)
+
+
+def hidden(what: Watched, unseen: Sequence[Unseen]) -> tuple[str, ...]:
+    """What of a process was not watched; where watching stopped comes first."""
     found = []
     if what.stopped is not None:
         found.append(f"watching stopped at step {what.stopped.step}: {what.stopped.reason}")
-    found += [text for text in (ending(ran[0]), *map(_ending, ran[1:])) if text]
     if what.level == "watch":
         found.append("nodes were not looked at (level watch)")
     elif what.every > 1 or what.begin or what.end is not None:
         each = "every step" if what.every == 1 else f"one step in {what.every}"
         end = "" if what.end is None else f" up to step {what.end - 1}"
         found.append(f"nodes were looked at in {each} from step {what.begin} on{end}")
-    hidden = [f"{one.count:,} {one.what}" for one in unseen if one.hides]
-    if hidden:
-        found.append(f"not seen: {few(hidden, 3)}")
+    hides = [f"{one.count:,} {one.what}" for one in unseen if one.hides]
+    if hides:
+        found.append(f"not seen: {few(hides, 3)}")
     return tuple(found)
 
 
@@ -84,8 +112,35 @@ def sampled(what: Watched) -> str:
     return f"nodes were recorded in {some}, as a budget of {100 * what.budget:g}% allows"
 
 
+def endings(ran: Sequence[Process]) -> list[str]:
+    """How processes ended that did not end well, equal ones as one: those that ended by themselves first, then what the
+    launcher did about it."""
+    script = ran[0] if ran and not ran[0].part else None
+    others = [one for one in ran if one is not script]
+    causes = [one for one in others if failed_by_itself(one)]
+    same: dict[str, list[Process]] = {}
+    for one in sorted(others, key=lambda one: 0 if one in causes else 1 if one.error else 2):
+        how = _how(one)
+        if how:
+            same.setdefault(how, []).append(one)
+    found = [_names(of) + " " + (how if len(of) == 1 else how.replace("was ", "were ")) for how, of in same.items()]
+    own = ending(script) if script is not None else ""
+    first = any(one.ended in ("failed", "killed") for one in others)  # the script knows of it, and ends too
+    return [*found, own] if own and first else [own, *found] if own else found
+
+
+def failed_by_itself(one: Process) -> bool:
+    """Whether a process failed, or was killed, and not because others had gone."""
+    gone = any(word in one.error.lower() for word in COLLECTIVE)
+    return not gone and (one.ended == "failed" or (one.ended == "killed" and not one.signal))
+
+
 def ending(own: Process) -> str:
     """How the script ended, where that is not as it should be."""
+    if own.part:
+        return next(iter(endings([own])), "")
+    if own.signal:
+        return f"the script {_how(own)}"
     if own.ended == "failed":
         return f"the script ended with {_line(own.error)}" if own.error else f"the script exited with {own.code}"
     if own.ended == "finished":
@@ -93,17 +148,52 @@ def ending(own: Process) -> str:
     return "the run still goes on" if own.ended == "running" else "the run was cut off"
 
 
-def _ending(other: Process) -> str:
-    name = f"rank {other.rank}" if other.rank is not None else f"process {other.pid}"
-    if other.ended == "failed":
-        return f"{name} ended with {_line(other.error)}"
-    if other.ended == "killed":
-        return f"{name} did not come to its end"
-    return f"{name} was still running" if other.ended == "running" and other.backwards else ""
+def _how(one: Process) -> str:
+    if one.ended == "failed":
+        return f"ended with {_line(one.error)}" if one.error else f"exited with {one.code}"
+    part = one.rank is not None or one.backwards
+    if one.ended == "killed":
+        if one.signal:
+            return f"was ended by {signal.Signals(one.signal).name}" if part else ""
+        return "ended without a word (killed)"
+    if one.ended == "unknown" and part:
+        return "was not seen to end"
+    return "was still running" if one.ended == "running" and part else ""
+
+
+def _names(several: Sequence[Process | RankSeen]) -> str:
+    """Processes as a person calls them."""
+    if any(one.rank is None for one in several):
+        names = [f"rank {one.rank}" if one.rank is not None else f"process {one.pid}" for one in several]
+        return few(names, 4)
+    return ranks_text(sorted({one.rank for one in several if one.rank is not None}))
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """Sorted ranks in words: ``rank 3``, ``ranks 0 to 6 and 8``."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    texts = [one for run in runs for one in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
+    most, last = ", ".join(texts[:-1]), "".join(texts[-1:])
+    return ("rank " if len(ranks) == 1 else "ranks ") + (f"{most} and {last}" if most else last)
+
+
+def elsewhere(facts: Facts, own: object, said: Sequence[str]) -> list[str]:
+    """What was not watched in processes other than `own`, but for what is `said`."""
+    same: dict[str, list[RankSeen]] = {}
+    for seen in facts.of(RankSeen):
+        for gap in seen.gaps if seen.pid != own else ():
+            if gap not in said:
+                same.setdefault(gap, []).append(seen)
+    return [f"{_names(of)}: {gap}" for gap, of in same.items()]
 
 
 def _line(text: str, most: int = 120) -> str:
-    first = text.strip().partition("\n")[0]
+    first = text.strip().partition("\n")[0].removesuffix(": ")
     return first if len(first) <= most else first[: most - 3] + "..."
 
 

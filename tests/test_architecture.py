@@ -39,8 +39,8 @@ ALLOWED = {
     "findings": {"records", "text", "graphs", "traced", "plugins"},
     "trust": {"records", "text"},
     "traced": {"errors", "select", "records", "gradients", "findings", "store", "report", "trust"},
-    "store": {"errors", "records", "packed", "traced"},
-    "view": {"records", "text", "gradients", "findings", "traced"},
+    "store": {"errors", "records", "packed", "traced", "trust"},
+    "view": {"records", "text", "gradients", "findings", "traced", "trust"},
     "report": {
         "errors",
         "records",

@@ -29,7 +29,7 @@ def test_what_was_waited_for_is_an_error_and_the_wait_of_others_its_consequence(
     here, gone = RankSeen(0, 1, (wait,)), RankSeen(1, 2, error=UNREDUCED, findings=(found,))
     assert kinds(traced(call(*NODES), seen=[here, gone])) == ["none-grad"]
     silent = RankSeen(1, 2, error=UNREDUCED)
-    assert kinds(traced(call(*NODES), seen=[here, silent])) == ["rank-desync"]
+    assert kinds(traced(call(*NODES), seen=[here, silent])) == ["rank-failed"]
 
 
 class Deep(nn.Module):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import time
 from pathlib import Path
 
 from ..errors import BackprobeError
-from ..store import FILE
+from ..store.job import is_run, written
+from ..store.parts import replace_text
 from ..traced import Trace
 
 #: The folder under the working one that runs are kept in.
@@ -15,14 +18,21 @@ RUNS = "backprobe-runs"
 
 
 def new_run(script: str) -> Path:
-    """A folder that is not there yet, named after the script and the time."""
+    """A new folder, named after the script and the time.
+
+    :raises OSError: it cannot be made.
+    """
     stem = Path(script).stem if script.endswith(".py") else script.rpartition(".")[2]
     base = Path(RUNS) / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    base.parent.mkdir(exist_ok=True)
     path, n = base, 1
-    while path.exists():
-        n += 1
-        path = base.with_name(f"{base.name}-{n}")
-    return path
+    while True:
+        try:
+            path.mkdir()  # another process may look for one at the same time
+            return path
+        except FileExistsError:
+            n += 1
+            path = base.with_name(f"{base.name}-{n}")
 
 
 def as_json(trace: Trace) -> str:
@@ -36,7 +46,10 @@ def write_findings(path: Path, trace: Trace) -> None:
     :raises BackprobeError: it cannot be written.
     """
     try:
-        path.write_text(as_json(trace) + "\n")
+        if path.exists() and not path.is_file():  # a pipe, a terminal
+            path.write_text(as_json(trace) + "\n")
+        else:
+            replace_text(Path(os.path.realpath(path)), as_json(trace) + "\n")
     except OSError as error:
         raise BackprobeError(f"cannot write the findings to {path}: {error.strerror}") from error
 
@@ -46,7 +59,17 @@ def run_folders(parent: Path) -> list[Path]:
 
     if not parent.is_dir():
         return []
-    return sorted((p for p in parent.iterdir() if (p / FILE).is_file()), key=lambda p: (p / FILE).stat().st_mtime)
+    return sorted((p for p in parent.iterdir() if is_run(p)), key=lambda p: written(p))
+
+
+def rank_argument(parser: argparse.ArgumentParser) -> None:
+    """Whose steps are shown, of a run of several processes."""
+    parser.add_argument(
+        "--rank",
+        type=int,
+        metavar="N",
+        help="show the steps of rank N (default: of the rank that the first finding is about)",
+    )
 
 
 def find_run(name: str | None) -> Path:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import argparse
 import os
-import sqlite3
+import shutil
 import sys
 import time
-from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackprobeError, add_note
 from ..findings import SEVERITIES, all_questions, own_questions
-from ..records import Finding, Step, Unseen
+from ..records import Finding, Step
 from .files import RUNS, new_run, write_findings
 from .script import script_arguments, script_of
 
 if TYPE_CHECKING:
     from ..observe.backward.recorded import Recorded
-    from ..observe.session import Session, Sink
+    from ..observe.processes.children import Children
+    from ..observe.processes.ending import Terminated
+    from ..observe.processes.part import Part
+    from ..observe.session import Session
     from ..observe.sinks.keep import Keep
     from ..observe.sinks.plugged import Plugged
     from ..traced import Trace
@@ -165,72 +168,100 @@ class _Watcher:
     """Collects what the session sees, keeps it, shows progress, and says what was found."""
 
     def __init__(self, options: argparse.Namespace) -> None:
+        from ..observe.processes.identity import identity
         from ..observe.sinks.collect import Collector
+        from ..observe.sinks.telling import Telling
 
         self.options = options
         self.collector = Collector()
         self.keep: Keep | None = None
         self._plugged: Plugged | None = None
-        self._sinks: list[Sink] = [self.collector]
+        self._sinks = Telling([self.collector])
+        self._me = identity(os.environ)
+        #: Of several that were started so: the part of the run that is this process's.
+        self._part: Part | None = None
+        self._children: Children | None = None
+        self._terminated: Terminated | None = None
         self.findings: list[Finding] = []
-        #: What could not be kept of the run.
-        self.lost: list[Unseen] = []
         #: Watching ended before the script did.
         self.stopped = False
         self.folder: Path | None = None
         self._session: Session | None = None
         self._begin = time.time()
         self._shown = self._begin
-        self._lines = 0
 
     def begin(self, session: Session) -> None:
+        from ..observe.processes.children import Children
+        from ..observe.processes.ending import Terminated
         from ..observe.sinks.plugged import Plugged, about
 
         self._session = session
         options = self.options
         info = {"script": options.script, "arguments": options.args, **about(options.level, self._begin)}
-        if not options.no_keep:
-            self._begin_keeping(info)
+        mine = self._place()
+        if self._part is not None:
+            info["part"] = self._part.folder.name
+        if not options.no_keep and mine is not None:
+            self._begin_keeping(mine, info)
         self._plugged = Plugged(lambda: {**info, "run": str(self.folder) if self.folder else None})
-        self._sinks += [*([self.keep] if self.keep is not None else ()), self._plugged]
+        self._sinks.add(self._plugged)
+        if self._part is not None:
+            self._part.begin(session, self.collector)
+        self._children = Children(session, self.folder, options.keep_mb << 20)
+        self._children.equals = self._part is not None
+        session.attach(self._children)
+        self._children.start()
+        self._terminated = Terminated(self._killed)
+        self._terminated.start()
 
-    def _begin_keeping(self, info: dict[str, Any]) -> None:
+    def _place(self) -> Path | None:
+        """Where this process writes: the folder of the run, or its own in that of all ranks."""
+        from ..observe.processes.joining import join, temporary
+        from ..observe.processes.part import Part
+
+        options, me = self.options, self._me
+        out = Path(options.out).absolute() if options.out else None
+        try:
+            if (me.world or 1) < 2:
+                self.folder = None if options.no_keep else out or new_run(options.script).absolute()
+                return self.folder
+            if options.no_keep:
+                out = temporary(me)
+            self.folder, mine = join(me, out, Path(RUNS).absolute(), lambda: new_run(options.script).absolute())
+            self._part = Part(self.folder, me, mine)
+            return mine
+        except OSError as error:
+            self._cannot_keep(BackprobeError(f"cannot write a run to {out or RUNS}: {error}"))
+            return None
+
+    def _begin_keeping(self, folder: Path, info: dict[str, Any]) -> None:
         from ..observe.sinks.keep import Keep
         from ..store.writer import Writer
 
-        options = self.options
-        folder = Path(options.out) if options.out else new_run(options.script)
         try:
-            self.keep = Keep(Writer(folder.absolute(), info, options.keep_mb << 20))
+            self.keep = Keep(Writer(folder, info, self.options.keep_mb << 20))
         except BackprobeError as error:
-            if options.out:
-                raise
-            if not options.quiet:
-                print(f"backprobe: the run is not kept: {error}", file=sys.stderr)
+            self._cannot_keep(error)
             return
-        self.folder = folder.absolute()
+        self._sinks.add(self.keep)
+
+    def _cannot_keep(self, error: BackprobeError) -> None:
+        """:raises BackprobeError: a person has said where the run is to be kept."""
+        self.folder = None
+        if self.options.out:
+            raise error
+        if not self.options.quiet:
+            print(f"backprobe: the run is not kept: {error}", file=sys.stderr)
 
     def backward(self, recorded: Recorded) -> None:
-        self._tell(lambda sink: sink.backward(recorded), recorded.step)
+        self._sinks.backward(recorded)
 
     def step(self, step: Step, session: Session) -> None:
-        self._tell(lambda sink: sink.step(step, session), step.index)
-        if not self.options.quiet:
+        self._sinks.step(step, session)
+        if self._part is not None:
+            self._part.step(step)
+        if not self.options.quiet and not self._me.rank:
             self._progress(session)
-
-    def _tell(self, tell: Callable[[Sink], None], step: int) -> None:
-        """Hand on what was seen. A run that cannot be written any more is watched all the same."""
-        for sink in list(self._sinks):
-            try:
-                tell(sink)
-            except (OSError, sqlite3.Error, BackprobeError) as error:
-                if sink is not self.keep:
-                    raise
-                self._sinks.remove(sink)
-                self._not_kept(f"from step {step} on", error)
-
-    def _not_kept(self, what: str, error: Exception) -> None:
-        self.lost.append(Unseen("kept run", 1, f"not kept {what}: {type(error).__name__}: {error}", hides=False))
 
     def _progress(self, session: Session) -> None:
         """A line every ten seconds on a terminal, every minute in a log."""
@@ -248,19 +279,38 @@ class _Watcher:
             flush=True,
         )
 
+    def _killed(self, main: bool) -> None:
+        """The process is ended by a signal. `main`: this is the main thread, where all can be undone."""
+        session = self._session
+        assert session is not None
+        if main:
+            session.stop()
+        else:
+            self.collector.cut(session)
+        session.scene.signal = 15
+        self.finish(None)
+
     def finish(self, error: BaseException | None) -> None:
+        assert self._session is not None and self._terminated is not None and self._children is not None
+        own = self._session.scene.signal is None
+        try:
+            with self._terminated.after() if own else nullcontext():
+                self._finish(error)
+        finally:
+            self._children.stop()
+            if own:
+                self._terminated.stop()
+
+    def _finish(self, error: BaseException | None) -> None:
+        from ..observe.processes.part import ending
+        from ..store.job import job_of
+
         session, options = self._session, self.options
         assert session is not None
-        seconds = time.time() - self._begin
-        info: dict[str, Any] = {
-            "steps": self.collector.steps,
-            "backwards": session.calls,
-            "seconds": seconds,
-            "code": session.scene.code,
-            **session.took.info(),
-            "error": None if error is None else f"{type(error).__name__}: {error}"[:2000],
-        }
-        about = {"pid": os.getpid(), "started": self._begin}
+        info = ending(session, self.collector, self._begin, error)
+        about: dict[str, Any] = {"pid": os.getpid(), "started": self._begin}
+        if self._part is not None:
+            about["part"] = self._part.folder.name
         trace = self.collector.trace(session, {**about, **info})
         self.findings = list(trace.findings)
         if self._plugged is not None:
@@ -269,23 +319,56 @@ class _Watcher:
             for finding in self.findings[:1]:
                 add_note(error, f"backprobe: {finding}")
         self.stopped = trace.watched.stopped is not None
-        trace.note_unseen(self.lost)
-        if self.keep is not None and self.folder is not None:
-            try:
+        trace.note_unseen(self._sinks.lost)
+        if self.keep is not None and not self._sinks.lost:
+            with self._sinks.keeping():
                 self.keep.writer.put(info)
                 self.keep.close(session, trace, self.findings)
-                write_findings(self.folder / "findings.json", trace)
-            except (OSError, sqlite3.Error, BackprobeError) as failed:
-                if not self.lost:
-                    self._not_kept("whole", failed)
-                    trace.note_unseen(self.lost)
+            if self._sinks.lost:
+                trace.note_unseen(self._sinks.lost)
+        if self._part is not None:
+            self._finish_part(self._part, trace, info)
+            return
+        assert self._children is not None
+        job = job_of(self._children.folder, trace) if self._children.folder is not None else trace
+        if self.keep is not None and self.folder is not None:
+            with self._sinks.keeping():
+                write_findings(self.folder / "findings.json", job)
         if options.findings:
-            write_findings(Path(options.findings), trace)
+            write_findings(Path(options.findings), job)
         if not options.quiet:
-            from ..view.parts import report
-            from ..view.terminal import write
+            self._report(job, self._kept() if job is trace else None, self.keep is not None)
+        job.close()
 
-            write(report(trace, self.folder, numbers=self._kept()), sys.stderr)
+    def _finish_part(self, part: Part, trace: Trace, info: dict[str, Any]) -> None:
+        """Of several: what is known of all of them is written by each that ends, and told by the last."""
+        from ..store.job import goes_on, open_job
+        from ..store.parts import locked, read_parts
+
+        options, folder = self.options, self.folder
+        assert folder is not None and self._session is not None
+        how = {name: info.get(name) for name in ("code", "signal")}
+        failed = bool(info["error"] or info["code"])
+        with locked(folder):
+            part.over(failed, self.findings, trace.hidden, error=(info["error"] or "")[:500], **how)
+            job = open_job(folder)
+            self.findings = list(job.findings)
+            last = not any(goes_on(seen) for seen in read_parts(folder).values())
+            if not options.no_keep:
+                write_findings(folder / "findings.json", job)
+            if options.findings:
+                write_findings(Path(options.findings), job)
+        if not options.quiet and (last or failed):
+            self._report(job, None, not options.no_keep)
+        job.close()
+        if last and options.no_keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _report(self, trace: Trace, numbers: Trace | None, kept: bool) -> None:
+        from ..view.parts import report
+        from ..view.terminal import write
+
+        write(report(trace, self.folder if kept else None, numbers=numbers), sys.stderr)
 
     def _kept(self) -> Trace | None:
         """The run as it was kept: memory has fewer of its steps."""

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from ..errors import BackprobeError
-from .files import RUNS, as_json, find_run, run_folders
+from .files import RUNS, as_json, find_run, rank_argument, run_folders
 
 
 class Show:
@@ -21,15 +21,16 @@ class Show:
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", nargs="?", help="the folder of the run")
+        rank_argument(parser)
         parser.add_argument("--json", action="store_true", help="print the findings as JSON instead")
         parser.add_argument("--all", action="store_true", help="list every parameter, however many there are")
 
     def run(self, options: argparse.Namespace) -> int:
-        from ..store.reader import open_run
+        from ..store.job import open_job
         from ..view.parts import report
         from ..view.terminal import write
 
-        trace = open_run(find_run(options.run))
+        trace = open_job(find_run(options.run), options.rank)
         if options.json:
             print(as_json(trace))
         else:
@@ -47,14 +48,14 @@ class Runs:
 
     def run(self, options: argparse.Namespace) -> int:
         from ..store import FILE
-        from ..store.reader import open_run
+        from ..store.job import open_job
         from ..view.parts import Table
         from ..view.terminal import write
 
         rows = []
         for folder in run_folders(Path(options.folder)):
             try:
-                trace = open_run(folder)
+                trace = open_job(folder)
             except BackprobeError as error:
                 rows.append([folder.name, "", "", str(error).removeprefix(f"{folder / FILE} ")])
                 continue

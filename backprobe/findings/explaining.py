@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..plugins import CONTAINED, failure
 from ..records import Finding, Unseen
 from .questions import SEVERITIES, SPOILED, Question
-from .ranks import of_children
+from .ranks import in_time, merged, of_children, of_rank
 from .registry import GROUP, Registry, all_questions
 
 if TYPE_CHECKING:
@@ -33,13 +33,15 @@ def explain(trace: Trace, known: Registry | None = None) -> tuple[list[Finding],
     for question in questions:
         if not question.spoils and not question.each_call and not (spoiled and SPOILED in question.silenced_by):
             found += asked.ask(question, trace)
-    found = _unsilenced(found, known.in_run)
-    unique: dict[tuple[object, ...], Finding] = {}
+    found = of_rank(trace, _unsilenced(found, known.in_run))
+    same: dict[tuple[object, ...], list[Finding]] = {}
     for finding in found:
-        unique.setdefault(_key(finding), finding)
+        same.setdefault(_key(finding), []).append(finding)
     last = len(known.order)  # of another process, with a plugin that is not here
-    ranked = sorted(unique.values(), key=lambda f: (SEVERITIES.index(f.severity), known.order.get(f.kind, last)))
-    return ranked, list(asked.failed.values())
+    unique = sorted(
+        map(merged, same.values()), key=lambda f: (SEVERITIES.index(f.severity), known.order.get(f.kind, last))
+    )
+    return in_time(unique), list(asked.failed.values())
 
 
 def _of_calls(trace: Trace, known: Registry, asked: _Asked, questions: list[Question[Any]]) -> list[Finding]:

@@ -18,7 +18,6 @@ from typing import Any
 from ..errors import BackprobeError
 from ..source.stand_ins import STAND_IN
 from ..torchside import places
-from .processes.children import Children
 from .session import Session, Settings, Sink
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -51,11 +50,8 @@ def launch(
         return _uncaught(error)
     session = Session(sink, settings, (os.path.dirname(os.path.abspath(program.file)),))
     session.scene.whole = True
-    children = Children(session)
-    session.attach(children)
     begin(session)
     process = os.getpid()
-    children.start()
     failed: BaseException | None = None
     code = 0
     session.start()
@@ -69,10 +65,7 @@ def launch(
         session.stop()
     if os.getpid() == process:  # not in a child that was forked and ran to its end: that is not ours to report
         session.scene.raised, session.scene.code = failed, code if failed is None else 1
-        try:
-            finish(failed)
-        finally:
-            children.stop()
+        finish(failed)
     return code if failed is None else _uncaught(failed)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..source.frames import Frames
 from .backward.calls import BackwardCalls
@@ -16,6 +17,9 @@ from .forward.writes import WriteLog
 from .schedule.detail import Settings
 from .schedule.steps import StepWatch
 
+if TYPE_CHECKING:
+    from .trackers.waiting import Waiting
+
 
 @dataclass
 class Scene:
@@ -24,7 +28,8 @@ class Scene:
     :ivar origins: where the nodes of graphs were made, as far as it was recorded until now.
     :ivar whole: the session watches a script from its start to its end, and not a block of code.
     :ivar raised: what ended the script, if anything did.
-    :ivar code: the exit code of a script that ended.
+    :ivar code: the exit code of a script that ended; ``signal``: what ended it.
+    :ivar waiting: looks after waits for other processes, where somebody has begun that.
     :ivar look_closely: asks for a closer look at the steps before a number.
     """
 
@@ -39,6 +44,8 @@ class Scene:
     whole: bool = False
     raised: BaseException | None = None
     code: int = 0
+    signal: int | None = None
+    waiting: Waiting | None = None
     look_closely: Callable[[int], None] = lambda step: None
 
     @property

@@ -31,6 +31,14 @@ class RankSeen:
     :ivar over: it came to its end; a process that was killed did not.
     :ivar findings: what was found in it.
     :ivar alive: it was still there when the script ended.
+    :ivar gaps: why finding nothing in it does not mean that nothing is wrong, besides how it ended.
+    :ivar signal: the signal that ended it, where it had the time to say so.
+    :ivar code: its exit code, where that is known.
+    :ivar recorded: steps whose nodes were recorded. ``loss``: that of the last step.
+    :ivar raised: where its error was raised.
+    :ivar local: its rank on its machine, ``machine``; ``world``: how many ranks there are.
+    :ivar restart: how often the launcher had started all of them again.
+    :ivar part: the folder of what was recorded in it, in that of the job's ``parts``.
     """
 
     rank: int | None
@@ -43,3 +51,14 @@ class RankSeen:
     steps: int = 0
     backwards: int = 0
     alive: bool = False
+    gaps: tuple[str, ...] = ()
+    signal: int | None = None
+    code: int | None = None
+    raised: Site | None = None
+    recorded: int | None = None
+    loss: float | None = None
+    local: int | None = None
+    world: int | None = None
+    restart: int = 0
+    machine: str = ""
+    part: str = ""

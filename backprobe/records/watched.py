@@ -51,7 +51,10 @@ class Process:
     :ivar ended: ``finished``; ``failed``: by an error that nobody caught, or with an exit code that is not 0;
         ``killed``: it is gone, and did not come to its end; ``running``: it was there when the script ended, or the run
         was read; ``unknown``: it did not come to its end, and nobody can tell here whether it is there.
-    :ivar code: its exit code, where that is known.
+    :ivar code: its exit code, where that is known; ``signal``: what killed it, where that is known.
+    :ivar recorded: steps whose nodes were recorded; ``loss``: that of the last step.
+    :ivar restart: how often the launcher had started all ranks again.
+    :ivar part: the folder in the run's ``parts`` that has what was recorded in it.
     """
 
     rank: int | None
@@ -61,3 +64,8 @@ class Process:
     code: int | None = None
     steps: int = 0
     backwards: int = 0
+    signal: int | None = None
+    recorded: int | None = None
+    loss: float | None = None
+    restart: int = 0
+    part: str = ""

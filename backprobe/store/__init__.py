@@ -9,3 +9,5 @@
 FORMAT = 2
 #: The file in a run's folder.
 FILE = "run.sqlite"
+#: What a process of several has in its folder besides a run (``parts.py``): what it is, and its exit code.
+SEEN, CODE = "seen.json", "code"

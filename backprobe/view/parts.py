@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from ..records import Finding, FreeParameter, Parameter, RankSeen, Site
-from ..text import cell, counted, few, number
+from ..text import cell, counted, few, number, plural
 from ..traced import Trace, TracedStep
+from ..trust import endings
+from . import ranks
 from .figures import figures, with_gradients
 from .flow import Bars, flow
 
@@ -79,6 +81,11 @@ def report(
     those of every parameter; `numbers`: the same run with more of its steps, for what is said of them all."""
     parts: list[Part] = [Line(headline(trace), "head")]
     findings = trace.findings
+    several = ranks.several(trace)
+    if several and (details or (len(several) > 1 and endings(trace.processes))):
+        parts.append(Table(*ranks.table(several, findings)))
+        if trace.info.get("part"):
+            parts.append(Line(f"What follows is of {ranks.chosen(trace, several)}.", "quiet"))
     kept = trace.info.get("sources")
     sources: Mapping[str, str] = kept if isinstance(kept, Mapping) else {}
     for i, finding in enumerate(findings, 1):
@@ -118,17 +125,21 @@ def headline(trace: Trace) -> str:
     stopped = trace.watched.stopped
     early = "" if stopped is None else f"watching stopped at step {stopped.step}: {stopped.reason}; "
     text = f"backprobe: {early}{count(steps, 'step')}, {count(calls, 'backward call')}"
-    others = [r for r in trace.facts.of(RankSeen) if r.backwards or r.steps]
-    if others:
-        most = max(r.backwards for r in others)
-        each = count(most, "backward call")
-        text += f"; {len(others)} other {'process' if len(others) == 1 else 'processes'} with up to {each}"
+    several = ranks.several(trace)
+    if several and not several[0].part and several[0].backwards:
+        others = [one for one in several[1:] if one.backwards or one.steps]
+        most = count(max((one.backwards for one in others), default=0), "backward call")
+        text += f"; {len(others)} other {plural(others, 'process', 'processes')} with up to {most}" if others else ""
+    elif several:
+        text = f"backprobe: {early}{ranks.summary(several)}"
     if "seconds" in info:
         text += f" in {info['seconds']:.1f} s"
-    if not trace.over and "started" in info:
+    if not trace.over and "started" in info and not several:
         text += " (the run was cut off)"
     elif text_of_cost := took(info):
         text += f", {text_of_cost}"
+    if several or info.get("signal"):
+        text += "".join(f"; {how}" for how in endings(trace.processes))
     found = len(trace.findings)
     return f"{text}: {count(found, 'finding') if found else f'no{TIED}findings'}"
 
@@ -163,6 +174,7 @@ def problem(i: int, finding: Finding, sources: Mapping[str, str] | None = None) 
         ("tensor", finding.tensor or ""),
         ("parameters", few(finding.parameters, 6)),
         ("step", "" if finding.step is None else str(finding.step)),
+        ("rank", ranks.of(finding)),
     ]
     return Problem(
         i,

@@ -8,7 +8,7 @@ import time
 from ...records import RankSeen, RankWait
 from ..events import Tracker
 from ..scene import Scene
-from .waiting import Waiting, in_use, of_collective
+from .waiting import Waiting, in_use, of_collective, rank
 
 
 class Ranks(Tracker):
@@ -16,25 +16,34 @@ class Ranks(Tracker):
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
-        self._waiting: Waiting | None = None
 
     def forward_begins(self) -> None:
         """Look after waits, from where there may be some."""
-        if self._waiting is None and self._scene.whole and in_use():
-            self._waiting = Waiting(self._scene.frames, say=not self._scene.settings.quiet)
-            self._waiting.start()
+        scene = self._scene
+        if scene.waiting is None:
+            if scene.whole and in_use():
+                scene.waiting = Waiting(scene.frames, say=not scene.settings.quiet)
+                scene.waiting.start()
+        elif scene.waiting.rank is None:  # a short run may be over before the thread looks
+            scene.waiting.rank = rank()
 
     def ended(self) -> None:
-        if self._waiting is not None:
-            self._waiting.stop()
+        if self._scene.waiting is not None:
+            self._scene.waiting.stop()
 
     def records(self) -> tuple[RankSeen, ...]:
-        waiting, error = self._waiting, self._scene.raised
+        waiting, error = self._scene.waiting, self._scene.raised
         if waiting is None:
             return ()
-        waits = waiting.records(error is not None)
-        if error is not None and of_collective(error) and not any(w.ended == "raised" for w in waits):
-            site = self._scene.frames.site_of_traceback(error.__traceback__)
-            waits = (*waits, RankWait("a collective operation", site, time.time(), 0.0, "raised"))
+        waits = ended_waits(waiting, self._scene, error is not None)
         text = "" if error is None else str(error)[:500]
         return (RankSeen(waiting.rank, os.getpid(), waits, waiting.trail(), True, text),)
+
+
+def ended_waits(waiting: Waiting, scene: Scene, failed: bool) -> tuple[RankWait, ...]:
+    """The long waits of a process, and the one that ended it however short it was."""
+    waits, error = waiting.records(failed), scene.raised
+    if error is not None and of_collective(error) and not any(w.ended == "raised" for w in waits):
+        site = scene.frames.site_of_traceback(error.__traceback__)
+        waits = (*waits, RankWait("a collective operation", site, time.time(), 0.0, "raised"))
+    return waits

@@ -1,0 +1,205 @@
+"""A process that a watched one started, from the import of torch, a fork, or the call of its target to its end."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import multiprocessing
+import multiprocessing.context
+import multiprocessing.util
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ...records import Step
+from ...store import CODE
+from ...store.writer import Writer
+from ..backward.recorded import Recorded
+from ..session import Session
+from ..sinks.collect import Collector
+from ..sinks.keep import Keep
+from ..sinks.plugged import about
+from ..sinks.telling import Telling
+from .bootstrap.backprobe_following import Following, unwatched
+from .ending import Terminated, note_exit_code
+from .identity import Identity, identity
+from .part import Part, ending
+from .told import Told
+
+#: Modules that a process runs as a whole and that train nothing: those of torch itself, and our own command, which has
+#: a run of its own.
+_NOT_WATCHED = ("torch", "backprobe")
+#: In what ``multiprocessing`` has a process run.
+_SPAWNED, _FORK_SERVER = "multiprocessing.spawn import spawn_main", "multiprocessing.forkserver import main"
+
+
+def arrived(plain: dict[str, Any], parent: str, following: Following) -> None:
+    """Torch has just been imported in a process that was started anew.
+
+    :param plain: what it was told, see ``Told``.
+    :param parent: the rank in the environment of the process that started it.
+    """
+    told = Told.of(plain)
+    following.refused = lambda pid: unwatched(str(told.folder), pid)
+    kind, what = _runs(sys.orig_argv)
+    me = identity(os.environ, parent)
+    if kind == "-c" and (_SPAWNED in what or _FORK_SERVER in what):
+        at_target(told, me, _SPAWNED in what)
+    elif kind == "-m" and what.partition(".")[0] in _NOT_WATCHED:
+        return
+    elif threading.current_thread() is not threading.main_thread():
+        unwatched(str(told.folder), os.getpid())
+    else:
+        child = Child(told, me)
+        atexit.register(child.exits)
+
+
+def _runs(command: list[str]) -> tuple[str, str]:
+    """What a Python runs: ``-c`` and its text, ``-m`` and its name, or nothing and a script."""
+    rest = iter(command[1:])
+    for one in rest:
+        if not one.startswith("-") or one == "-":
+            return "", one
+        if one in ("-W", "-X", "--check-hash-based-pycs"):
+            next(rest, None)
+        elif one[1] not in "WX-" and one[-1] in "cm":
+            return f"-{one[-1]}", next(rest, "")
+    return "", ""
+
+
+def at_target(told: Told, me: Identity, spawned: bool) -> None:
+    """Watch a process of ``multiprocessing`` from where its target is about to be called: then it is known whether it
+    is a data loader's. The empty method that is called there is replaced, in the child alone."""
+    if spawned:
+        empty: Any = multiprocessing.context.SpawnProcess
+        before = empty.__dict__.get("_after_fork")
+
+        def begin() -> None:
+            empty._after_fork = before
+            begin_child(told, me)
+
+        empty._after_fork = staticmethod(begin)
+    else:
+        begin_after_fork(told, lambda: begin_child(told, me))
+
+
+def begin_after_fork(owner: Any, begin: Callable[[], None]) -> None:
+    """Call `begin` in processes that ``multiprocessing`` forks from this one, while `owner` is there."""
+    multiprocessing.util.register_after_fork(owner, lambda _: begin())
+
+
+def begin_child(told: Told, me: Identity | None = None) -> None:
+    """Watch this process of ``multiprocessing`` to its end."""
+    target = getattr(multiprocessing.current_process(), "_target", None)
+    if "torch" not in sys.modules or str(getattr(target, "__module__", "")).startswith("torch.utils.data"):
+        return
+    try:
+        child = Child(told, me or identity(os.environ, os.environ.get("RANK")))
+        multiprocessing.util.Finalize(None, child.leaves, exitpriority=1000)
+    except Exception:  # it runs as it would alone, whatever is wrong with ours
+        unwatched(str(told.folder), os.getpid())
+
+
+class Child:
+    """Its session, and what it leaves. A sink."""
+
+    def __init__(self, told: Told, me: Identity) -> None:
+        self._told, self._me, self._began = told, me, time.time()
+        self._pid = os.getpid()
+        self._collector = Collector()
+        self._sinks = Telling([self._collector])
+        main = getattr(sys.modules.get("__main__"), "__file__", None)
+        of_parent = multiprocessing.parent_process() is not None  # the same script
+        own = told.own if of_parent else (os.path.dirname(os.path.abspath(main)) if main else os.getcwd(),)
+        self.session = Session(self, told.settings, own)
+        self.session.scene.whole = True
+        self._part = Part(told.folder, me)
+        self._forget_code: Callable[[], None] = lambda: None
+        if multiprocessing.parent_process() is None:
+            self._forget_code = note_exit_code(self._part.folder / CODE)
+        self._keep: Keep | None = None
+        self._wrote = self._over = False
+        self._part.begin(self.session, self._collector)
+        self.session.start()
+        self._terminated = Terminated(self._killed)
+        self._terminated.start()
+        begin_after_fork(self, self._forked)
+
+    def _forked(self) -> None:
+        """In a child of its own."""
+        if not self._over and os.getpid() != self._pid:
+            self._over = True
+            self._forget_code()
+            self.session.leave()
+            begin_child(self._told)
+
+    def backward(self, recorded: Recorded) -> None:
+        self._begin_keeping()
+        self._sinks.backward(recorded)
+
+    def step(self, step: Step, session: Session) -> None:
+        self._begin_keeping()
+        self._part.step(step)
+        self._sinks.step(step, session)
+
+    def _begin_keeping(self) -> None:
+        """What a process does not do needs no file."""
+        if self._wrote:
+            return
+        self._wrote = True
+        info = {"script": sys.argv[0], "arguments": sys.argv[1:], **about(self._told.settings.level, self._began)}
+        info["part"] = self._part.folder.name
+        with self._sinks.keeping():
+            self._keep = Keep(Writer(self._part.folder, info, self._told.limit))
+            self._sinks.add(self._keep)
+
+    def leaves(self) -> None:
+        """At the end of a process of ``multiprocessing``."""
+        error = sys.exc_info()[1]
+        code = error.code if isinstance(error, SystemExit) else None
+        if isinstance(error, SystemExit) and error.code and error.__context__ is not None:
+            error = error.__context__  # torch.multiprocessing writes down what was raised, and exits
+        self._end(None if isinstance(error, SystemExit) else error, code if isinstance(code, int) else int(bool(error)))
+
+    def exits(self) -> None:
+        """At the end of any other process."""
+        self._end(getattr(sys, "last_value", None), None)
+
+    def _killed(self, main: bool) -> None:
+        self.session.scene.signal = 15
+        self._end(None, None, main)
+
+    def _end(self, error: BaseException | None, code: int | None, main: bool = True) -> None:
+        if self._over or os.getpid() != self._pid:
+            return
+        self._over = True
+        with self._terminated.after() if main and self.session.scene.signal is None else contextlib.nullcontext():
+            self._write(error, code, main)
+        if main:
+            self._terminated.stop()
+
+    def _write(self, error: BaseException | None, code: int | None, main: bool) -> None:
+        session = self.session
+        session.scene.raised, session.scene.code = error, code or int(error is not None)
+        with contextlib.suppress(Exception):
+            if main:
+                session.stop()
+            else:
+                self._collector.cut(session)
+            info = ending(session, self._collector, self._began, error)
+            trace = self._collector.trace(session, {**info, "pid": self._pid, "part": self._part.folder.name})
+            trace.note_unseen(self._sinks.lost)
+            findings = list(trace.findings)
+            if self._keep is not None and not self._sinks.lost:
+                with self._sinks.keeping():
+                    self._keep.writer.put(info)
+                    self._keep.close(session, trace, findings)
+            self._part.over(
+                *(error is not None or bool(code), findings, trace.hidden),
+                error=(info["error"] or "")[:500],
+                code=code if code is not None else 1 if error is not None else None,
+                signal=session.scene.signal,
+            )

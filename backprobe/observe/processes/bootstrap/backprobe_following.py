@@ -1,0 +1,184 @@
+"""Processes that this one starts run ``sitecustomize`` beside this file. Imports nothing of ours, and no torch.
+
+Note [Reaching a child]: a child is told by two variables of its environment: ``PYTHONPATH`` has this folder first, and
+``BACKPROBE_JOB`` says what it belongs to. They are in the environment of the process, not in ``os.environ``: a script
+reads and hands on its own. Where it gives a child's environment itself (``subprocess`` with ``env``), they are put in
+where the child is started. A child takes them out (Note [As without us]) and watches itself when it has imported torch;
+one that does not import it pays for a look at the names of what it imports.
+"""
+
+import os
+import sys
+
+#: What a child is told, and the rank that its parent has of its environment: it may have handed it on.
+JOB, PARENT = "BACKPROBE_JOB", "BACKPROBE_PARENT_RANK"
+HERE = os.path.dirname(os.path.abspath(__file__))
+#: Where the environment is in what starts a process.
+_ENVIRONMENT = 5
+
+
+class Following:
+    """Tells children what they belong to, from ``start`` to ``stop``.
+
+    :param told: what they are told, as text.
+    :param refused: is called with the pid of a Python that takes nothing from its environment.
+    """
+
+    def __init__(self, told, refused=None):
+        self.told, self.refused = told, refused
+        self._undo = []
+
+    def start(self):
+        if os.name != "posix" or os.pathsep in HERE:
+            return False
+        for name, value in self._with(os.environ.get("PYTHONPATH")):
+            os.putenv(name, value)
+        import _posixsubprocess
+
+        self._replace(_posixsubprocess, "fork_exec")
+        subprocess = sys.modules.get("subprocess")
+        if hasattr(subprocess, "_fork_exec"):  # its own name of the same, from Python 3.11 on
+            self._replace(subprocess, "_fork_exec")
+        return True
+
+    def stop(self):
+        while self._undo:
+            self._undo.pop()()
+        for name in (JOB, PARENT, "PYTHONPATH"):
+            if name in os.environ:
+                os.putenv(name, os.environ[name])
+            else:
+                os.unsetenv(name)
+
+    def _replace(self, module, name):
+        real = getattr(module, name)
+
+        def fork_exec(*given):
+            if len(given) > _ENVIRONMENT and isinstance(given[_ENVIRONMENT], list):
+                env = self._of(given[_ENVIRONMENT])
+                given = (*given[:_ENVIRONMENT], env, *given[_ENVIRONMENT + 1 :])
+            pid = real(*given)
+            if self.refused is not None and _takes_nothing(given[0]):
+                self.refused(pid)
+            return pid
+
+        def undo():
+            if getattr(module, name, None) is fork_exec:
+                setattr(module, name, real)
+
+        setattr(module, name, fork_exec)
+        self._undo.append(undo)
+
+    def _with(self, path):
+        path = HERE if path is None else HERE + os.pathsep + path
+        return [("PYTHONPATH", path), (JOB, self.told), (PARENT, os.environ.get("RANK", ""))]
+
+    def _of(self, env):
+        """`env`, a list of ``NAME=value``, with what a child is told."""
+        kept, path = [], None
+        for one in env:
+            name, _, value = os.fsdecode(one).partition("=")
+            if name == "PYTHONPATH":
+                path = value
+            elif name not in (JOB, PARENT):
+                kept.append(one)
+        return kept + [os.fsencode(name + "=" + value) for name, value in self._with(path)]
+
+
+def _takes_nothing(args):
+    """Whether a command is a Python that is told to leave its environment, or ``site``, alone."""
+    args = [os.fsdecode(one) for one in args]
+    if not args or not os.path.basename(args[0]).startswith("python"):
+        return False
+    rest = iter(args[1:])
+    for one in rest:
+        if not one.startswith("-") or one.startswith("--") or one in ("-", "-c", "-m"):
+            return False
+        if one in ("-W", "-X"):
+            next(rest, None)
+        elif one[1] not in "WX" and set("IES") & set(one.partition("c")[0].partition("m")[0]):
+            return True
+    return False
+
+
+def arrive():
+    """In a child, before anything of its own runs."""
+    told, parent = os.environ.pop(JOB, None), os.environ.pop(PARENT, "")
+    if "PYTHONPATH" in os.environ:
+        rest = [one for one in os.environ["PYTHONPATH"].split(os.pathsep) if one != HERE]
+        if rest:
+            os.environ["PYTHONPATH"] = os.pathsep.join(rest)
+        else:
+            del os.environ["PYTHONPATH"]
+    sys.path[:] = [one for one in sys.path if one != HERE]
+    sys.path_importer_cache.pop(HERE, None)
+    if told is None:
+        return
+    following = Following(told)
+    following.start()
+    sys.meta_path.insert(0, _Finder(told, parent, following))
+
+
+class _Finder:
+    """Looks for the import of torch, and is gone after it."""
+
+    def __init__(self, told, parent, following):
+        self.told, self.parent, self.following = told, parent, following
+        self._looking = False
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch" or self._looking:
+            return None
+        from importlib.util import find_spec
+
+        self._looking = True
+        try:
+            spec = find_spec(name)
+        finally:
+            self._looking = False
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self)  # type: ignore[assignment]
+        return spec
+
+    def over(self):
+        """Torch has been imported."""
+        import json
+
+        told = json.loads(self.told)
+        try:
+            sys.path.insert(0, told["root"])
+            try:
+                from backprobe.observe.processes.attach import arrived
+            finally:
+                sys.path.remove(told["root"])
+            arrived(told, self.parent, self.following)
+        except Exception:  # the child runs as it would alone, whatever is wrong with ours
+            unwatched(told["folder"], os.getpid())
+
+
+class _Loader:
+    """Torch's own, and then ``over``."""
+
+    def __init__(self, real, finder):
+        self._real, self._finder = real, finder
+
+    def __getattr__(self, name):
+        return getattr(self._real, name)
+
+    def exec_module(self, module):
+        module.__spec__.loader = module.__loader__ = self._real
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
+        self._real.exec_module(module)
+        self._finder.over()
+
+
+def unwatched(folder, pid):
+    """Note in a job's folder that a process of it could not be watched."""
+    try:
+        parts = os.path.join(folder, "parts")
+        if not os.path.isdir(parts):
+            os.mkdir(parts)
+        open(os.path.join(parts, "unwatched-%d" % pid), "w").close()
+    except OSError:
+        pass

@@ -1,0 +1,85 @@
+"""Ranks that a launcher starts, each with ``backprobe run`` before its script: the run that they have in common.
+
+Note [Joining]: the first that comes makes the folder and says in ``job.json`` whose it is; the others find it, one at a
+time. A rank's part has the rank's name, so a folder that has it already is of an earlier job, whatever else is equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ...errors import BackprobeError
+from ...store.job import goes_on
+from ...store.parts import JOB, PARTS, claim, locked, read_job, read_parts, replace_text
+from .identity import Identity
+
+#: Seconds in which ranks on several machines come.
+TOGETHER = 120.0
+
+
+def join(me: Identity, out: Path | None, runs: Path, new: Callable[[], Path]) -> tuple[Path, Path]:
+    """The folder of the run of all ranks, and this one's in it.
+
+    :param out: the folder that was asked for; without it one in `runs`, which `new` makes.
+    :raises BackprobeError: the folder holds something else.
+    :raises OSError: it cannot be made.
+    """
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        with locked(out):
+            return _there(me, out)
+    runs.mkdir(parents=True, exist_ok=True)
+    with locked(runs):
+        for folder in _latest(runs):
+            if _ours(folder, me):
+                return folder, claim(folder, me.slot)
+        folder = new()
+        return _made(me, folder)
+
+
+def _there(me: Identity, out: Path) -> tuple[Path, Path]:
+    if not (out / JOB).is_file() and all(one.name == ".lock" for one in out.iterdir()):
+        return _made(me, out)
+    if not _ours(out, me):
+        raise BackprobeError(f"{out} is not empty: a run needs a folder of its own")
+    return out, claim(out, me.slot)
+
+
+def _made(me: Identity, folder: Path) -> tuple[Path, Path]:
+    about = {"job": me.job, "started": time.time(), "machine": platform.node(), "world": me.world}
+    replace_text(folder / JOB, json.dumps(about))
+    return folder, claim(folder, me.slot)
+
+
+def _latest(runs: Path) -> Sequence[Path]:
+    found = [path.parent for path in runs.glob(f"*/{JOB}")]
+    return sorted(found, key=lambda path: (path / JOB).stat().st_mtime, reverse=True)[:20]
+
+
+def _ours(folder: Path, me: Identity) -> bool:
+    job = read_job(folder)
+    if job is None or job.get("job") != me.job or job.get("world") != me.world or (folder / PARTS / me.slot).exists():
+        return False
+    # The same address and name may be those of a job of yesterday.
+    fresh = time.time() - float(job.get("started", 0)) < TOGETHER
+    return me.here or fresh or me.restart > 0 or any(goes_on(seen) for seen in read_parts(folder).values())
+
+
+def temporary(me: Identity) -> Path:
+    """A folder for the ranks of a run that is not kept: the same for all of them on this machine.
+
+    :raises OSError: it cannot be made, or is somebody else's.
+    """
+    name = hashlib.sha256(f"{me.job}/{me.world}".encode()).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir()) / f"backprobe-{os.getuid()}-{name}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} is somebody else's")
+    return folder

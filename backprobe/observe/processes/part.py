@@ -1,0 +1,107 @@
+"""What a process, one of several, leaves of itself in the folder of the run (Note [Parts])."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...records import Finding, RankSeen, Step
+from ...store.parts import claim, write_seen
+from ..session import Session
+from ..sinks.collect import Collector
+from ..trackers.ranks import ended_waits
+from ..trackers.waiting import Waiting
+from .identity import Identity
+
+
+class Part:
+    """One process's folder.
+
+    :param job: the folder of the run.
+    :param folder: its own in there, where it has one already.
+    :raises OSError: none can be made.
+    """
+
+    def __init__(self, job: Path, me: Identity, folder: Path | None = None) -> None:
+        self.me, self.folder = me, folder or _own(job, me)
+        self._session: Session | None = None
+        self._collector: Collector | None = None
+        self.waiting: Waiting | None = None
+        self._loss: float | None = None
+        self._over = False
+        self._lock = threading.Lock()
+
+    def begin(self, session: Session, collector: Collector) -> None:
+        """From here on what `session` sees is this process's."""
+        self._session, self._collector = session, collector
+        self.waiting = session.scene.waiting = Waiting(session.frames, self.save, not session.settings.quiet)
+        self.waiting.start()
+        self.save()  # for one that is killed
+
+    def step(self, step: Step) -> None:
+        self._loss = step.loss if step.loss is not None else self._loss
+
+    def save(self) -> None:
+        """Say how far it is."""
+        with self._lock, contextlib.suppress(OSError):
+            if not self._over:
+                write_seen(self.folder, self._seen(False, False))
+
+    def over(self, failed: bool, findings: Sequence[Finding], gaps: Sequence[str], **how: Any) -> None:
+        """It is at its end. `how`: ``error``, ``code`` and ``signal`` of ``RankSeen``."""
+        if self.waiting is not None:
+            self.waiting.stop()
+        with self._lock, contextlib.suppress(OSError):
+            self._over = True
+            found = tuple(findings)
+            write_seen(self.folder, self._seen(True, failed, findings=found, gaps=tuple(gaps), **how))
+
+    def _seen(self, over: bool, failed: bool, **more: Any) -> RankSeen:
+        session, waiting, me = self._session, self.waiting, self.me
+        assert session is not None and waiting is not None and self._collector is not None
+        error = session.scene.raised
+        return RankSeen(
+            waiting.rank if waiting.rank is not None else me.rank,
+            os.getpid(),
+            ended_waits(waiting, session.scene, failed),
+            waiting.trail(),
+            over,
+            steps=self._collector.steps,
+            backwards=session.calls,
+            recorded=session.budget.recorded,
+            loss=self._loss,
+            local=me.local,
+            world=me.world,
+            restart=me.restart,
+            machine=platform.node(),
+            part=self.folder.name,
+            raised=None if error is None else session.frames.site_of_traceback(error.__traceback__),
+            **more,
+        )
+
+
+def _own(job: Path, me: Identity) -> Path:
+    names = [me.slot, *(f"{me.slot}-{os.getpid()}" + (f"-{n}" if n else "") for n in range(100))]
+    for name in names[:-1]:
+        with contextlib.suppress(FileExistsError):
+            return claim(job, name)
+    return claim(job, names[-1])
+
+
+def ending(session: Session, collector: Collector, began: float, error: BaseException | None) -> dict[str, Any]:
+    """What is known of a process at its end, as it is stored."""
+    return {
+        "steps": collector.steps,
+        "backwards": session.calls,
+        "seconds": time.time() - began,
+        "code": session.scene.code if session.scene.signal is None else None,
+        **session.took.info(),
+        "error": None if error is None else f"{type(error).__name__}: {error}"[:2000],
+        **({} if session.scene.signal is None else {"signal": session.scene.signal}),
+    }

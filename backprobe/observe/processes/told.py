@@ -1,0 +1,38 @@
+"""What the processes that a script starts are told, as text."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..session import Settings
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a process is told of the run that it belongs to.
+
+    :ivar folder: of the run.
+    :ivar own: folders whose code is the user's though it is installed.
+    :ivar limit: bytes that what is recorded may take.
+    :ivar root: the folder that this package is in.
+    """
+
+    folder: Path
+    settings: Settings
+    own: tuple[str, ...]
+    limit: int
+    root: str = str(Path(__file__).resolve().parents[3])
+
+    def text(self) -> str:
+        settings = {**dataclasses.asdict(self.settings), "ask": sorted(self.settings.ask)}
+        return json.dumps({**vars(self), "folder": str(self.folder), "settings": settings})
+
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> Told:
+        given = plain["settings"]
+        settings = Settings(**{**given, "ask": frozenset(given["ask"]), "tensors": tuple(given["tensors"])})
+        return cls(Path(plain["folder"]), settings, tuple(plain["own"]), plain["limit"], plain["root"])

@@ -1,0 +1,59 @@
+"""Hands on what was seen to several sinks. A run that cannot be written any more is watched all the same."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+
+from ...errors import BackprobeError
+from ...records import Step, Unseen
+from ..backward.recorded import Recorded
+from ..session import Session, Sink
+from .keep import Keep
+
+FAILURES = (OSError, sqlite3.Error, BackprobeError)
+
+
+class Telling:
+    """A sink that tells `sinks` one after the other."""
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks = list(sinks)
+        #: What could not be kept of the run.
+        self.lost: list[Unseen] = []
+
+    def add(self, sink: Sink) -> None:
+        self._sinks.append(sink)
+
+    def backward(self, recorded: Recorded) -> None:
+        for sink in list(self._sinks):
+            with self._kept(sink, recorded.step):
+                sink.backward(recorded)
+
+    def step(self, step: Step, session: Session) -> None:
+        for sink in list(self._sinks):
+            with self._kept(sink, step.index):
+                sink.step(step, session)
+
+    @contextlib.contextmanager
+    def _kept(self, sink: Sink, step: int) -> Iterator[None]:
+        try:
+            yield
+        except FAILURES as error:
+            if not isinstance(sink, Keep):
+                raise
+            self._sinks.remove(sink)
+            self._not_kept(f"from step {step} on", error)
+
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[None]:
+        """What fails within is the run as a whole."""
+        try:
+            yield
+        except FAILURES as error:
+            if not self.lost:
+                self._not_kept("whole", error)
+
+    def _not_kept(self, what: str, error: Exception) -> None:
+        self.lost.append(Unseen("kept run", 1, f"not kept {what}: {type(error).__name__}: {error}", hides=False))

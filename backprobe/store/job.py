@@ -1,0 +1,144 @@
+"""Read a run of several processes as one: what each was, and the steps of one of them. No torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import BackprobeError
+from ..records import Facts, Finding, RankSeen, Watched
+from ..traced import Trace
+from ..trust import is_there, runs
+from . import FILE
+from .parts import JOB, PARTS, in_order, read_parts, tells, unwatched
+from .reader import open_run
+
+
+def is_run(folder: Path) -> bool:
+    """Whether there is a run in `folder`."""
+    return (folder / FILE).is_file() or (folder / JOB).is_file()
+
+
+def written(folder: Path) -> float:
+    """When a run was written to last."""
+    return max(
+        path.stat().st_mtime for path in (folder / FILE, folder / JOB, *folder.glob(f"{PARTS}/*")) if path.exists()
+    )
+
+
+def open_job(folder: str | Path, rank: int | None = None) -> Trace:
+    """The run in `folder`, with what was found in all of its processes. Steps are those of the process that
+    ``backprobe run`` started, if it has some; else of the one that the first finding is about, or that failed, or of
+    the first rank.
+
+    :param rank: the rank whose steps are to be read.
+    :raises BackprobeError: no run there, or none of that rank; see ``open_run`` too.
+    """
+    folder = Path(folder)
+    if not is_run(folder) and not (folder / PARTS).is_dir():
+        return open_run(folder)  # says what is not there
+    return job_of(folder, open_run(folder) if (folder / FILE).is_file() else None, rank)
+
+
+def job_of(folder: Path, own: Trace | None, rank: int | None = None) -> Trace:
+    """The same, where what was recorded of the process that ``backprobe run`` started is given."""
+    seen = {part: killed(part, one) for part, one in read_parts(folder).items()}
+    if own is not None and not seen and rank is None:
+        return own
+    told = [one for one in seen.values() if tells(one)]
+    findings, facts = _found(own, told)
+    if own is not None and rank is None and (len(own.steps) or not any((part / FILE).is_file() for part in seen)):
+        return Trace(own.steps, facts, own.info, findings)
+    part = _chosen(folder, seen, rank, findings)
+    if own is not None:
+        told.append(_as_seen(own))
+        own.close()
+    if part is None:
+        facts = Facts(unseen=tuple(unwatched(folder)), seen=tuple(told))
+        return Trace((), facts, {"part": "none", "started": 0}, findings)
+    base = open_run(part)
+    mine = tuple(one for one in base.facts.seen if not isinstance(one, RankSeen))
+    facts = dataclasses.replace(base.facts, seen=(*mine, *told), unseen=(*base.facts.unseen, *unwatched(folder)))
+    return Trace(base.steps, facts, {**base.info, "part": part.name}, findings)
+
+
+def _found(own: Trace | None, told: Sequence[RankSeen]) -> tuple[Sequence[Finding], Facts]:
+    """What was found in all processes, and what is known of the first with what the others are."""
+    if own is None:
+        facts = Facts(seen=tuple(told))
+        return Trace((), facts).findings, facts
+    before = own.facts.of(RankSeen)
+    mine = [one for one in own.facts.seen if not isinstance(one, RankSeen) or one.pid == own.info.get("pid")]
+    facts = dataclasses.replace(own.facts, seen=(*mine, *told))
+    if own.over and all(one.over for one in before) and {one.pid for one in told} <= {one.pid for one in before}:
+        return own.findings, facts
+    return Trace(own.steps, facts, own.info).findings, facts
+
+
+def killed(part: Path, seen: RankSeen) -> RankSeen:
+    """`seen`, with what can be told from the steps that it had finished where it was killed."""
+    if seen.over or seen.alive or not (part / FILE).is_file():
+        return seen
+    try:
+        trace = open_run(part)
+        try:
+            rows = list(trace.step_rows())
+            loss = next((row.loss for row in reversed(rows) if row.loss is not None), seen.loss)
+            calls = max(sum(row.calls for row in rows), seen.backwards)
+            seen = dataclasses.replace(seen, steps=len(rows), backwards=calls, recorded=None)
+            return dataclasses.replace(seen, findings=tuple(trace.findings), loss=loss)
+        finally:
+            trace.close()
+    except BackprobeError as error:
+        return dataclasses.replace(seen, gaps=(*seen.gaps, str(error)))
+
+
+def _chosen(folder: Path, seen: dict[Path, RankSeen], rank: int | None, findings: Sequence[Finding]) -> Path | None:
+    """The part whose steps are read."""
+    there = {part: one for part, one in seen.items() if (part / FILE).is_file()}
+    if rank is not None:
+        mine = [part for part, one in there.items() if one.rank == rank]
+        if not mine:
+            known = sorted({one.rank for one in there.values() if one.rank is not None})
+            raise BackprobeError(f"{folder} has no steps of rank {rank}; it has those of {known or 'no rank'}")
+        return mine[-1]  # of the last restart
+    first = findings[0] if findings else None
+    for fits in (
+        lambda one: first is not None and (one.rank, one.pid) == (first.rank, first.evidence.get("process", one.pid)),
+        lambda one: bool(one.over and (one.error or one.code)),
+        lambda one: not one.over and not one.alive,
+        lambda one: True,
+    ):
+        for part, one in there.items():
+            if fits(one):
+                return part
+    return None
+
+
+def _as_seen(own: Trace) -> RankSeen:
+    """The process that ``backprobe run`` started as one of several."""
+    info = own.info
+    return RankSeen(
+        *(None, int(info.get("pid") or 0)),
+        over=own.over,
+        error=str(info.get("error") or ""),
+        steps=int(info.get("steps") or 0),
+        backwards=int(info.get("backwards") or 0),
+        alive=not own.over and runs(info) is not False,
+        signal=info.get("signal"),
+        code=info.get("code"),
+        recorded=None if (watched := own.facts.one(Watched)) is None else watched.recorded,
+        machine=str(info.get("machine") or ""),
+    )
+
+
+def others(folder: Path) -> tuple[RankSeen, ...]:
+    """The processes of a run that have a part, as they are now."""
+    found = (killed(part, one) for part, one in read_parts(folder).items())
+    return tuple(sorted((one for one in found if tells(one)), key=in_order))
+
+
+def goes_on(seen: RankSeen) -> bool:
+    """Whether a process has not come to its end, as far as can be told here."""
+    return not seen.over and is_there(seen.pid, seen.machine) is not False

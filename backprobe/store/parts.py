@@ -1,0 +1,132 @@
+"""A run of several processes: a folder in ``parts`` for each, with its own file of steps, and what it is of several.
+
+Note [Parts]: each process writes in a folder of its own, so none waits for another. ``seen.json`` is put in place whole
+    and says the latest of a process; what was recorded is a run as any other. Where the process that ``backprobe run``
+    started is one of equals (each rank was started so), it is a part too, and ``job.json`` says which others belong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import BackprobeError
+from ..records import RankSeen, Unseen
+from ..trust import is_there
+from . import CODE, SEEN
+from .codec import Decoder, own_fields, to_plain
+
+#: In a run's folder: its parts; what its processes have in common, where none of them is the first.
+PARTS, JOB = "parts", "job.json"
+_UNWATCHED = "unwatched-"
+_FIELDS = ("RankSeen", "RankWait", "Site", "Finding", "FindingSite")
+
+
+def claim(folder: Path, name: str) -> Path:
+    """A new folder called `name` in the parts of the run in `folder`.
+
+    :raises FileExistsError: there is one.
+    :raises OSError: it cannot be made: a run that is not kept may be over, and its folder gone.
+    """
+    parts = folder / PARTS
+    parts.mkdir(exist_ok=True)
+    (parts / name).mkdir()
+    return parts / name
+
+
+def write_seen(part: Path, seen: RankSeen) -> None:
+    """Put what is known of a process into its folder, in the place of what was."""
+    fields = own_fields()
+    plain = {"fields": {name: fields[name] for name in _FIELDS}, "seen": to_plain(seen)}
+    replace_text(part / SEEN, json.dumps(plain))
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file so that whoever reads it finds what was there or what is new, whole."""
+    part = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        part.write_text(text)
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def read_seen(part: Path) -> RankSeen | None:
+    """What a process said last of itself; ``None`` where it has said nothing, or nothing that can be read."""
+    try:
+        plain = json.loads((part / SEEN).read_text())
+        seen = Decoder(plain["fields"])(RankSeen, plain["seen"])
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+        return None
+    if seen.over:
+        code = _exit_code(part)
+        return dataclasses.replace(seen, code=code) if seen.code is None and code is not None else seen
+    return dataclasses.replace(seen, alive=is_there(seen.pid, seen.machine) is not False)
+
+
+def _exit_code(part: Path) -> int | None:
+    with contextlib.suppress(OSError):
+        written = (part / CODE).read_bytes()
+        return written[-1] if written else None
+    return None
+
+
+def read_parts(folder: Path) -> dict[Path, RankSeen]:
+    """The processes of the run in `folder` by the folders of their parts, ranks in their order first."""
+    found = {}
+    for part in (folder / PARTS).glob("*/"):
+        seen = read_seen(part)
+        if seen is not None:
+            found[part] = seen
+    return dict(sorted(found.items(), key=lambda pair: in_order(pair[1])))
+
+
+def tells(seen: RankSeen) -> bool:
+    """Whether a process is one of those that train, or something is to be said of it."""
+    calm = seen.over and not (seen.error or seen.code or seen.signal or seen.gaps or seen.findings)
+    return not calm or seen.rank is not None or bool(seen.steps or seen.backwards)
+
+
+def in_order(seen: RankSeen) -> tuple[bool, int, int, int]:
+    return seen.rank is None, seen.rank or 0, seen.restart, seen.pid
+
+
+def unwatched(folder: Path) -> list[Unseen]:
+    """The processes of the run in `folder` that nothing is known of."""
+    parts = folder / PARTS
+    count = sum(1 for _ in parts.glob(f"{_UNWATCHED}*"))
+    count += sum(1 for part in parts.glob("*/") if (part / SEEN).exists() and read_seen(part) is None)
+    return [Unseen("processes", count, "that the script started could not be watched")] if count else []
+
+
+def read_job(folder: Path) -> Mapping[str, Any] | None:
+    """What ``job.json`` says; ``None`` where there is none.
+
+    :raises BackprobeError: it cannot be read.
+    """
+    try:
+        found = json.loads((folder / JOB).read_text())
+        return dict(found)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise BackprobeError(f"{folder / JOB} cannot be read: {error}") from error
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """No other process is within for the same folder."""
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    with open(folder / ".lock", "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
