@@ -68,9 +68,7 @@ def ran(
     folder: Path, command: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
-    return subprocess.run(
-        [sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=600, env=env
-    )
+    return subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=600, env=env)
 
 
 def run(

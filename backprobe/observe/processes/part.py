@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...records import Finding, RankSeen, Step
-from ...store.parts import claim, write_seen
+from ...store.parts import claim, read_parts, write_seen
 from ..session import Session
 from ..sinks.collect import Collector
 from ..trackers.ranks import ended_waits
@@ -40,7 +40,12 @@ class Part:
     def begin(self, session: Session, collector: Collector) -> None:
         """From here on what `session` sees is this process's."""
         self._session, self._collector = session, collector
-        self.waiting = session.scene.waiting = Waiting(session.frames, self.save, not session.settings.quiet)
+        self.waiting = session.scene.waiting = Waiting(
+            session.frames,
+            self.save,
+            not session.settings.quiet,
+            lambda: read_parts(self.folder.parent.parent).values(),
+        )
         self.waiting.start()
         self.save()  # for one that is killed
 
@@ -82,6 +87,9 @@ class Part:
             machine=platform.node(),
             part=self.folder.name,
             raised=None if error is None else session.frames.site_of_traceback(error.__traceback__),
+            collectives=waiting.collectives(),
+            busy=waiting.busy,
+            said=time.time(),
             **more,
         )
 
