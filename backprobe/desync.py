@@ -10,9 +10,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .records import Collective, RankSeen, RankWait, Site
+from .text import counted
 from .torch_texts import COLLECTIVE
 from .trust import is_there, ranks_text
 
@@ -66,8 +67,8 @@ def held(ranks: Sequence[RankSeen], live: bool = False) -> Held | None:
     if wait.number is not None and (odd := _parted(ranks, wait.group)) is not None:
         differs, usual = odd
         others = tuple(Other(seen, _called(own, usual), own.site) for seen, own in differs)
-        rest = tuple(pair for pair in waits if not any(pair[0] is one.seen for one in others))
-        return Held(rest or tuple(waits), others)
+        rest = tuple(pair for pair in waits if not any(pair[0] is one.seen for one in others)) or tuple(waits)
+        return Held(rest, tuple(_counted(one, rest[0][0]) for one in others))
     same = tuple(pair for pair in waits if _meet(pair[1], wait))
     apart = [seen for seen in ranks if not any(seen is one for one, _ in same)]
     if wait.number is not None and (absent := [seen for seen in apart if _behind(seen, wait)]):
@@ -79,9 +80,8 @@ def said(found: Held) -> str:
     """A hang in words, while it lasts."""
     wait = found.wait
     have = "has" if len(found.waiting) == 1 else "have"
-    where = f" at {wait.site}" if wait.site is not None else ""
     who = listed([seen for seen, _ in found.waiting])
-    text = f"{who} {have} waited {max(time.time() - wait.began, 0):.0f} s in {what(wait)}{where}"
+    text = f"{who} {have} waited {max(time.time() - wait.began, 0):.0f} s in {what(wait)}{_at(wait.site)}"
     return "; ".join([text, *told(found)])
 
 
@@ -100,7 +100,7 @@ def what(wait: RankWait | Collective) -> str:
     if wait.number is None:
         return f"{wait.op}{inside}"
     inputs = f" of {wait.inputs}" if wait.inputs else ""
-    return f"{wait.op}{inputs}{inside} (number {wait.number} of group {wait.group})"
+    return f"{wait.op}{inputs}{inside} (number {wait.number} of {_group(wait.group)})"
 
 
 def name(seen: RankSeen) -> str:
@@ -111,6 +111,14 @@ def listed(ranks: Sequence[RankSeen]) -> str:
     """ "ranks 0, 1 and 3"."""
     numbers = sorted(seen.rank for seen in ranks if seen.rank is not None)
     return ranks_text(numbers) if len(numbers) == len(ranks) else " and ".join(name(seen) for seen in ranks)
+
+
+def _at(site: Site | None) -> str:
+    return "" if site is None else f" at {site.file.rpartition('/')[2]}:{site.line}"
+
+
+def _group(group: str) -> str:
+    return "the default group" if group.endswith("(default_pg)") else f"group {group}"
 
 
 def _meet(one: RankWait, other: RankWait) -> bool:
@@ -139,9 +147,17 @@ def _parted(ranks: Sequence[RankSeen], group: str) -> tuple[list[tuple[RankSeen,
 
 def _called(own: Collective, usual: Collective) -> str:
     mine, theirs = (f"{one.op} of {one.inputs}" if one.inputs else one.op for one in (own, usual))
-    at = f" at {own.site}" if own.site is not None else ""
-    where = f" at {usual.site}" if usual.site is not None and usual.site != own.site else ""
-    return f"called {mine}{at} as number {own.number} of group {own.group}, where others called {theirs}{where}"
+    where = _at(usual.site) if usual.site != own.site else ""
+    number = f"number {own.number} of {_group(own.group)}"
+    return f"called {mine}{_at(own.site)} as {number}, where others called {theirs}{where}"
+
+
+def _counted(other: Other, usual: RankSeen) -> Other:
+    """With how many backward calls it has made, where others have made more or fewer."""
+    mine, theirs = other.seen.backwards, usual.backwards
+    if mine == theirs:
+        return other
+    return replace(other, why=f"{other.why}; it has made {counted(mine, 'backward call')}, {name(usual)} {theirs}")
 
 
 def _of(seen: RankSeen, group: str) -> Collective | None:
@@ -176,14 +192,14 @@ def _state(seen: RankSeen, wait: RankWait, live: bool) -> str:
     """What a rank does, or where it was while the other waited."""
     own = next((one for one in reversed(seen.waits) if one.ended != "returned" and one.site != wait.site), None)
     if own is not None:
-        return f"{'waits' if live else 'waited'} in {what(own)}" + (f" at {own.site}" if own.site is not None else "")
+        return f"{'waits' if live else 'waited'} in {what(own)}{_at(own.site)}"
     error = seen.error.strip().partition("\n")[0]
     if error and not any(word in error.lower() for word in COLLECTIVE):
-        return f"raised {error}" + (f" at {seen.raised}" if seen.raised is not None else "")
+        return f"raised {error}{_at(seen.raised)}"
     if seen.over and not error:
         return "had come to its end"
     site = _where(seen, wait, live)
-    place = f" at {site}" + (f": {site.text}" if site.text else "") if site is not None else ""
+    place = _at(site) + (f": {site.text}" if site is not None and site.text else "")
     if not live:
         return f"was{place}" if place else ""
     if is_there(seen.pid, seen.machine) is False:
@@ -195,7 +211,7 @@ def _state(seen: RankSeen, wait: RankWait, live: bool) -> str:
 
 
 def _where(seen: RankSeen, wait: RankWait, live: bool) -> Site | None:
-    """Where a rank was while another waited: in another operation, where it raised, or at the last line it was seen at."""
+    """Where a rank was while another waited: in another operation, where it raised, or where it was seen last."""
     for own in seen.waits:
         if own.site != wait.site and own.began < wait.began + wait.seconds and own.began + own.seconds > wait.began:
             return own.site
@@ -210,6 +226,5 @@ def _elsewhere(seen: RankSeen, wait: RankWait, live: bool) -> Other:
     """One that is not where a rank waits, as far as places in the script can tell."""
     for own in seen.waits:
         if own.began + own.seconds > wait.began and own.site != wait.site:
-            at = f" at {own.site}" if own.site is not None else ""
-            return Other(seen, f"{'waits' if live else 'waited'} in {what(own)}{at}", own.site)
+            return Other(seen, f"{'waits' if live else 'waited'} in {what(own)}{_at(own.site)}", own.site)
     return Other(seen, _instead(seen, wait, live), _where(seen, wait, live))

@@ -1,9 +1,9 @@
 """The collective operations that this process has called last, as torch's flight recorder keeps them.
 
-Note [Flight recorder]: torch keeps the last collectives of every process group, whichever backend runs them, with the
-    stack that called them, where the environment asks for it before the first group is made. ``os.environ`` is left as it
-    is: the variable is set for the C library alone, in processes that are one of several, and taken back once there is a
-    group.
+Note [Flight recorder]: torch keeps the last collectives of every process group, whichever backend runs them, with
+    the stack that called them, where the environment asks for it before the first group is made. ``os.environ`` is
+    left as it is: the variable is set for the C library alone, in processes that are one of several, and taken back
+    once there is a group.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Flight:
             over=bool(entry["retired"]) or entry["state"] == "completed",
             timeout=int(entry["timeout_ms"]) / 1e3,
             site=self._site_of(frames),
-            inside=next((name for file, _, name in frames if file == places.ENGINE_CALL_FILE), "") and "backward",
+            inside=next((name for file, _, name in frames if file == places.TENSOR_HOOKS_FILE), "") and "backward",
         )
 
 

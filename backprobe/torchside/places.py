@@ -49,7 +49,6 @@ HANDLE_TORCH_FUNCTION = _code("torch.overrides:handle_torch_function")
 TENSOR_BACKWARD = _code("torch._tensor:Tensor.backward")
 #: Calls the engine.
 ENGINE_CALL = _code("torch.autograd.graph:_engine_run_backward")
-ENGINE_CALL_FILE = _file("torch.autograd.graph")
 
 
 def is_handler(code: CodeType) -> bool:

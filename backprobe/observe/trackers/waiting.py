@@ -1,11 +1,11 @@
 """Whether this process waits in a collective operation for ranks that do not come.
 
 Note [Looking at waits]: collectives are not torch functions, so no mode sees them, and a process that waits runs no
-code of ours. A thread looks at the main thread's stack a few times a second, only where torch.distributed is in use. It
-reads code objects and instruction numbers, and holds no frame. A collective that C++ calls, as data parallel's is inside
-``backward``, is on no stack of Python's: where the thread stays where it is, torch's flight recorder is asked for one
-that goes on. A wait that lasts is told to the ranks that have said of themselves how far they are (see
-``backprobe.desync``), by the first of those that wait.
+    code of ours. A thread looks at the main thread's stack a few times a second, only where torch.distributed is in
+    use. It reads code objects and instruction numbers, and holds no frame. A collective that C++ calls, as data
+    parallel's inside ``backward``, is on no stack of Python's: where the thread stays where it is, torch's flight
+    recorder is asked for one that goes on. A wait that lasts is said with what the other ranks have said of themselves
+    last (``backprobe.desync``), by the first of those that wait.
 """
 
 from __future__ import annotations
