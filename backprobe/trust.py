@@ -177,11 +177,9 @@ def ranks_text(ranks: Sequence[int]) -> str:
             runs[-1].append(rank)
         else:
             runs.append([rank])
-    texts = [str(run[0]) if len(run) == 1 else f"{run[0]} {'and' if len(run) == 2 else 'to'} {run[-1]}" for run in runs]
-    if len(texts) > 1:
-        texts = [text.replace(" and ", ", ") for text in texts]
-        texts = [", ".join(texts[:-1]) + " and " + texts[-1].replace(", ", " and ")]
-    return ("rank " if len(ranks) == 1 else "ranks ") + texts[0] if texts else ""
+    texts = [one for run in runs for one in ([f"{run[0]} to {run[-1]}"] if len(run) > 2 else map(str, run))]
+    most, last = ", ".join(texts[:-1]), "".join(texts[-1:])
+    return ("rank " if len(ranks) == 1 else "ranks ") + (f"{most} and {last}" if most else last)
 
 
 def elsewhere(facts: Facts, own: object, said: Sequence[str]) -> list[str]:

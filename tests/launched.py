@@ -49,7 +49,7 @@ def work(rank=None, store=None, how=None):
     train(2)
     dist.destroy_process_group()
 """
-TORCHRUN = RANKS + "work()\nprint('done', sorted(k for k in os.environ if 'BACKPROBE' in k), flush=True)\n"
+TORCHRUN = RANKS + "work()\nprint('done', sorted(k for k in os.environ if 'BACKPROBE_JOB' in k), flush=True)\n"
 MULTIPROCESSING = (
     RANKS
     + """

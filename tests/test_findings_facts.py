@@ -63,6 +63,11 @@ FIRES = {
     "graph-retained": ([RETAINED], "", [("held", 70)]),
     "reference-cycle": ([CYCLE], "", [("held", 71)]),
     "silent-mutation": ([WRITE], "", [("mutated", 20), ("saved", 11), ("failed", 90)]),
+    "rank-failed": (
+        [RankSeen(0, 100, signal=15), RankSeen(1, 101, error="ValueError: bad batch", raised=at(61))],
+        "",
+        [("raised", 61)],
+    ),
     "rank-desync": ([RankSeen(0, 100, (WAIT,))], "", [("waiting", 60)]),
 }
 

@@ -359,6 +359,8 @@ PYTHONS = {"_getframe", "_current_frames", "_exit", "_after_fork", "_target", "_
 PYTHONS |= {"_co_code_adaptive"}
 #: And of IPython.
 PYTHONS |= {"_filename_map"}
+#: Where ``subprocess`` and ``multiprocessing`` start a process.
+PYTHONS |= {"_fork_exec"}
 
 
 def own_names() -> set[str]:

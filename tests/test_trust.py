@@ -44,7 +44,7 @@ def test_nothing_that_hides_something_leaves_it_at_that() -> None:
     [
         (lambda: trace(unseen=(Unseen("compiled regions", 2, "inside"),)), "not seen: 2 compiled regions"),
         (lambda: trace(RankSeen(1, 11, error="ValueError: bad\nbatch")), "rank 1 ended with ValueError: bad"),
-        (lambda: trace(RankSeen(None, 11, over=False)), "process 11 did not come to its end"),
+        (lambda: trace(RankSeen(None, 11, over=False)), "process 11 ended without a word (killed)"),
         (lambda: trace(RankSeen(2, 11, over=False, alive=True, backwards=1)), "rank 2 was still running"),
         (lambda: trace(error="ValueError: bad\nbatch"), "the script ended with ValueError: bad"),
         (lambda: trace(code=2), "the script exited with 2"),
@@ -195,7 +195,7 @@ def test_how_children_end(tmp_path: Path) -> None:
     assert sorted(c["ended"] for c in children) == ["failed", "finished", "killed"]
     assert [c["error"] for c in children if c["ended"] == "failed"] == ["ValueError: in a child"]
     told = " ".join(done.stderr.split())
-    assert "ended with ValueError: in a child" in told and "did not come to its end" in told
+    assert "ended with ValueError: in a child" in told and "ended without a word (killed)" in told
     assert "Nothing wrong found" not in told
 
 

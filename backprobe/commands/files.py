@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import time
@@ -59,6 +60,16 @@ def run_folders(parent: Path) -> list[Path]:
     if not parent.is_dir():
         return []
     return sorted((p for p in parent.iterdir() if is_run(p)), key=lambda p: written(p))
+
+
+def rank_argument(parser: argparse.ArgumentParser) -> None:
+    """Whose steps are shown, of a run of several processes."""
+    parser.add_argument(
+        "--rank",
+        type=int,
+        metavar="N",
+        help="show the steps of rank N (default: of the rank that the first finding is about)",
+    )
 
 
 def find_run(name: str | None) -> Path:

@@ -10,7 +10,7 @@ import webbrowser
 from pathlib import Path
 
 from ..text import size
-from .files import find_run
+from .files import find_run, rank_argument
 
 
 class Report:
@@ -24,16 +24,19 @@ class Report:
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", nargs="?", help="the folder of the run")
+        rank_argument(parser)
         parser.add_argument("-o", "--output", metavar="FILE", help="the file to write (default: RUN/report.html)")
 
     def run(self, options: argparse.Namespace) -> int:
         from ..report.html import write
         from ..store.job import open_job
+        from ..view import ranks
 
         folder = find_run(options.run)
-        trace = open_job(folder)
-        file = write(trace, Path(options.output) if options.output else folder / "report.html", folder.name)
-        print(f"{file} ({size(file.stat().st_size)})")
+        trace = open_job(folder, options.rank)
+        name = ranks.titled(folder.name, trace)
+        file = write(trace, Path(options.output) if options.output else folder / "report.html", name)
+        print(f"{file} ({size(file.stat().st_size)}" + (f", {name})" if name != folder.name else ")"))
         return 0
 
 
@@ -48,14 +51,16 @@ class View:
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", nargs="?", help="the folder of the run")
+        rank_argument(parser)
         parser.add_argument("--port", type=_port, default=0, help="the port to serve at (default: a free one)")
         parser.add_argument("--no-browser", action="store_true", help="only print the address")
 
     def run(self, options: argparse.Namespace) -> int:
         from ..report.serve import Server
 
-        with Server(find_run(options.run), options.port) as server:
-            print(f"backprobe: {server.address}", "Ctrl-C ends it.", sep="\n", flush=True)
+        with Server(find_run(options.run), options.port, options.rank) as server:
+            print(f"backprobe: {server.address}")
+            print(f"It shows {server.source.latest()['run']['name']}. Ctrl-C ends it.", flush=True)
             if not options.no_browser and _has_screen():
                 webbrowser.open(server.address)
             with contextlib.suppress(KeyboardInterrupt):

@@ -285,6 +285,8 @@ class _Watcher:
         assert session is not None
         if main:
             session.stop()
+        else:
+            self.collector.cut(session)
         session.scene.signal = 15
         self.finish(None)
 
@@ -301,6 +303,7 @@ class _Watcher:
 
     def _finish(self, error: BaseException | None) -> None:
         from ..observe.processes.part import ending
+        from ..store.job import job_of
 
         session, options = self._session, self.options
         assert session is not None
@@ -326,13 +329,16 @@ class _Watcher:
         if self._part is not None:
             self._finish_part(self._part, trace, info)
             return
+        assert self._children is not None
+        job = job_of(self._children.folder, trace) if self._children.folder is not None else trace
         if self.keep is not None and self.folder is not None:
             with self._sinks.keeping():
-                write_findings(self.folder / "findings.json", trace)
+                write_findings(self.folder / "findings.json", job)
         if options.findings:
-            write_findings(Path(options.findings), trace)
+            write_findings(Path(options.findings), job)
         if not options.quiet:
-            self._report(trace, self._kept(), self.keep is not None)
+            self._report(job, self._kept() if job is trace else None, self.keep is not None)
+        job.close()
 
     def _finish_part(self, part: Part, trace: Trace, info: dict[str, Any]) -> None:
         """Of several: what is known of all of them is written by each that ends, and told by the last."""

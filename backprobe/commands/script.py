@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import os
 
 from ..errors import BackprobeError
 from ..loading import load
+from .found import file_of
 
 
 def script_arguments(parser: argparse.ArgumentParser) -> None:
     """The last ones: what follows the script is the script's."""
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
-    parser.add_argument("script", help="the script to run")
+    parser.add_argument("script", help="the script to run, or a launcher, such as torchrun")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
 
 
@@ -21,12 +21,11 @@ def script_of(options: argparse.Namespace) -> tuple[str, list[str], bool]:
 
     :raises BackprobeError: there is no such file, or no torch that can be watched.
     """
-    if not options.module and not os.path.exists(options.script):
-        raise BackprobeError(f"no such script: {options.script}")
+    script = options.script if options.module else file_of(options.script)
     try:
         load("observe.launch")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise BackprobeError("torch is not installed: kept runs can be shown, and nothing can be watched") from None
-    return options.script, options.args, options.module
+    return script, options.args, options.module

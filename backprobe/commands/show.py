@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from ..errors import BackprobeError
-from .files import RUNS, as_json, find_run, run_folders
+from .files import RUNS, as_json, find_run, rank_argument, run_folders
 
 
 class Show:
@@ -21,6 +21,7 @@ class Show:
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", nargs="?", help="the folder of the run")
+        rank_argument(parser)
         parser.add_argument("--json", action="store_true", help="print the findings as JSON instead")
         parser.add_argument("--all", action="store_true", help="list every parameter, however many there are")
 
@@ -29,7 +30,7 @@ class Show:
         from ..view.parts import report
         from ..view.terminal import write
 
-        trace = open_job(find_run(options.run))
+        trace = open_job(find_run(options.run), options.rank)
         if options.json:
             print(as_json(trace))
         else:

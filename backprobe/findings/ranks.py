@@ -97,7 +97,10 @@ def failed(trace: Trace) -> list[Finding]:
     ranks = trace.facts.of(RankSeen)
     if trace.info.get("part") or len([one for one in ranks if one.rank is not None]) < 2:
         return []
-    return [_failed(one) for one in ranks if one.rank is not None and _by_itself(one) and not _explained(one)]
+    # A rank that is killed closes its connections: where the others ran into a timeout, it was killed for that.
+    waited = any(word in one.error.lower() for one in ranks for word in ("timed out", "timeout"))
+    failed = [one for one in ranks if one.rank is not None and _by_itself(one) and (one.over or not waited)]
+    return [_failed(one) for one in failed if not _explained(one)]
 
 
 def _failed(seen: RankSeen) -> Finding:
@@ -128,7 +131,7 @@ def _failed(seen: RankSeen) -> Finding:
 
 def _by_itself(seen: RankSeen) -> bool:
     """Whether a process failed or was killed, and not for others that were gone."""
-    if any(word in seen.error.lower() for word in COLLECTIVE):
+    if any(word in seen.error.lower() for word in COLLECTIVE) or any(w.ended == "raised" for w in seen.waits):
         return False
     return bool(seen.error or seen.code) and not seen.signal if seen.over else not seen.alive
 

@@ -17,6 +17,8 @@ from urllib.parse import parse_qs, urlsplit
 from ..errors import BackprobeError
 from ..store import FILE
 from ..store.job import open_job
+from ..store.parts import PARTS
+from ..view.ranks import titled
 from .changes import change
 from .document import document, packed
 from .html import served
@@ -29,8 +31,8 @@ KEPT = 3
 class Source:
     """The document of a run folder, made again when the run has gone on."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, rank: int | None = None) -> None:
+        self.folder, self._rank = folder, rank
         self._lock = threading.Lock()
         #: By version, the latest last.
         self._made: dict[str, dict[str, Any]] = {}
@@ -38,12 +40,13 @@ class Source:
     def version(self) -> str:
         """Changes whenever something was written to the run."""
         stamps = []
-        for name in (FILE, f"{FILE}-wal"):
+        for path in (self.folder / FILE, self.folder / f"{FILE}-wal", *sorted(self.folder.glob(f"{PARTS}/*/[rs]*"))):
             try:
-                found = (self.folder / name).stat()
+                found = path.stat()
             except OSError:
                 continue
-            if name == FILE or found.st_size:  # a reader leaves an empty log
+            if not path.name.endswith("-shm") and (path.suffix != f"{Path(FILE).suffix}-wal" or found.st_size):
+                # a reader leaves an empty log, and a file that it shares with others
                 stamps.append(f"{found.st_mtime_ns:x}-{found.st_size:x}")
         return ".".join(stamps)
 
@@ -56,9 +59,9 @@ class Source:
             version = self.version()
             made = self._made.get(version)
             if made is None:
-                trace = open_job(self.folder)
+                trace = open_job(self.folder, self._rank)
                 try:
-                    made = document(trace, self.folder.name, version)
+                    made = document(trace, titled(self.folder.name, trace), version)
                 finally:
                     trace.close()
                 if trace.over:  # nobody else wrote: it was the reader, who has put the log in
@@ -86,7 +89,7 @@ class Source:
         :raises BackprobeError: the run cannot be read.
         """
         names = [p["name"] for p in self.latest()["parameters"]]
-        trace = open_job(self.folder)
+        trace = open_job(self.folder, self._rank)
         try:
             return packed(span(trace, names, first, min(end, len(trace.steps))))
         finally:
@@ -97,13 +100,14 @@ class Server(ThreadingHTTPServer):
     """Serves one run at ``address``.
 
     :param port: 0 takes a free one.
+    :param rank: whose steps are shown, of a run of several processes; see ``open_job``.
     :raises BackprobeError: the port cannot be had.
     """
 
     daemon_threads = True
 
-    def __init__(self, folder: Path, port: int = 0) -> None:
-        self.source = Source(folder)
+    def __init__(self, folder: Path, port: int = 0, rank: int | None = None) -> None:
+        self.source = Source(folder, rank)
         self.source.latest()  # a run that cannot be read is said at once
         self.token = secrets.token_urlsafe(18)
         try:

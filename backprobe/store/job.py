@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import BackprobeError
-from ..records import Facts, Finding, RankSeen
+from ..records import Facts, Finding, RankSeen, Watched
 from ..traced import Trace
 from ..trust import is_there, runs
 from . import FILE
@@ -36,21 +36,27 @@ def open_job(folder: str | Path, rank: int | None = None) -> Trace:
     :raises BackprobeError: no run there, or none of that rank; see ``open_run`` too.
     """
     folder = Path(folder)
+    if not is_run(folder) and not (folder / PARTS).is_dir():
+        return open_run(folder)  # says what is not there
+    return job_of(folder, open_run(folder) if (folder / FILE).is_file() else None, rank)
+
+
+def job_of(folder: Path, own: Trace | None, rank: int | None = None) -> Trace:
+    """The same, where what was recorded of the process that ``backprobe run`` started is given."""
     seen = {part: killed(part, one) for part, one in read_parts(folder).items()}
-    if not seen and rank is None and not ((folder / JOB).is_file() and not (folder / FILE).is_file()):
-        return open_run(folder)
-    own = open_run(folder) if (folder / FILE).is_file() else None
+    if own is not None and not seen and rank is None:
+        return own
     told = [one for one in seen.values() if tells(one)]
     findings, facts = _found(own, told)
     if own is not None and rank is None and (len(own.steps) or not any((part / FILE).is_file() for part in seen)):
-        own.facts = facts
         return Trace(own.steps, facts, own.info, findings)
     part = _chosen(folder, seen, rank, findings)
     if own is not None:
-        own.close()
         told.append(_as_seen(own))
+        own.close()
     if part is None:
-        return Trace((), Facts((), (*unwatched(folder),), seen=tuple(told)), {"part": "none", "started": 0}, findings)
+        facts = Facts(unseen=tuple(unwatched(folder)), seen=tuple(told))
+        return Trace((), facts, {"part": "none", "started": 0}, findings)
     base = open_run(part)
     mine = tuple(one for one in base.facts.seen if not isinstance(one, RankSeen))
     facts = dataclasses.replace(base.facts, seen=(*mine, *told), unseen=(*base.facts.unseen, *unwatched(folder)))
@@ -122,6 +128,7 @@ def _as_seen(own: Trace) -> RankSeen:
         alive=not own.over and runs(info) is not False,
         signal=info.get("signal"),
         code=info.get("code"),
+        recorded=None if (watched := own.facts.one(Watched)) is None else watched.recorded,
         machine=str(info.get("machine") or ""),
     )
 

@@ -1,4 +1,4 @@
-"""A run of several processes: a folder in ``parts`` for each, with its own file of steps and what it is as one of several.
+"""A run of several processes: a folder in ``parts`` for each, with its own file of steps, and what it is of several.
 
 Note [Parts]: each process writes in a folder of its own, so none waits for another. ``seen.json`` is put in place whole
     and says the latest of a process; what was recorded is a run as any other. Where the process that ``backprobe run``

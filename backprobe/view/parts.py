@@ -138,7 +138,7 @@ def headline(trace: Trace) -> str:
         text += " (the run was cut off)"
     elif text_of_cost := took(info):
         text += f", {text_of_cost}"
-    if several:
+    if several or info.get("signal"):
         text += "".join(f"; {how}" for how in endings(trace.processes))
     found = len(trace.findings)
     return f"{text}: {count(found, 'finding') if found else f'no{TIED}findings'}"

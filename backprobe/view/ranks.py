@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -56,6 +57,12 @@ def chosen(trace: Trace, ran: Sequence[Process]) -> str:
     return f"rank {mine.rank}" if mine.rank is not None else f"process {mine.pid}"
 
 
+def titled(name: str, trace: Trace) -> str:
+    """What to call a run, with the process whose steps are shown where it is one of several."""
+    ran = several(trace)
+    return f"{name} ({chosen(trace, ran)} of {len(ran)} processes)" if trace.info.get("part") else name
+
+
 def table(ran: Sequence[Process], findings: Sequence[Finding]) -> tuple[Sequence[str], list[list[str]]]:
     """Columns and rows."""
     rows = []
@@ -91,7 +98,7 @@ def _groups(ran: Sequence[Process], findings: Sequence[Finding]) -> Iterator[lis
 
 def _ended(one: Process) -> str:
     if one.ended == "killed":
-        return f"killed (signal {one.signal})" if one.signal else "killed"
+        return signal.Signals(one.signal).name if one.signal else "killed"
     if one.ended != "failed":
         return one.ended
     name = one.error.partition(":")[0].partition("\n")[0]
@@ -104,6 +111,5 @@ def _first(one: Process, findings: Sequence[Finding]) -> str:
         process = finding.evidence.get("process", None if one.part else one.pid)
         mine = one.rank in ranks if one.rank is not None else finding.rank is None and process == one.pid
         if mine:
-            step = "" if finding.step is None else f", step {finding.step}"
-            return f"{at}. {finding.kind}{step}"
+            return f"{at}. {finding.kind}"
     return ""

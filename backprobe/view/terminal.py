@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TextIO
+from typing import Literal, TextIO
 
 from rich.console import Console
 from rich.padding import Padding
@@ -105,10 +105,10 @@ def _bars(out: Console, part: Bars, sign: str) -> None:
 
 def _table(out: Console, part: Table) -> None:
     table = RichTable(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    last = len(part.columns) - 1
     for i, title in enumerate(part.columns):
-        table.add_column(
-            title, justify="left" if i == 0 else "right", overflow="fold", no_wrap=i > 0, min_width=len(title)
-        )
+        side: Literal["left", "right"] = "left" if i == 0 else "right"
+        table.add_column(title, justify=side, overflow="fold", no_wrap=0 < i < last, min_width=len(title))
     for row in part.rows:
         table.add_row(*(Text(cell) for cell in row))
     out.print(table)

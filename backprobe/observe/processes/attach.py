@@ -187,6 +187,8 @@ class Child:
         with contextlib.suppress(Exception):
             if main:
                 session.stop()
+            else:
+                self._collector.cut(session)
             info = ending(session, self._collector, self._began, error)
             trace = self._collector.trace(session, {**info, "pid": self._pid, "part": self._part.folder.name})
             trace.note_unseen(self._sinks.lost)

@@ -55,6 +55,11 @@ class Children(Tracker):
         self._session = None
         begin_child(told)
 
+    @property
+    def folder(self) -> Path | None:
+        """Where their parts are, if any were told that they belong to this run."""
+        return None if self.equals else self._folder
+
     def records(self) -> tuple[RankSeen, ...]:
         """What the processes that ended, or go on, have left."""
         if self._folder is None or self.equals:

@@ -2,9 +2,10 @@
 
 Note [Ended by a signal]: a launcher ends the other ranks with SIGTERM when one has failed. A process of ours writes
 what it knows first, and then dies by the signal as it would alone. The interpreter calls a handler in the main thread
-only, and that one may be waiting in a collective operation for a rank that is gone: so a thread hears of the signal too,
-through the file that the interpreter writes signals to, and does the work where the main thread does not come. A script
-that sets a handler of its own has it; one that asks for the one before, and calls it, calls something that does nothing.
+only, and that one may be waiting in a collective operation for a rank that is gone: so a thread hears of the signal
+too, through the file that the interpreter writes signals to, and does the work where the main thread does not come. A
+script that sets a handler of its own has it; one that asks for the one before, and calls it, calls something that does
+nothing.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def ending(session: Session, collector: Collector, began: float, error: BaseExce
         "steps": collector.steps,
         "backwards": session.calls,
         "seconds": time.time() - began,
-        "code": session.scene.code,
+        "code": session.scene.code if session.scene.signal is None else None,
         **session.took.info(),
         "error": None if error is None else f"{type(error).__name__}: {error}"[:2000],
         **({} if session.scene.signal is None else {"signal": session.scene.signal}),

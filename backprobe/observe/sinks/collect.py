@@ -88,6 +88,16 @@ class Collector:
         else:
             (self._late if kept.backwards else self._bare).append(kept)
 
+    def cut(self, session: Session) -> None:
+        """Nothing more comes: the step that goes on is the last."""
+        kept, self._open = self._open, _Kept()
+        if kept.backwards:
+            indices = tuple(recorded.index for recorded in kept.backwards)
+            kept.step = Step(kept.backwards[-1].step, 0.0, None, indices)
+            kept.trail, kept.details = session.modules.trail, session.modules.details
+            self.steps += 1
+            self._late.append(kept)
+
     def trace(self, session: Session, info: Mapping[str, Any] | None = None) -> Trace:
         """What is there, as a ``Trace``; call it when the session has stopped."""
         steps = []

@@ -1,0 +1,223 @@
+"""A run of several processes read as one: what is merged, in which order, and how it is shown. No torch, no process."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import backprobe
+from backprobe.errors import BackprobeError
+from backprobe.records import Facts, Finding, FindingSite, RankSeen, Site, Step
+from backprobe.store.job import open_job
+from backprobe.store.parts import claim, read_parts, write_seen
+from backprobe.store.writer import Writer
+from backprobe.traced import Trace
+from backprobe.trust import ranks_text
+from backprobe.view.parts import headline, report, verdict
+from backprobe.view.terminal import write
+
+LOG, REDUCE, BAD = Site("train.py", 10, "work"), Site("train.py", 20, "work"), Site("train.py", 30, "work")
+
+
+def bad(kind: str, step: int, site: Site = LOG, **more: Any) -> Finding:
+    return Finding(kind, "error", f"at {site.line}", "certain", step=step, sites=(FindingSite("cause", site),), **more)
+
+
+def found(*ranks: RankSeen) -> list[Finding]:
+    return list(Trace((), Facts(seen=ranks)).findings)
+
+
+def test_equal_findings_are_one_of_the_earliest_step() -> None:
+    """Whoever is read first: the first cause is not erased by what came of it."""
+    (one,) = found(
+        RankSeen(0, 100, findings=(bad("nonfinite-forward", 5),)),
+        RankSeen(1, 101, findings=(bad("nonfinite-forward", 4),)),
+    )
+    assert (one.step, one.rank, one.evidence["ranks"]) == (4, 1, [0, 1])
+
+
+def test_what_spread_to_other_ranks_is_said_with_its_cause() -> None:
+    first, *rest = found(
+        RankSeen(0, 100, findings=(bad("nonfinite-backward", 4, REDUCE), bad("inplace", 9, BAD))),
+        RankSeen(1, 101, findings=(bad("nonfinite-forward", 4),)),
+        RankSeen(2, 102, findings=(bad("nonfinite-forward", 5, BAD),)),
+    )
+    assert (first.kind, first.rank, first.step) == ("nonfinite-forward", 1, 4)
+    assert first.evidence["then"] == ["rank 0, step 4: nonfinite-backward", "rank 2, step 5: nonfinite-forward"]
+    assert [one.kind for one in rest] == ["inplace"]
+
+
+def test_two_ranks_that_go_bad_by_themselves_in_one_step_are_two_findings() -> None:
+    ranks = [RankSeen(r, 100 + r, findings=(bad("nonfinite-forward", 4, site),)) for r, site in enumerate((LOG, BAD))]
+    assert [one.rank for one in found(*ranks)] == [0, 1]
+
+
+def test_processes_without_a_rank_have_their_number() -> None:
+    (one,) = found(RankSeen(None, 77, findings=(bad("inplace", 1),)))
+    assert (one.rank, one.evidence["process"]) == (None, 77)
+
+
+GONE = "RuntimeError: [gloo] Connection closed by peer"
+
+
+def test_a_rank_that_raised_is_the_finding_and_not_those_that_wait_for_it() -> None:
+    victim = dataclasses.replace(bad("backward-error", 3), title=GONE)
+    (one,) = found(
+        RankSeen(0, 100, error=GONE, code=1, findings=(victim,)),
+        RankSeen(1, 101, error="ValueError: bad batch\nmore", code=1, raised=BAD, steps=3),
+        RankSeen(2, 102, signal=15),
+    )
+    assert (one.kind, one.rank, one.step) == ("rank-failed", 1, 3)
+    assert one.title == "rank 1 ended with ValueError: bad batch"
+    assert [(s.role, s.site) for s in one.sites] == [("raised", BAD)]
+
+
+def test_a_rank_that_was_killed_is_told_by_where_it_was_last() -> None:
+    (one,) = found(RankSeen(0, 100, signal=15), RankSeen(1, 101, trail=((1.0, LOG), (2.0, BAD)), over=False))
+    assert one.title == "rank 1 was killed: it ended without a word"
+    assert [(s.role, s.site) for s in one.sites] == [("last", BAD)]
+
+
+def test_a_rank_that_was_killed_since_the_others_had_waited_for_it_is_not_the_cause() -> None:
+    ranks = RankSeen(0, 100, error="RuntimeError: [gloo] Timed out waiting", code=1), RankSeen(1, 101, over=False)
+    assert "rank-failed" not in [one.kind for one in found(*ranks)]
+
+
+def test_a_rank_whose_error_is_explained_is_not_told_twice() -> None:
+    own = bad("inplace", 2)
+    (one,) = found(RankSeen(0, 100, signal=15), RankSeen(1, 101, error="RuntimeError: modified", findings=(own,)))
+    assert one.kind == "inplace"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        ([3], "rank 3"),
+        ([0, 1], "ranks 0 and 1"),
+        ([0, 1, 2], "ranks 0 to 2"),
+        ([0, 1, 3], "ranks 0, 1 and 3"),
+        ([0, 1, 2, 5, 6], "ranks 0 to 2, 5 and 6"),
+        ([*range(7), 8], "ranks 0 to 6 and 8"),
+    ],
+)
+def test_ranks_in_words(ranks: list[int], text: str) -> None:
+    assert ranks_text(ranks) == text
+
+
+# On disk
+
+
+def part(folder: Path, rank: int | None, steps: int = 3, over: bool = True, **more: Any) -> None:
+    """A process of the run in `folder`, as it would have written itself."""
+    own = claim(folder, f"rank-{rank}" if rank is not None else "1234")
+    gone = subprocess.Popen([sys.executable, "-c", ""]) if not over else None
+    pid = 10_000_000 + (rank or 0) if gone is None else gone.pid
+    if gone is not None:
+        gone.wait()
+    about = {"pid": pid, "machine": platform.node(), "started": time.time(), "part": own.name, "script": "train.py"}
+    writer = Writer(own, about)
+    for index in range(steps):
+        writer.step(Step(index, 0.1, 1.0 / (index + 1 + (rank or 0)), ()), "same", tuple)
+    if over:
+        writer.put({"steps": steps, "backwards": steps, "seconds": 1.0, "code": 0})
+        writer.close(Facts(), more.get("findings", ()))
+    else:
+        writer._db.close()
+    loss = 1.0 / (steps + (rank or 0))
+    seen = RankSeen(rank, pid, over=over, steps=steps, backwards=steps, machine=platform.node(), part=own.name)
+    write_seen(own, dataclasses.replace(seen, loss=loss, recorded=steps, **more))
+
+
+def job(folder: Path) -> None:
+    """A run whose ranks were each started with the command."""
+    folder.mkdir(exist_ok=True)
+    (folder / "job.json").write_text(json.dumps({"job": "a", "world": 2}))
+
+
+def shown(trace: Trace) -> str:
+    out = io.StringIO()
+    write(report(trace, details=True), out)
+    return out.getvalue()
+
+
+def test_a_run_without_a_first_process_is_read(tmp_path: Path) -> None:
+    job(tmp_path)
+    part(tmp_path, 0)
+    part(tmp_path, 1, findings=(bad("nonfinite-forward", 1),))
+    trace = backprobe.open(tmp_path)
+    assert [(p.rank, p.ended, p.steps) for p in trace.processes] == [(0, "finished", 3), (1, "finished", 3)]
+    (one,) = trace.findings
+    assert (one.rank, trace.info["part"]) == (1, "rank-1")  # the steps of the one that it is about
+    assert one.as_dict()["rank"] == trace.as_dict()["findings"][0]["rank"] == 1
+    assert open_job(tmp_path, 0).info["part"] == "rank-0"
+    with pytest.raises(BackprobeError, match="has no steps of rank 7; it has those of"):
+        open_job(tmp_path, 7)
+
+
+def test_a_killed_process_has_its_finished_steps_and_is_in_the_headline(tmp_path: Path) -> None:
+    job(tmp_path)
+    part(tmp_path, 0)
+    part(tmp_path, 1, steps=2, over=False)
+    trace = backprobe.open(tmp_path)
+    assert [(p.ended, p.steps, p.backwards) for p in trace.processes] == [("finished", 3, 3), ("killed", 2, 2)]
+    assert len(trace.steps) == 2
+    assert "rank 1 ended without a word (killed)" in headline(trace)
+    assert [one.kind for one in trace.findings] == ["rank-failed"]
+
+
+def test_nothing_wrong_is_not_said_where_a_process_failed(tmp_path: Path) -> None:
+    part(tmp_path, None, error="ValueError: bad batch", code=1)
+    part(tmp_path, 0)
+    (tmp_path / "job.json").write_text("{}")
+    trace = backprobe.open(tmp_path)
+    assert trace.findings == [] and "Nothing wrong" not in verdict(trace).text
+    assert "ended with ValueError: bad batch" in verdict(trace).text
+
+
+def test_what_cannot_be_read_of_a_process_is_counted(tmp_path: Path) -> None:
+    job(tmp_path)
+    part(tmp_path, 0)
+    claim(tmp_path, "rank-1")
+    (tmp_path / "parts" / "rank-1" / "seen.json").write_text("{")
+    trace = backprobe.open(tmp_path)
+    assert [p.rank for p in trace.processes] == [0]
+    assert "1 processes" in trace.gaps[0]
+
+
+def test_fields_of_a_newer_version_are_passed_over(tmp_path: Path) -> None:
+    own = claim(tmp_path, "rank-0")
+    write_seen(own, RankSeen(0, os.getpid(), loss=0.5))
+    plain = json.loads((own / "seen.json").read_text())
+    plain["fields"]["RankSeen"] = [*plain["fields"]["RankSeen"], "newer"]
+    plain["seen"].append("?")
+    (own / "seen.json").write_text(json.dumps(plain))
+    assert read_parts(tmp_path)[own].loss == 0.5
+
+
+def test_64_ranks_are_a_few_rows_and_read_at_once(tmp_path: Path) -> None:
+    job(tmp_path)
+    for rank in range(64):
+        ended = {"error": "ValueError: bad", "code": 1} if rank == 17 else {"signal": 15}
+        part(tmp_path, rank, **ended)  # type: ignore[arg-type]
+    trace = open_job(tmp_path)
+    text = shown(trace)
+    rows = [
+        line.split()
+        for line in text.splitlines()[
+            : text.splitlines().index(next(line for line in text.splitlines() if line.startswith("What follows")))
+        ]
+    ]
+    names = [row[0] for row in rows]
+    assert "17" in names and "63" not in names, text
+    assert "What follows is of rank 17." in text and text.count("SIGTERM") <= 3
+    assert "ranks 0 to 16 and 18 to 63 were ended by SIGTERM" in " ".join(headline(trace).split())
