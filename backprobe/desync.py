@@ -133,9 +133,11 @@ def _parted(ranks: Sequence[RankSeen], group: str) -> tuple[list[tuple[RankSeen,
     others."""
     by_number: dict[int, list[tuple[RankSeen, Collective]]] = {}
     for seen in ranks:
+        lines = {wait.number: wait.site for wait in seen.waits if wait.group == group}
         for one in seen.collectives:
             if one.group == group:
-                by_number.setdefault(one.number, []).append((seen, one))
+                known = one if one.site is not None else replace(one, site=lines.get(one.number))
+                by_number.setdefault(one.number, []).append((seen, known))
     for number in sorted(by_number):
         there = by_number[number]
         most, count = Counter((one.op, one.inputs) for _, one in there).most_common(1)[0]
@@ -196,7 +198,7 @@ def _state(seen: RankSeen, wait: RankWait, live: bool) -> str:
     error = seen.error.strip().partition("\n")[0]
     if error and not any(word in error.lower() for word in COLLECTIVE):
         return f"raised {error}{_at(seen.raised)}"
-    if seen.over and not error:
+    if seen.over and not error and not seen.signal and not any(at >= wait.began for at, _ in seen.trail):
         return "had come to its end"
     site = _where(seen, wait, live)
     place = _at(site) + (f": {site.text}" if site is not None and site.text else "")

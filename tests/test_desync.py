@@ -104,8 +104,8 @@ def test_two_groups_in_another_order() -> None:
         1, 101, (wait,), collectives=(called(7), called(1, group="1", over=False, site=OTHER)), error="timeout"
     )
     assert told(held([here, there])) == [
-        "rank 1 did not call it (its last there is number 7, all_reduce): it waited in all_reduce of float[3] (number 1 "
-        "of group 1) at train.py:20"
+        "rank 1 did not call it (its last there is number 7, all_reduce): it waited in all_reduce of float[3] (number "
+        "1 of group 1) at train.py:20"
     ]
 
 

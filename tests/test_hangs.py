@@ -30,7 +30,9 @@ for step in range(6):
         if how == "slow":
             loads()
         if how == "extra":
-            dist.all_reduce(torch.ones(7))  # EXTRA
+            dist.barrier()  # EXTRA
+        if how == "crash":
+            os.abort()  # CRASHES
     optimizer.zero_grad()
     model(torch.randn(2, 4)).sum().backward()  # WAITS
     optimizer.step()
@@ -83,4 +85,20 @@ def test_an_operation_more_on_one_rank_is_found_at_its_line(tmp_path) -> None:
     assert (found["kind"], found["rank"]) == ("rank-desync", 1), errors
     (skipping,) = [site for site in found["sites"] if site["role"] == "skipping"]
     assert lines[skipping["line"] - 1].endswith("# EXTRA")
-    assert "rank 1 called all_reduce of float[7] at train.py:" in found["title"]
+    assert "rank 1 called barrier at train.py:" in found["title"]
+
+
+@pytest.mark.slow
+def test_a_rank_that_crashes_in_c_code_is_found_at_its_line(tmp_path) -> None:
+    process, lines = start(tmp_path, "crash", 3000)
+    _, errors = process.communicate(timeout=600)
+    assert process.returncode != 0
+    found = json.loads((tmp_path / "found.json").read_text())["findings"][0]
+    assert (found["kind"], found["rank"], found["title"]) == (
+        "rank-failed",
+        1,
+        "rank 1 crashed: Fatal Python error: Aborted",
+    ), errors
+    (raised,) = found["sites"]
+    assert lines[raised["line"] - 1].endswith("# CRASHES")
+    assert "Fatal Python error" not in errors.partition("backprobe:")[0]  # torch and Python say what they say alone

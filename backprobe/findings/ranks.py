@@ -104,8 +104,10 @@ def failed(trace: Trace) -> list[Finding]:
 
 
 def _failed(seen: RankSeen) -> Finding:
-    killed = not seen.over
-    if killed:
+    killed = not seen.over and not seen.error
+    if not seen.over and seen.error:
+        how, role, site = f"crashed: {seen.error}", "raised", seen.raised
+    elif killed:
         how, role, site = "was killed: it ended without a word", "last", seen.trail[-1][1] if seen.trail else None
     else:
         error = seen.error.strip().partition("\n")[0]
@@ -124,6 +126,9 @@ def _failed(seen: RankSeen) -> Finding:
             "What kills a process so is mostly the system, for memory: look at its log (dmesg) and at the memory of "
             "the steps before."
             if killed
+            else "It crashed in C++ code, which says why on standard error. A collective operation that the ranks call "
+            "with different shapes, or in another order, does that."
+            if not seen.over
             else "Mend it where it was raised, or let all ranks leave together."
         ),
     )

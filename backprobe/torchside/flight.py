@@ -1,15 +1,15 @@
 """The collective operations that this process has called last, as torch's flight recorder keeps them.
 
-Note [Flight recorder]: torch keeps the last collectives of every process group, whichever backend runs them, with
-    the stack that called them, where the environment asks for it before the first group is made. ``os.environ`` is
-    left as it is: the variable is set for the C library alone, in processes that are one of several, and taken back
-    once there is a group.
+Note [Flight recorder]: torch keeps the last collectives of every process group, whichever backend runs them, where
+    the environment asks for it before the first group is made. ``os.environ`` is left as it is: the variable is set
+    for the C library alone, in processes that are one of several, and taken back once there is a group.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -73,5 +73,8 @@ def entries() -> list[dict[str, Any]]:
     dump = getattr(torch._C._distributed_c10d, "_dump_fr_trace", None)
     if dump is None:
         return []
-    found: list[dict[str, Any]] = pickle.loads(dump(True, True, False)).get("entries", [])
+    # To give stacks torch asks Inductor about compiled code, and so imports it, which takes seconds and is the script's
+    # to do.
+    stacks = "torch._inductor" in sys.modules
+    found: list[dict[str, Any]] = pickle.loads(dump(True, stacks, False)).get("entries", [])
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import platform
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...records import Finding, RankSeen, Step
+from ...store.crashes import CRASH
 from ...store.parts import claim, read_parts, write_seen
 from ..session import Session
 from ..sinks.collect import Collector
@@ -48,6 +50,7 @@ class Part:
         )
         self.waiting.start()
         self.save()  # for one that is killed
+        _note_crash(self.folder / CRASH)
 
     def step(self, step: Step) -> None:
         self._loss = step.loss if step.loss is not None else self._loss
@@ -92,6 +95,21 @@ class Part:
             said=time.time(),
             **more,
         )
+
+
+#: Where a crash of this process is written. It stays open: the interpreter writes to its number.
+_crash: Any = None
+
+
+def _note_crash(path: Path) -> None:
+    """Have the interpreter write down where it was if C++ code crashes it. Nothing where the script asked for that, or
+    asks later."""
+    global _crash
+    if _crash is None and faulthandler.is_enabled():
+        return
+    with contextlib.suppress(OSError):
+        _crash = open(path, "w")  # noqa: SIM115 - see above
+        faulthandler.enable(_crash)
 
 
 def _own(job: Path, me: Identity) -> Path:

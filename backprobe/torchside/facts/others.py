@@ -122,13 +122,10 @@ def _gloo(size: int) -> Any:
 )
 def flight_recorder() -> None:
     _gloo(1).allreduce([leaf().detach()]).wait()
-    stacks: list[Any] = []
-    last = Flight(lambda frames: stacks.append(frames)).last()
+    last = Flight(lambda frames: None).last()
     expect(bool(last), "nothing is kept of a collective that was called")
     expect(last[-1].op == "all_reduce" and last[-1].number > 0, f"it is kept as {last[-1]}")
     expect(last[-1].inputs.startswith("float"), f"its input is kept as {last[-1].inputs}")
-    here = any(name == "flight_recorder" for frames in stacks for _, _, name in frames)
-    expect(here, "who called it is not kept")
 
 
 def _sources(folder: str) -> str:
