@@ -57,14 +57,16 @@ def start(tmp_path, how: str, limit: int) -> tuple[subprocess.Popen[str], list[s
 def test_a_hang_inside_backward_is_said_while_it_lasts(tmp_path) -> None:
     process, lines = start(tmp_path, "slow", 3000)
     said = []
-    try:
-        for line in process.stderr:
-            said.append(line)
-            if "has waited" in line:
-                (tmp_path / "flag").touch()
-        assert process.wait(600) == 0, "".join(said)
-    finally:
-        process.kill()
+    with process:
+        try:
+            for line in process.stderr:
+                said.append(line)
+                if "has waited" in line:
+                    (tmp_path / "flag").touch()
+            assert process.wait(600) == 0, "".join(said)
+            printed = process.stdout.read()
+        finally:
+            process.kill()
     waits = next(at for at, text in enumerate(lines, 1) if text.endswith("# WAITS"))
     sleeps = next(at for at, text in enumerate(lines, 1) if text.endswith("# SLEEPS"))
     (line,) = [one for one in said if "has waited" in one]
@@ -72,7 +74,7 @@ def test_a_hang_inside_backward_is_said_while_it_lasts(tmp_path) -> None:
     assert f"inside backward (number {line.partition('number ')[2].split()[0]} of the default group)" in line
     assert f"at train.py:{waits}; rank 1 has not called it" in line
     assert f"at train.py:{sleeps}: time.sleep(0.2)" in line
-    assert sorted(process.stdout.read().split("\n"))[1:] == ["done 0 False", "done 1 False"]
+    assert sorted(printed.split("\n"))[1:] == ["done 0 False", "done 1 False"]
     assert json.loads((tmp_path / "found.json").read_text())["findings"] == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import multiprocessing
 import os
 import platform
 import threading
@@ -47,6 +48,7 @@ class Part:
             self.save,
             not session.settings.quiet,
             lambda: read_parts(self.folder.parent.parent).values(),
+            self.me.rank is not None or multiprocessing.parent_process() is not None,
         )
         self.waiting.start()
         self.save()  # for one that is killed
@@ -97,19 +99,18 @@ class Part:
         )
 
 
-#: Where a crash of this process is written. It stays open: the interpreter writes to its number.
-_crash: Any = None
+#: Numbers of the files that crashes of this process are written to. They stay open.
+_crashes: list[int] = []
 
 
 def _note_crash(path: Path) -> None:
     """Have the interpreter write down where it was if C++ code crashes it. Nothing where the script asked for that, or
     asks later."""
-    global _crash
-    if _crash is None and faulthandler.is_enabled():
+    if faulthandler.is_enabled() and not _crashes:
         return
     with contextlib.suppress(OSError):
-        _crash = open(path, "w")  # noqa: SIM115 - see above
-        faulthandler.enable(_crash)
+        _crashes.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        faulthandler.enable(_crashes[-1])
 
 
 def _own(job: Path, me: Identity) -> Path:

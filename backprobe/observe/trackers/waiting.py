@@ -72,6 +72,7 @@ class Waiting:
 
     :param changed: called from the looking thread when a long wait goes on or ends, and now and then.
     :param others: what the processes of the job have said of themselves last, this one too.
+    :param kept: have torch keep the collectives of this process.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Waiting:
         changed: Callable[[], None] | None = None,
         say: bool = True,
         others: Callable[[], Iterable[RankSeen]] | None = None,
+        kept: bool = False,
     ) -> None:
         self._frames, self._changed, self._say, self._others = frames, changed, say, others
         self._said: Any = None
@@ -99,7 +101,7 @@ class Waiting:
         self.rank: int | None = None
         self._looks = 0
         self._flight = Flight(self._site_of)
-        if others is not None:
+        if kept:
             self._flight.ask()
 
     def start(self) -> None:
