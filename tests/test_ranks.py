@@ -21,13 +21,13 @@ def kinds(*ranks: RankSeen) -> list[Finding]:
 
 def test_a_rank_that_waits_for_one_that_is_elsewhere() -> None:
     (found,) = kinds(
-        RankSeen(0, 100, (RankWait("all_reduce", WAIT, 50.0, 4.0, "raised"),), ((50.0, WAIT),), error="timeout"),
+        RankSeen(0, 100, (RankWait("all_reduce", WAIT, 50.0, 4.0, "raised"),), ((50.0, WAIT),), error="Timed out"),
         RankSeen(1, 101, (), ((40.0, WAIT), (50.5, END)), over=False, alive=True),
     )
-    assert (found.kind, found.rank, found.confidence) == ("rank-desync", 0, "likely")
+    assert (found.kind, found.rank, found.confidence) == ("rank-desync", 1, "likely")
     assert [(s.role, s.site) for s in found.sites] == [("waiting", WAIT), ("skipping", END)]
     assert (
-        "rank 0 waited 4 s in all_reduce, until it failed: rank 1 did not call it and was at train.py:30" in found.title
+        "rank 0 waited 4 s in all_reduce, until it failed: rank 1 did not call it: it was at train.py:30" in found.title
     )
 
 
@@ -36,9 +36,9 @@ def test_two_ranks_in_two_operations() -> None:
         RankSeen(0, 100, (RankWait("broadcast", OTHER, 51.0, 4.0, "raised"),)),
         RankSeen(1, 101, (RankWait("barrier", WAIT, 50.0, 5.0, "never"),)),
     )
-    assert found.rank == 1
+    assert (found.rank, found.evidence["waiting"]) == (0, [1])
     assert [s.site for s in found.sites] == [WAIT, OTHER]
-    assert "to the end of the run: rank 0 waited in broadcast at another line" in found.title
+    assert "to the end of the run: rank 0 waited in broadcast at train.py:20" in found.title
 
 
 def test_all_ranks_at_one_line_blame_nobody() -> None:

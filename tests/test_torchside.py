@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import json
+import pickle
 import random
 import re
 import subprocess
@@ -136,6 +137,7 @@ BROKEN = {
     "what modules hold": [("torch.nn.Module.named_parameters", lambda self: [])],
     "hooks of modules": [("torch.nn.Module.register_backward_hook", torch.nn.Module.register_full_backward_hook)],
     "compiled modules": [("torch.nn.Module._compiled_call_impl", GONE)],
+    "the flight recorder": [("torch._C._distributed_c10d._dump_fr_trace", lambda *_: pickle.dumps({}))],
 }
 
 

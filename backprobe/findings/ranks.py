@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..records import Finding, FindingSite, RankSeen, RankWait, Site
+from ..desync import held, listed, name, told, what
+from ..records import Finding, FindingSite, RankSeen
 from ..torch_texts import COLLECTIVE
 from .questions import WRONG, Kind, question
 
@@ -107,8 +108,10 @@ def failed(trace: Trace) -> list[Finding]:
 
 
 def _failed(seen: RankSeen) -> Finding:
-    killed = not seen.over
-    if killed:
+    killed = not seen.over and not seen.error
+    if not seen.over and seen.error:
+        how, role, site = f"crashed: {seen.error}", "raised", seen.raised
+    elif killed:
         how, role, site = "was killed: it ended without a word", "last", seen.trail[-1][1] if seen.trail else None
     else:
         error = seen.error.strip().partition("\n")[0]
@@ -116,7 +119,7 @@ def _failed(seen: RankSeen) -> Finding:
     return Finding(
         kind="rank-failed",
         severity="error",
-        title=f"{_name(seen)} {how}",
+        title=f"{name(seen)} {how}",
         confidence="certain",
         step=seen.steps,
         rank=seen.rank,
@@ -127,6 +130,9 @@ def _failed(seen: RankSeen) -> Finding:
             "What kills a process so is mostly the system, for memory: look at its log (dmesg) and at the memory of "
             "the steps before."
             if killed
+            else "It crashed in C++ code, which says why on standard error. A collective operation that the ranks call "
+            "with different shapes, or in another order, does that."
+            if not seen.over
             else "Mend it where it was raised, or let all ranks leave together."
         ),
     )
@@ -149,38 +155,29 @@ def desync(trace: Trace) -> list[Finding]:
     ranks = trace.facts.of(RankSeen)
     if trace.info.get("part"):  # one of several alone
         return []
-    stuck = [(wait, seen) for seen in ranks for wait in seen.waits if wait.ended != "returned"]
-    if not stuck or any(_explained(r) for r in ranks):
+    found = held(ranks)
+    if found is None or any(_explained(r) for r in ranks):
         return []
-    wait, seen = min(stuck, key=lambda pair: pair[0].began)
-    others = [r for r in ranks if r is not seen]
-    absent = next((r for r in others if not _joined(r, wait)), None)
-    sites = [FindingSite("waiting", wait.site)] if wait.site else []
-    where = _place(absent, wait) if absent is not None else None
-    if where is not None:
-        sites.append(FindingSite("skipping", where))
-    name = _name(seen)
+    wait = found.wait
+    who = listed([seen for seen, _ in found.waiting])
     how = "until it failed" if wait.ended == "raised" else "to the end of the run"
-    if absent is None:
-        other = "no other rank was seen to call it"
-    else:
-        elsewhere = next((w for w in absent.waits if w.began + w.seconds > wait.began and w.site != wait.site), None)
-        other = (
-            f"{_name(absent)} waited in {elsewhere.op} at another line"
-            if elsewhere is not None
-            else f"{_name(absent)} did not call it"
-            + (f" and was at {where.file.rpartition('/')[2]}:{where.line}" if where else "")
-        )
+    waited = f"waited {wait.seconds:.0f} s in {what(wait)}, {how}" if wait.seconds >= 1 else f"failed in {what(wait)}"
+    others = "; ".join(told(found))
+    sites = [FindingSite("waiting", wait.site)] if wait.site else []
+    sites += [FindingSite("skipping", one.site) for one in found.others[:1] if one.site is not None]
+    culprit = found.others[0].seen if found.others else found.waiting[0][0]
     return [
         Finding(
             kind="rank-desync",
             severity="error",
-            title=f"{name} waited {wait.seconds:.0f} s in {wait.op}, {how}: {other}",
-            confidence="likely" if absent is not None else "possible",
-            rank=seen.rank,
+            title=f"{who} {waited}: {others or 'no other rank was seen to call it'}",
+            confidence="possible" if not found.others else "likely" if wait.number is None else "certain",
+            rank=culprit.rank,
             sites=tuple(sites),
             evidence={
                 "collective": wait.op,
+                **({} if wait.number is None else {"group": wait.group, "number": wait.number, "inputs": wait.inputs}),
+                "waiting": [seen.rank for seen, _ in found.waiting],
                 "seconds": round(wait.seconds, 1),
                 "ranks_seen": sorted(r.rank for r in ranks if r.rank is not None),
                 "errors": {str(r.rank): r.error for r in ranks if r.error},
@@ -196,23 +193,3 @@ def _explained(seen: RankSeen) -> bool:
     """Whether a rank ended by an error of its own that a finding explains: the others wait for one that is gone."""
     own = seen.error and not any(word in seen.error.lower() for word in COLLECTIVE)
     return bool(own) and any(f.severity == "error" for f in seen.findings)
-
-
-def _name(seen: RankSeen) -> str:
-    return f"rank {seen.rank}" if seen.rank is not None else f"process {seen.pid}"
-
-
-def _joined(other: RankSeen, wait: RankWait) -> bool:
-    """Whether a rank was stuck at the line of a wait while it lasted."""
-    return any(
-        w.site == wait.site and w.ended != "returned" and w.began < wait.began + wait.seconds for w in other.waits
-    )
-
-
-def _place(other: RankSeen, wait: RankWait) -> Site | None:
-    """Where a rank was while another waited: in another collective, or at the last line it was seen at."""
-    for own in other.waits:
-        if own.site != wait.site and own.began < wait.began + wait.seconds and own.began + own.seconds > wait.began:
-            return own.site
-    before = [site for at, site in other.trail if at <= wait.began + wait.seconds and site != wait.site]
-    return before[-1] if before else None

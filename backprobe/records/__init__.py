@@ -23,7 +23,7 @@ from .memory import (
 from .nodes import ACCUMULATE_SEQ, BadNode, BadOp, Born, Derivative, GradStat, Node, NodeRun
 from .parameters import Cut, FreeParameter, NoGradient, Parameter, StoppedLearning, Stray, Unreduced
 from .places import Site
-from .ranks import RankSeen, RankWait
+from .ranks import Collective, RankSeen, RankWait
 from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
 from .spoilt import GradientHook, Spoilt
@@ -40,6 +40,7 @@ __all__ = [
     "BadOp",
     "BadValues",
     "Born",
+    "Collective",
     "Cut",
     "Derivative",
     "Divergence",

@@ -11,15 +11,47 @@ from .registry import record
 
 @record
 @dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective operation that a process called, as torch's flight recorder has it.
+
+    :ivar group: name of the process group, and what it is for where torch knows.
+    :ivar number: its place among the collectives of the group: the same operation has the same in all ranks.
+    :ivar inputs: dtype and shape of what goes in.
+    :ivar began: seconds since 1970. ``timeout``: seconds after which torch gives it up.
+    :ivar over: it has come to its end here.
+    :ivar inside: what the script had called, where that is not the operation itself: ``backward``.
+    """
+
+    group: str
+    number: int
+    op: str
+    inputs: str
+    began: float
+    over: bool
+    timeout: float = 0.0
+    site: Site | None = None
+    inside: str = ""
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class RankWait:
     """A long stay in a collective operation: since when (seconds since 1970), how long, and how it ended: ``returned``,
-    ``raised``, or ``never`` while anybody looked."""
+    ``raised``, or ``never`` while anybody looked.
+
+    :ivar inside: what the script had called, where that is not the operation itself: ``backward``.
+    :ivar group: process group, ``number`` and ``inputs`` as in ``Collective``, where that is known.
+    """
 
     op: str
     site: Site | None
     began: float
     seconds: float
     ended: str
+    inside: str = ""
+    group: str = ""
+    number: int | None = None
+    inputs: str = ""
 
 
 @record
@@ -39,6 +71,8 @@ class RankSeen:
     :ivar local: its rank on its machine, ``machine``; ``world``: how many ranks there are.
     :ivar restart: how often the launcher had started all of them again.
     :ivar part: the folder of what was recorded in it, in that of the job's ``parts``.
+    :ivar collectives: the last that it called, by process group and then in their order.
+    :ivar busy: how much of a processor it used in the last seconds before ``said``, seconds since 1970.
     """
 
     rank: int | None
@@ -62,3 +96,6 @@ class RankSeen:
     restart: int = 0
     machine: str = ""
     part: str = ""
+    collectives: tuple[Collective, ...] = ()
+    busy: float | None = None
+    said: float = 0.0

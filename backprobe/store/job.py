@@ -11,6 +11,7 @@ from ..records import Facts, Finding, RankSeen, Watched
 from ..traced import Trace
 from ..trust import is_there, runs
 from . import FILE
+from .crashes import read_crash
 from .parts import JOB, PARTS, in_order, read_parts, tells, unwatched
 from .reader import open_run
 
@@ -77,8 +78,13 @@ def _found(own: Trace | None, told: Sequence[RankSeen]) -> tuple[Sequence[Findin
 
 
 def killed(part: Path, seen: RankSeen) -> RankSeen:
-    """`seen`, with what can be told from the steps that it had finished where it was killed."""
-    if seen.over or seen.alive or not (part / FILE).is_file():
+    """`seen`, with what can be told from the steps that it had finished where it was killed, and of how it crashed."""
+    if seen.over or seen.alive:
+        return seen
+    crash = read_crash(part)
+    if crash is not None:
+        seen = dataclasses.replace(seen, error=f"Fatal Python error: {crash[0]}", raised=crash[1])
+    if not (part / FILE).is_file():
         return seen
     try:
         trace = open_run(part)

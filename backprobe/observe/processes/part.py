@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
+import multiprocessing
 import os
 import platform
 import threading
@@ -12,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ...records import Finding, RankSeen, Step
-from ...store.parts import claim, write_seen
+from ...store.crashes import CRASH
+from ...store.parts import claim, read_parts, write_seen
 from ..session import Session
 from ..sinks.collect import Collector
 from ..trackers.ranks import ended_waits
@@ -40,9 +43,16 @@ class Part:
     def begin(self, session: Session, collector: Collector) -> None:
         """From here on what `session` sees is this process's."""
         self._session, self._collector = session, collector
-        self.waiting = session.scene.waiting = Waiting(session.frames, self.save, not session.settings.quiet)
+        self.waiting = session.scene.waiting = Waiting(
+            session.frames,
+            self.save,
+            not session.settings.quiet,
+            lambda: read_parts(self.folder.parent.parent).values(),
+            self.me.rank is not None or multiprocessing.parent_process() is not None,
+        )
         self.waiting.start()
         self.save()  # for one that is killed
+        _note_crash(self.folder / CRASH)
 
     def step(self, step: Step) -> None:
         self._loss = step.loss if step.loss is not None else self._loss
@@ -82,8 +92,25 @@ class Part:
             machine=platform.node(),
             part=self.folder.name,
             raised=None if error is None else session.frames.site_of_traceback(error.__traceback__),
+            collectives=waiting.collectives(),
+            busy=waiting.busy,
+            said=time.time(),
             **more,
         )
+
+
+#: Numbers of the files that crashes of this process are written to. They stay open.
+_crashes: list[int] = []
+
+
+def _note_crash(path: Path) -> None:
+    """Have the interpreter write down where it was if C++ code crashes it. Nothing where the script asked for that, or
+    asks later."""
+    if faulthandler.is_enabled() and not _crashes:
+        return
+    with contextlib.suppress(OSError):
+        _crashes.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        faulthandler.enable(_crashes[-1])
 
 
 def _own(job: Path, me: Identity) -> Path:

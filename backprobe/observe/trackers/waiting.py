@@ -1,8 +1,11 @@
 """Whether this process waits in a collective operation for ranks that do not come.
 
 Note [Looking at waits]: collectives are not torch functions, so no mode sees them, and a process that waits runs no
-code of ours. A thread looks at the main thread's stack a few times a second, only where torch.distributed is in use. It
-reads code objects and instruction numbers, and holds no frame.
+    code of ours. A thread looks at the main thread's stack a few times a second, only where torch.distributed is in
+    use. It reads code objects and instruction numbers, and holds no frame. A collective that C++ calls, as data
+    parallel's inside ``backward``, is on no stack of Python's: where the thread stays where it is, torch's flight
+    recorder is asked for one that goes on. A wait that lasts is said with what the other ranks have said of themselves
+    last (``backprobe.desync``), by the first of those that wait.
 """
 
 from __future__ import annotations
@@ -13,21 +16,26 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.distributed
 
-from ...records import RankWait, Site
+from ...desync import held, said, stuck
+from ...records import Collective, RankSeen, RankWait, Site
 from ...source.frames import Frames, Spot
 from ...torch_texts import COLLECTIVE
 from ...torchside import places
+from ...torchside.flight import Flight
 
 #: Seconds between two looks, and seconds in one collective that count as waiting.
 EVERY, LONG = 0.25, 1.0
-#: Seconds after which a wait that goes on is said.
-SAY = 20.0
+#: Seconds after which a wait that goes on is said, or a part of the time after which torch gives up.
+SAY, PART = 20.0, 0.4
+#: Seconds in one place after which the flight recorder is asked what goes on, and between two times.
+STILL = 2.0
 
 
 def rank() -> int | None:
@@ -44,21 +52,57 @@ def of_collective(error: BaseException | None) -> bool:
     return isinstance(error, RuntimeError) and any(word in str(error).lower() for word in COLLECTIVE)
 
 
-class Waiting:
-    """Looks at one thread. `changed` is called from the looking thread when a long wait goes on or ends."""
+@dataclass(frozen=True)
+class _Wait:
+    """A stay in a collective.
 
-    def __init__(self, frames: Frames, changed: Callable[[], None] | None = None, say: bool = True) -> None:
-        self._frames, self._changed, self._say = frames, changed, say
+    :ivar inside: it was called by C++, inside this function of torch's.
+    :ivar called: what the flight recorder has of it.
+    """
+
+    op: str
+    spot: Spot
+    began: float
+    inside: str = ""
+    called: Collective | None = None
+
+
+class Waiting:
+    """Looks at one thread.
+
+    :param changed: called from the looking thread when a long wait goes on or ends, and now and then.
+    :param others: what the processes of the job have said of themselves last, this one too.
+    :param kept: have torch keep the collectives of this process.
+    """
+
+    def __init__(
+        self,
+        frames: Frames,
+        changed: Callable[[], None] | None = None,
+        say: bool = True,
+        others: Callable[[], Iterable[RankSeen]] | None = None,
+        kept: bool = False,
+    ) -> None:
+        self._frames, self._changed, self._say, self._others = frames, changed, say, others
         self._said: Any = None
         self._thread_id = threading.get_ident()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._now: tuple[str, Spot, float] | None = None
-        self._waits: deque[tuple[str, Spot, float, float]] = deque(maxlen=50)
+        self._now: _Wait | None = None
+        self._waits: deque[tuple[_Wait, float]] = deque(maxlen=50)
         #: (time, place) when the thread was seen at another line.
         self._trail: deque[tuple[float, Spot]] = deque(maxlen=64)
+        #: Since when the thread is in one place, and when the flight recorder was asked of it.
+        self._still: tuple[Spot | None, float] = (None, 0.0)
+        self._asked = 0.0
+        #: Time, and processor time of this process, some looks ago.
+        self._used = (time.monotonic(), time.process_time())
+        self.busy: float | None = None
         self.rank: int | None = None
         self._looks = 0
+        self._flight = Flight(self._site_of)
+        if kept:
+            self._flight.ask()
 
     def start(self) -> None:
         if self._thread is None:
@@ -66,6 +110,7 @@ class Waiting:
             self._thread.start()
 
     def stop(self) -> None:
+        self._flight.leave()
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(1.0)
@@ -82,36 +127,106 @@ class Waiting:
         at = time.time()
         frame = sys._current_frames().get(self._thread_id)
         found = rank()
+        if found is not None and self.rank is None:
+            self._flight.leave()
         self.rank = found if found is not None else self.rank
         spot, op = self._where(frame)
+        backward = self._in_backward(frame)
         del frame
         if spot is not None and (not self._trail or self._trail[-1][1] != spot):
             self._trail.append((at, spot))
+        if self._still[0] != spot:
+            self._still = spot, at
         now = self._now
-        same = now is not None and op == now[0] and spot == now[1]
+        if now is not None and now.inside and now.spot == spot and self._goes_on(now):
+            op = now.op
+        same = now is not None and op == now.op and spot == now.spot
         if now is not None and not same:
             self._end(at)
         if op and spot is not None and not same:
-            self._now = (op, spot, at)
+            self._now = _Wait(op, spot, at)
+        elif not op and backward and spot is not None:
+            self._now = self._inside_backward(spot, at)
         self._looks += 1
-        waits = same and now is not None and at - now[2] > LONG
-        if waits and now is not None and self._say and at - now[2] > SAY and self._said is not now:
-            self._said = now
-            site = self._frames.site(now[1])
-            print(
-                f"backprobe: {'process ' + str(os.getpid()) if self.rank is None else 'rank ' + str(self.rank)} has "
-                f"waited {at - now[2]:.0f} s in {now[0]} at {site}",
-                file=sys.stderr,
-                flush=True,
-            )
+        if self._looks % 8 == 0:
+            before, self._used = self._used, (time.monotonic(), time.process_time())
+            self.busy = (self._used[1] - before[1]) / max(self._used[0] - before[0], EVERY)
+        now = self._now
+        waits = now is not None and at - now.began > LONG
+        if waits and now is not None:
+            if now.called is None and at - self._asked > STILL:
+                now = self._now = replace(now, called=self._called(now.began))
+            limit = now.called.timeout if now.called is not None else 0.0
+            if self._say and self._said is None and at - now.began > min(SAY, PART * limit or SAY):
+                self._tell(now, at)
         # Where a process is killed, what it was doing before must be known.
         if self._changed is not None and (waits or (self.rank is not None and self._looks % 8 == 0)):
             self._changed()
 
+    def _site_of(self, frames: list[tuple[str, int, str]]) -> Site | None:
+        mine = next((one for one in frames if self._frames.is_users_file(one[0])), None)
+        return None if mine is None else self._frames.site_of(*mine)
+
+    def _in_backward(self, frame: Any) -> bool:
+        """Whether the thread is inside the engine."""
+        while frame is not None and not self._frames.is_user(frame.f_code):
+            if frame.f_code is places.ENGINE_CALL:
+                return True
+            frame = frame.f_back
+        return False
+
+    def _inside_backward(self, spot: Spot, at: float) -> _Wait | None:
+        """The collective that goes on while the thread stays inside the engine."""
+        if at - self._still[1] < STILL or at - self._asked < STILL:
+            return None
+        called = self._called()
+        return None if called is None else _Wait(called.op, spot, max(called.began, self._still[1]), "backward", called)
+
+    def _called(self, since: float = 0.0) -> Collective | None:
+        """The first collective that is not over, of those that were called since then where there are some."""
+        self._asked = time.time()
+        ones = [one for one in self.collectives() if not one.over and one.began < self._asked - LONG]
+        ones = [one for one in ones if one.began >= since - EVERY] or ones
+        return min(ones, key=lambda one: one.began, default=None)
+
+    def _goes_on(self, wait: _Wait) -> bool:
+        """Whether a collective that is on no stack is not over."""
+        if time.time() - self._asked < STILL:
+            return True
+        called, self._asked = wait.called, time.time()
+        return called is not None and any(
+            (one.group, one.number, one.over) == (called.group, called.number, False) for one in self.collectives()
+        )
+
+    def collectives(self) -> tuple[Collective, ...]:
+        """The last ones of each group, where torch keeps them."""
+        return self._flight.last() if in_use() else ()
+
+    def _tell(self, now: _Wait, at: float) -> None:
+        """Say that a wait lasts, and for whom; once for each."""
+        self._said = now
+        own = RankSeen(self.rank, os.getpid(), (self._record(now, at - now.began, "never"),))
+        ranks = [own]
+        if self._others is not None and self._changed is not None:
+            self._changed()
+            ranks = [seen for seen in self._others() if seen.rank is not None] or ranks
+        found, waits = held(ranks, live=True), [seen for seen, _ in stuck(ranks)]
+        first = min(waits, key=lambda seen: (seen.rank is None, seen.rank), default=own)
+        if found is not None and first.pid == own.pid:
+            print(f"backprobe: {said(found)}", file=sys.stderr, flush=True)
+
     def _end(self, at: float) -> None:
         now, self._now = self._now, None
-        if now is not None and at - now[2] > LONG:
-            self._waits.append((*now, at))
+        self._said = None
+        if now is not None and at - now.began > LONG:
+            self._waits.append((now, at))
+
+    def _record(self, wait: _Wait, seconds: float, ended: str) -> RankWait:
+        made = RankWait(wait.op, self._frames.site(wait.spot), wait.began, seconds, ended, wait.inside)
+        called = wait.called
+        if called is None:
+            return made
+        return replace(made, group=called.group, number=called.number, inputs=called.inputs)
 
     def _where(self, frame: Any) -> tuple[Spot | None, str]:
         """The user's place, and the collective that it is in, if it is in one."""
@@ -129,20 +244,17 @@ class Waiting:
         return None, ""
 
     def records(self, failed: bool) -> tuple[RankWait, ...]:
-        """The long waits. `failed`: the process ended with an error, right after the last of them."""
+        """The long waits. `failed`: the process ended with an error, right after the last of them. Asked by the thread
+        that is looked at, none goes on."""
         at = time.time()
-        found = [
-            RankWait(op, self._frames.site(spot), began, ended - began, "returned")
-            for op, spot, began, ended in self._waits
-        ]
+        if self._now is not None and threading.get_ident() == self._thread_id:
+            self._end(at)
+        found = [self._record(wait, ended - wait.began, "returned") for wait, ended in self._waits]
         if failed and found and at - (found[-1].began + found[-1].seconds) < 4 * EVERY + 0.5:
-            last = found.pop()
-            found.append(RankWait(last.op, last.site, last.began, last.seconds, "raised"))
+            found[-1] = replace(found[-1], ended="raised")
         now = self._now
-        if now is not None and at - now[2] > LONG:
-            found.append(
-                RankWait(now[0], self._frames.site(now[1]), now[2], at - now[2], "raised" if failed else "never")
-            )
+        if now is not None and at - now.began > LONG:
+            found.append(self._record(now, at - now.began, "raised" if failed else "never"))
         return tuple(found)
 
     def trail(self) -> tuple[tuple[float, Site], ...]:

@@ -13,6 +13,7 @@ import torch.distributed
 
 from ... import torch_texts
 from .. import places
+from ..flight import Flight
 from ..grad_scaler import UPDATE_SCALE, Scales, factor_of
 from .registry import DYNAMO, ENGINE, OWN_PROCESS, NotHere, expect, fact, leaf, said_by
 
@@ -81,24 +82,50 @@ def collectives() -> None:
     [OWN_PROCESS],
 )
 def failed_collective() -> None:
+    group = _gloo(2)
+    group._set_default_timeout(datetime.timedelta(milliseconds=20))
+    text = said_by(lambda: group.allreduce([leaf().detach()]).wait())
+    expect(any(words in text.lower() for words in torch_texts.COLLECTIVE), f"torch says {text}")
+
+
+def _gloo(size: int) -> Any:
+    """The first rank of a group of `size`, all in this process.
+
+    :raises NotHere: this torch was built without it.
+    """
     dist = _distributed()
     if not dist.is_gloo_available():
         raise NotHere("this torch was built without gloo")
+    Flight(lambda frames: None).ask()  # before any group is there
     store, groups = dist.HashStore(), {}
 
     def join(rank: int) -> None:
         options = dist.ProcessGroupGloo._Options()
         options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
         options._timeout = datetime.timedelta(seconds=10)
-        groups[rank] = dist.ProcessGroupGloo(store, rank, 2, options)
+        groups[rank] = dist.ProcessGroupGloo(store, rank, size, options)
 
-    other = threading.Thread(target=join, args=(1,))
-    other.start()
+    others = [threading.Thread(target=join, args=(rank,)) for rank in range(1, size)]
+    for other in others:
+        other.start()
     join(0)
-    other.join()
-    groups[0]._set_default_timeout(datetime.timedelta(milliseconds=20))
-    text = said_by(lambda: groups[0].allreduce([leaf().detach()]).wait())
-    expect(any(words in text.lower() for words in torch_texts.COLLECTIVE), f"torch says {text}")
+    for other in others:
+        other.join()
+    return groups[0]
+
+
+@fact(
+    "the flight recorder",
+    "a rank that waits inside backward is not seen to wait, and which rank did not come is told from lines alone",
+    "_distributed_c10d _dump_fr_trace",
+    [OWN_PROCESS],
+)
+def flight_recorder() -> None:
+    _gloo(1).allreduce([leaf().detach()]).wait()
+    last = Flight(lambda frames: None).last()
+    expect(bool(last), "nothing is kept of a collective that was called")
+    expect(last[-1].op == "all_reduce" and last[-1].number > 0, f"it is kept as {last[-1]}")
+    expect(last[-1].inputs.startswith("float"), f"its input is kept as {last[-1].inputs}")
 
 
 def _sources(folder: str) -> str:

@@ -1,0 +1,232 @@
+"""Which rank the others wait for, from what each process said of itself last: while a run goes on, and of its records.
+
+Note [Who is absent]: ranks meet in the collective operations of a process group, which each of them numbers from 1. Who
+    waits in number N waits for those that have not come to N, or came late. Where the last operations of two ranks have
+    one number and are not alike, that is where they parted. Without numbers, places in the script decide.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from .records import Collective, RankSeen, RankWait, Site
+from .text import counted
+from .torch_texts import COLLECTIVE
+from .trust import is_there, ranks_text
+
+#: Seconds after which a rank that comes is late; seconds without a word after which one does not answer.
+_LATE, _SILENT = 5.0, 15.0
+#: Share of a processor from which on a process computes: one that sleeps uses none to speak of.
+_BUSY = 0.1
+
+
+@dataclass(frozen=True)
+class Other:
+    """A rank that the others wait for.
+
+    :ivar why: what it did instead, in words.
+    :ivar site: where it was.
+    """
+
+    seen: RankSeen
+    why: str
+    site: Site | None
+
+
+@dataclass(frozen=True)
+class Held:
+    """Ranks that wait, and those that they wait for."""
+
+    waiting: tuple[tuple[RankSeen, RankWait], ...]
+    others: tuple[Other, ...]
+
+    @property
+    def wait(self) -> RankWait:
+        """What the one that waits longest waits in."""
+        return min((wait for _, wait in self.waiting), key=lambda wait: wait.began)
+
+
+def stuck(ranks: Iterable[RankSeen]) -> list[tuple[RankSeen, RankWait]]:
+    """Who waits, the first of them first."""
+    found = [(seen, wait) for seen in ranks for wait in seen.waits if wait.ended != "returned"]
+    return sorted(found, key=lambda pair: pair[1].began)
+
+
+def held(ranks: Sequence[RankSeen], live: bool = False) -> Held | None:
+    """Who waits for whom; ``None`` where nobody waits.
+
+    :param live: the run goes on: where a rank is now counts, not where it was.
+    """
+    waits = stuck(ranks)
+    if not waits:
+        return None
+    wait = waits[0][1]
+    if wait.number is not None and (odd := _parted(ranks, wait.group)) is not None:
+        differs, usual = odd
+        others = tuple(Other(seen, _called(own, usual), own.site) for seen, own in differs)
+        rest = tuple(pair for pair in waits if not any(pair[0] is one.seen for one in others)) or tuple(waits)
+        return Held(rest, tuple(_counted(one, rest[0][0]) for one in others))
+    same = tuple(pair for pair in waits if _meet(pair[1], wait))
+    apart = [seen for seen in ranks if not any(seen is one for one, _ in same)]
+    if wait.number is not None and (absent := [seen for seen in apart if _behind(seen, wait)]):
+        return Held(same, tuple(Other(one, _instead(one, wait, live), _where(one, wait, live)) for one in absent))
+    return Held(same, tuple(_elsewhere(seen, wait, live) for seen in apart))
+
+
+def said(found: Held) -> str:
+    """A hang in words, while it lasts."""
+    wait = found.wait
+    have = "has" if len(found.waiting) == 1 else "have"
+    who = listed([seen for seen, _ in found.waiting])
+    text = f"{who} {have} waited {max(time.time() - wait.began, 0):.0f} s in {what(wait)}{_at(wait.site)}"
+    return "; ".join([text, *told(found)])
+
+
+def told(found: Held) -> list[str]:
+    """What the others did, or do: those of whom the same is to be said together."""
+    words: dict[str, list[RankSeen]] = {}
+    for one in found.others:
+        words.setdefault(one.why, []).append(one.seen)
+    texts = [f"{listed(seen)} {why}" for why, seen in words.items()]
+    return texts if len(texts) < 5 else [*texts[:3], f"and {len(texts) - 3} more"]
+
+
+def what(wait: RankWait | Collective) -> str:
+    """The operation that is waited for."""
+    inside = f" inside {wait.inside}" if wait.inside else ""
+    if wait.number is None:
+        return f"{wait.op}{inside}"
+    inputs = f" of {wait.inputs}" if wait.inputs else ""
+    return f"{wait.op}{inputs}{inside} (number {wait.number} of {_group(wait.group)})"
+
+
+def name(seen: RankSeen) -> str:
+    return f"rank {seen.rank}" if seen.rank is not None else f"process {seen.pid}"
+
+
+def listed(ranks: Sequence[RankSeen]) -> str:
+    """ "ranks 0, 1 and 3"."""
+    numbers = sorted(seen.rank for seen in ranks if seen.rank is not None)
+    return ranks_text(numbers) if len(numbers) == len(ranks) else " and ".join(name(seen) for seen in ranks)
+
+
+def _at(site: Site | None) -> str:
+    return "" if site is None else f" at {site.file.rpartition('/')[2]}:{site.line}"
+
+
+def _group(group: str) -> str:
+    return "the default group" if group.endswith("(default_pg)") else f"group {group}"
+
+
+def _meet(one: RankWait, other: RankWait) -> bool:
+    """Whether two ranks wait in the same operation."""
+    if one.number is None or other.number is None:
+        return one.site == other.site
+    return (one.group, one.number) == (other.group, other.number)
+
+
+def _parted(ranks: Sequence[RankSeen], group: str) -> tuple[list[tuple[RankSeen, Collective]], Collective] | None:
+    """The ranks whose operation is not that of most others, under the first number of which that is so; and that of the
+    others."""
+    by_number: dict[int, list[tuple[RankSeen, Collective]]] = {}
+    for seen in ranks:
+        lines = {wait.number: wait.site for wait in seen.waits if wait.group == group}
+        for one in seen.collectives:
+            if one.group == group:
+                known = one if one.site is not None else replace(one, site=lines.get(one.number))
+                by_number.setdefault(one.number, []).append((seen, known))
+    for number in sorted(by_number):
+        there = by_number[number]
+        most, count = Counter((one.op, one.inputs) for _, one in there).most_common(1)[0]
+        if count < len(there):
+            odd = [(seen, one) for seen, one in there if (one.op, one.inputs) != most]
+            return odd, next(one for _, one in there if (one.op, one.inputs) == most)
+    return None
+
+
+def _called(own: Collective, usual: Collective) -> str:
+    mine, theirs = (f"{one.op} of {one.inputs}" if one.inputs else one.op for one in (own, usual))
+    where = _at(usual.site) if usual.site != own.site else ""
+    number = f"number {own.number} of {_group(own.group)}"
+    return f"called {mine}{_at(own.site)} as {number}, where others called {theirs}{where}"
+
+
+def _counted(other: Other, usual: RankSeen) -> Other:
+    """With how many backward calls it has made, where others have made more or fewer."""
+    mine, theirs = other.seen.backwards, usual.backwards
+    if mine == theirs:
+        return other
+    return replace(other, why=f"{other.why}; it has made {counted(mine, 'backward call')}, {name(usual)} {theirs}")
+
+
+def _of(seen: RankSeen, group: str) -> Collective | None:
+    """The last that a rank called in a group."""
+    return next((one for one in reversed(seen.collectives) if one.group == group), None)
+
+
+def _behind(seen: RankSeen, wait: RankWait) -> bool:
+    """Whether a rank has not come to where another waits, or came late."""
+    assert wait.number is not None
+    last = _of(seen, wait.group)
+    if last is None:  # not of the group, where it knows of others; all are of the first
+        return not seen.collectives or wait.group.startswith("0 ")
+    if last.number < wait.number:
+        return True
+    return last.number == wait.number and last.began > wait.began + _LATE
+
+
+def _instead(seen: RankSeen, wait: RankWait, live: bool) -> str:
+    """What a rank that is behind does, or did."""
+    last = _of(seen, wait.group)
+    if last is not None and wait.number is not None and last.number >= wait.number:
+        return f"came to it {last.began - wait.began:.0f} s later"
+    missing = "has not called it" if live else "did not call it"
+    if last is not None:
+        missing += f" (its last there is number {last.number}, {last.op})"
+    state = _state(seen, wait, live)
+    return f"{missing}: it {state}" if state else missing
+
+
+def _state(seen: RankSeen, wait: RankWait, live: bool) -> str:
+    """What a rank does, or where it was while the other waited."""
+    own = next((one for one in reversed(seen.waits) if one.ended != "returned" and one.site != wait.site), None)
+    if own is not None:
+        return f"{'waits' if live else 'waited'} in {what(own)}{_at(own.site)}"
+    error = seen.error.strip().partition("\n")[0]
+    if error and not any(word in error.lower() for word in COLLECTIVE):
+        return f"raised {error}{_at(seen.raised)}"
+    if seen.over and not error and not seen.signal and not any(at >= wait.began for at, _ in seen.trail):
+        return "had come to its end"
+    site = _where(seen, wait, live)
+    place = _at(site) + (f": {site.text}" if site is not None and site.text else "")
+    if not live:
+        return f"was{place}" if place else ""
+    if is_there(seen.pid, seen.machine) is False:
+        return f"is gone; last seen{place}" if place else "is gone"
+    if seen.said and time.time() - seen.said > _SILENT:
+        return f"has not answered for {time.time() - seen.said:.0f} s; last seen{place}"
+    doing = "is" if seen.busy is None else "computes" if seen.busy >= _BUSY else "stands still"
+    return f"{doing}{place}" if place else ""
+
+
+def _where(seen: RankSeen, wait: RankWait, live: bool) -> Site | None:
+    """Where a rank was while another waited: in another operation, where it raised, or where it was seen last."""
+    for own in seen.waits:
+        if own.site != wait.site and own.began < wait.began + wait.seconds and own.began + own.seconds > wait.began:
+            return own.site
+    if seen.raised is not None:
+        return seen.raised
+    trail = seen.trail if live else [(at, site) for at, site in seen.trail if at <= wait.began + wait.seconds]
+    before = [site for _, site in trail if site != wait.site]
+    return before[-1] if before else None
+
+
+def _elsewhere(seen: RankSeen, wait: RankWait, live: bool) -> Other:
+    """One that is not where a rank waits, as far as places in the script can tell."""
+    for own in seen.waits:
+        if own.began + own.seconds > wait.began and own.site != wait.site:
+            return Other(seen, f"{'waits' if live else 'waited'} in {what(own)}{_at(own.site)}", own.site)
+    return Other(seen, _instead(seen, wait, live), _where(seen, wait, live))
