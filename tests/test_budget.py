@@ -29,8 +29,9 @@ from backprobe.observe.schedule.detail import budget_of
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.collect import Collector
 from backprobe.records import Watched
-from backprobe.source.first_runs import SHOWS, FirstRuns, base_of, operations_on, writes_on
+from backprobe.source.first_runs import SHOWS, FirstRuns
 from backprobe.source.frames import Frames
+from backprobe.source.lines import base_of, operations_on, writes_on
 from backprobe.torchside import engine_calls
 from backprobe.traced import Trace
 

@@ -159,6 +159,7 @@ class Session:
         if self._filter in warnings.filters:
             warnings.filters.remove(self._filter)  # type: ignore[attr-defined]
         self._switch.detach()
+        self.events.tell("about_to_write")  # nothing waits to be looked at any longer; not in a forked child
         self._steps.pause()
 
     def leave(self) -> None:
@@ -224,7 +225,7 @@ class Session:
         self.modules.new_step(self._steps.index)
         self._begin_step()
         if not self._switch.on and step.index >= self._next_look:
-            if self._first_runs.look() and self._surprises < SURPRISES and step.index > SETTLED:
+            if self._new_lines() and self._surprises < SURPRISES and step.index > SETTLED:
                 self._surprises += 1
                 self._trouble(step.index)
             spent = self.events.own.since(mark)
@@ -248,8 +249,17 @@ class Session:
         step = self._steps.index
         if self._found_new[0] != step:
             self._found_new = step, []
-        self._found_new[1].extend(self._first_runs.called_from(self._first_runs.look()))
+        self._found_new[1].extend(self._new_lines(True))
         return self._found_new[1]
+
+    def _new_lines(self, called: bool = False) -> list[Spot]:
+        """Those that ran for the first time since the last look. `called`: and those of functions called there."""
+        try:
+            found = self._first_runs.look()
+            return self._first_runs.called_from(found) if called and found else found
+        except Exception as error:  # it may be called in a hook of an optimizer: the script is to see nothing of it
+            self.events.fault(self._first_runs, error)
+            return []
 
     def _trouble(self, step: int) -> None:
         """Something is wrong in a step that is not recorded: those after it are looked at closely."""

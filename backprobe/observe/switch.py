@@ -13,6 +13,9 @@ from .events import Events
 from .forward.eye import Eye
 from .forward.modules import ModuleWatch
 
+#: The counter of nodes where none is noted: no node has a number as high.
+NOTHING = 1 << 62
+
 
 class Switch:
     """Puts the eye and the hooks on modules on and off."""
@@ -52,7 +55,8 @@ class Switch:
             self._put_on()
         elif engine_calls.listen(self._unrecorded):
             self._take_off()
-            self._calls.noted_from = 1 << 62
+            self._calls.noted_from = NOTHING
+            self._events.tell("about_to_write")  # nothing waits to be looked at any longer
 
     def settle(self) -> None:
         """A place outside of the eye: do what waits."""
@@ -73,7 +77,5 @@ class Switch:
     def _take_off(self) -> None:
         private.unshow_backward(self._eye)
         private.drop_mode(self._eye)
-        if self.on:
-            self.on = False
-            self._events.tell("about_to_write")  # nothing waits to be looked at any longer
+        self.on = False
         self._modules.stop()

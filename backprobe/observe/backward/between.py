@@ -6,6 +6,8 @@ from ...torchside import private
 
 #: Calls whose ends are remembered, at least.
 PAST = 1000
+#: Numbers of nodes that are remembered, at most.
+SIZES = 10_000
 
 
 class Between:
@@ -28,5 +30,6 @@ class Between:
         """One begins: whether as many nodes were made since the last as before one that was."""
         made = private.next_sequence_nr() - self.over_at
         known = made in self._sizes
-        self._sizes.add(made)
+        if not known and len(self._sizes) < SIZES:
+            self._sizes.add(made)
         return known

@@ -15,8 +15,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -33,6 +32,16 @@ FINE, GONE, BAD = "fine", "gone", "bad"
 ALARMS = 20
 #: How often a number of nodes that had not been there does.
 SURPRISES = 8
+_getpid, _get_ident = os.getpid, threading.get_ident
+
+
+class Call(NamedTuple):
+    """A call as the user made it."""
+
+    kind: str
+    roots: Sequence[Any]
+    arguments: dict[str, Any]
+    frame: Any
 
 
 class Unrecorded:
@@ -52,76 +61,74 @@ class Unrecorded:
         self.inside = False
 
     @passes_on
-    def __call__(self, call: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.inside or os.getpid() != self._pid or threading.get_ident() != self._thread:
-            return call(roots, *args, **kwargs)
-        frame, begin = sys._getframe(1), None
-        mark = self._own.mark()
-        try:
-            with private.unseen():
-                begin = self._begins(roots, args, kwargs, frame)
-        except Exception as error:
-            self._events.fault(self, error)
-        self._own.since(mark)
+    def __call__(self, engine: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.inside or _getpid() != self._pid or _get_ident() != self._thread:
+            return engine(roots, *args, **kwargs)
+        given = roots, args, kwargs, sys._getframe(1)
+        begun = self._safely(self._begins, *given)
+        call, recorded = begun if begun is not None else (None, False)
         self.inside = True
         try:
-            make = partial(call, roots, *args, **kwargs)
-            result = make() if begin is None else self._counted.calls.watched(begin, make)
+            if not recorded:
+                result = engine(roots, *args, **kwargs)
+            else:
+                watched = self._counted.calls
+                result = watched.watched(lambda: watched.begin(*call), lambda: engine(roots, *args, **kwargs))
         except BaseException as error:
-            if begin is None:
-                self._safely(self._raised, roots, args, kwargs, frame, error)
+            if not recorded:
+                self._safely(self._raised, call or call_of(*given), error)
             raise
         finally:
             self.inside = False
-        if begin is None:
-            self._safely(self._ended, roots, args, kwargs, frame)
+        if not recorded and call is not None:
+            self._safely(self._ended, call)
         return result
 
-    def _safely(self, look: Callable[..., None], *given: Any) -> None:
+    def _safely(self, look: Callable[..., Any], *given: Any) -> Any:
+        """What `look` gives, which no mode or profiler of the user's sees; ``None`` where it fails."""
         mark = self._own.mark()
         try:
-            if private.profiled():
-                with private.unprofiled(), private.unseen():
-                    look(*given)
-            else:
-                with private.unseen():
-                    look(*given)
+            with private.unseen():
+                if not private.profiled():
+                    return look(*given)
+                with private.unprofiled():
+                    return look(*given)
         except Exception as error:
             self._events.fault(self, error)
-        self._own.since(mark)
+        finally:
+            self._own.since(mark)
+        return None
 
-    def _begins(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> Callable[[], Any] | None:
-        """A call is about to be made: what begins its record, where it is to be watched after all."""
-        self._events.tell("backward_begins")
+    def _begins(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> tuple[Call, bool]:
+        """A call is about to be made: as the user made it, and whether it is to be watched after all."""
         counted = self._counted
-        adds, arguments = arguments_of(args, kwargs)
-        given, kind = as_list(roots), _kind(adds, frame)
-        if counted.is_well(given):
-            if not counted.passes(kind, given, frame) and self._surprises < SURPRISES:
-                self._surprises += 1
-                self._trouble(counted.step)
-            return None
-        self._trouble(counted.step)
-        return partial(counted.calls.begin, kind, given, arguments, frame)
+        counted.begins()
+        call = call_of(roots, args, kwargs, frame)
+        values = counted.values(call.roots)
+        if not all(value is None or value - value == 0.0 for value in values):
+            self._trouble(counted.step)
+            return call, True
+        if not counted.passes(call.kind, call.roots, values, frame) and self._surprises < SURPRISES:
+            self._surprises += 1
+            self._trouble(counted.step)
+        return call, False
 
-    def _raised(self, roots: Any, args: Any, kwargs: Any, frame: Any, error: BaseException) -> None:
-        adds, arguments = arguments_of(args, kwargs)
+    def _raised(self, call: Call, error: BaseException) -> None:
         self._trouble(self._counted.step)
-        self._counted.failed(_kind(adds, frame), as_list(roots), arguments, frame, error)
+        self._counted.failed(*call, error)
 
-    def _ended(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> None:
+    def _ended(self, call: Call) -> None:
         counted = self._counted
-        adds, arguments = arguments_of(args, kwargs)
-        state = self._state_now() if adds else self._last
-        if state != self._last:
+        state = self._state_now() if call.kind != "autograd.grad" else self._last
+        if state is not self._last:
             # Gradients that are no longer there, or zero: the next steps tell why.
             if state is not FINE and self._alarms < ALARMS:
                 self._alarms += 1
                 self._trouble(counted.step)
                 if state is BAD:
-                    counted.spoilt(_kind(adds, frame), as_list(roots), arguments, frame)
+                    counted.gave_bad(*call)
             self._last = state
-        counted.calls.between.over()
+        counted.over(call.kind, call.arguments)
         self._over()
 
     def _state_now(self) -> str:
@@ -130,7 +137,13 @@ class Unrecorded:
         self._turn += 1
         some = [leaves[0], leaves[1 + self._turn % (len(leaves) - 1)]] if len(leaves) > 2 else leaves
         state = _state([leaf.grad for leaf in some])
-        return state if state == self._last else _state([leaf.grad for leaf in leaves])
+        return state if state is self._last else _state([leaf.grad for leaf in leaves])
+
+
+def call_of(roots: Any, args: Any, kwargs: Any, frame: Any) -> Call:
+    """From what the engine's function is called with by `frame`."""
+    adds, arguments = arguments_of(args, kwargs)
+    return Call(_kind(adds, frame), as_list(roots), arguments, frame)
 
 
 def _kind(adds: bool, frame: Any) -> str:
@@ -144,10 +157,11 @@ def _kind(adds: bool, frame: Any) -> str:
 
 
 def _state(grads: Sequence[Any]) -> str:
-    """How gradients are: one is not finite, all are there and not zero, or some are not."""
-    if private.in_mode() or private.profiled():
-        with private.unnoticed():
-            states = [_state_of(grad) for grad in grads]
+    """How gradients are: one is not finite, all are there and not zero, or some are not. A dispatch mode of the user's
+    sees nothing of it."""
+    if private.in_mode():
+        with private.undispatched():
+            states = [_state_of(grad) for grad in grads if grad is None or private.is_plain(grad)]
     else:
         states = [_state_of(grad) for grad in grads]
     return BAD if BAD in states else GONE if GONE in states else FINE
@@ -158,8 +172,8 @@ def _state_of(grad: Any) -> str:
         return GONE
     if not grad.is_cpu or grad.layout is not torch.strided or not grad.is_floating_point():
         return FINE
-    plain = grad.detach()  # with create_graph it has a graph
-    total = float(plain.sum())
+    plain = grad.detach() if grad.requires_grad else grad  # with create_graph it has a graph
+    total = plain.sum().item()
     if total - total != 0.0:
         return FINE if plain.isfinite().all() else BAD
     return FINE if total or plain.any() else GONE

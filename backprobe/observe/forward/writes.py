@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from ...source.first_runs import base_of, writes_on, writes_to
 from ...source.frames import Frames, Spot, variables
+from ...source.lines import base_of, likely_write, writes_on, writes_to
 from ...source.roots import Where
 from ...torch_texts import IN_PLACE_DETAIL
 from ...torchside import private
@@ -186,23 +186,22 @@ def _short(op: str | None) -> str:
 
 def inferred_write(seen: SeenMutation, name: str, news: list[Spot], frames: Frames) -> Write | None:
     """A write that nobody saw, to a tensor that the user's code calls `name`: of the lines that ran for the first time
-    (`news`), the one that writes in place, to a variable of that name if there is one; else the only one that ever
-    writes to such a variable."""
-    found: list[tuple[str, str, Spot]] = []
-    for code, at in news:
-        site = frames.site((code, at))
+    (`news`), the one that writes in place to a variable of that name, or else the one that is most likely to write to a
+    tensor; where there is none, the only one that ever writes to such a variable."""
+    found: list[tuple[int, str, Spot]] = []
+    for spot in news:
+        site = frames.site(spot)
         write = writes_on(site.file, site.line) if site is not None else None
-        if write is not None:
-            found.append((*write, (code, at)))
+        if site is not None and write is not None:
+            named = bool(name) and base_of(write[1]) == name
+            found.append((4 if named else likely_write(site.file, *write), write[0], spot))
     if not found and name:
         lines = [(file, line) for file in frames.users_files() for line in writes_to(file, name)]
-        spot = frames.spot_at(*lines[0]) if len(lines) == 1 else None
-        if spot is not None and (write := writes_on(*lines[0])) is not None:
-            found.append((*write, spot))
-    if not found:
-        return None
-    op, _, spot = next((one for one in found if name and base_of(one[1]) == name), found[0])
-    return Write(seen.storage or 0, seen.found_version, 0, op, spot, None, True)
+        spot_of_line = frames.spot_at(*lines[0]) if len(lines) == 1 else None
+        if spot_of_line is not None and (write := writes_on(*lines[0])) is not None:
+            found.append((4, write[0], spot_of_line))
+    likely, op, place = max(found, key=lambda one: one[0], default=(0, "", None))
+    return Write(seen.storage or 0, seen.found_version, 0, op, place, None, True) if likely else None
 
 
 def names_of_storage(storage: int | None, modules: Any) -> tuple[Any, str] | None:
