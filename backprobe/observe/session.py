@@ -90,7 +90,7 @@ class Session:
         self.budget = Budget(self.settings.budget)
         counted = Counted(calls, names, steps, events, failures.remember_unrecorded)
         events.attach(counted)
-        self._unrecorded = Unrecorded(counted, events, self._trouble, self._call_over)
+        self._unrecorded = Unrecorded(counted, self.budget, events, self._trouble, self._call_over)
         self._first_runs = FirstRuns(frames)
         self._found_new: tuple[int, list[Spot]] = (-1, [])
         failures.news = calls.layouts.news = self._news
@@ -98,6 +98,7 @@ class Session:
         #: Whether the next step is recorded, where that is known before this one is over.
         self._ahead: bool | None = None
         steps.ends_early = lambda: self._leaves_out and not (calls.inside or self._unrecorded.inside)
+        steps.passed_by, steps.on_passed = writes.optimizer_passed, self._steps_passed
         #: The step after which it is looked for lines that are new.
         self._next_look = self._surprises = 0
         self.scene = Scene(self.settings, events, names, eye, writes, steps, calls, self.origins)
@@ -232,6 +233,16 @@ class Session:
             self._next_look = step.index + 1 + int(LOOKS * spent / max(step.seconds, 1e-6))
         else:
             self.events.own.since(mark)
+        if not self._switch.on and self._ahead is None:
+            self._steps.let_pass(self.budget.lets_pass())
+
+    def _steps_passed(self, steps: int, seconds: float, mine: float) -> None:
+        """So many steps are over that were let pass."""
+        self._unrecorded.settle()
+        self.budget.have_passed(steps, seconds, mine)
+        self.modules.new_step(self._steps.index)
+        if self._entered:
+            self._begin_step()
 
     def _call_over(self, *_: Any) -> None:
         """An outermost backward call is over. Where no optimizer says when a step is, the next begins here."""
@@ -264,6 +275,7 @@ class Session:
     def _trouble(self, step: int) -> None:
         """Something is wrong in a step that is not recorded: those after it are looked at closely."""
         self._attention.look_closely(step + 3)
+        self._steps.passing = min(self._steps.passing, 1)
 
     # What is known
 

@@ -37,9 +37,9 @@ class Counted:
         names: Naming,
         steps: StepWatch,
         events: Events,
-        remember: Callable[[int, int, Spot | None, int], None],
+        remember: Callable[..., None],
     ) -> None:
-        self.calls, self._names, self._steps, self._events, self._remember = calls, names, steps, events, remember
+        self.calls, self._names, self.steps, self._events, self._remember = calls, names, steps, events, remember
         self._witnesses: list[weakref.ref[Any]] = []
 
     def backward_over(self, running: Running, recorded: Recorded) -> None:
@@ -49,29 +49,64 @@ class Counted:
 
     @property
     def step(self) -> int:
-        return self._steps.index
+        return self.steps.index
 
     @property
     def witnesses(self) -> list[Any]:
         """A few leaves of the last graph that was recorded, far from its roots."""
         known = [leaf for leaf in (ref() for ref in self._witnesses) if leaf is not None]
-        return known or self._steps.some_held()
+        return known or self.steps.some_held()
+
+    def lets_pass(self, roots: Any, adds: bool, frame: Any, blind: bool) -> bool | None:
+        """An outermost call from `roots`, made at `frame`, is about to be made in a step that may pass: whether that
+        does. ``None``: it does, and other nodes were made for the call than for those before.
+
+        :param adds: whether the call adds gradients.
+        :param blind: its roots are not looked at.
+        """
+        steps, calls = self.steps, self.calls
+        if steps.stepped:
+            steps.finish()
+        leaves = self.witnesses if adds and steps.alone else ()
+        if leaves and not steps.accumulates(leaves):
+            steps.finish()
+        if not steps.passing:
+            return False
+        if not blind:
+            for root in roots:
+                value = loss_value(root)
+                if value is not None and value - value != 0.0:
+                    return False
+            self._remember(calls.count, steps.index, self._names.frames.spot(frame), calls.between.over_at)
+        if adds:
+            steps.writes(leaves)
+        calls.count += 1
+        return calls.between.as_many() or None
+
+    def have_passed(self, count: int, latest: list[tuple[int, int, Spot]]) -> None:
+        """So many calls have passed; of the `latest`, the counters of nodes between which their graphs were made, and
+        their places."""
+        self.calls.count += count
+        for before, (base, now, spot) in enumerate(reversed(latest), 1):
+            known = spot if self._names.frames.is_user(spot[0]) else None
+            self._remember(self.calls.count - before, self.steps.index, known, base, now)
+        self.steps.tell_passed()
 
     def begins(self) -> None:
         """An outermost call is about to be made: the step before may be over."""
         self._events.tell("backward_begins")
-        if self._steps.stepped:
-            self._steps.finish()
+        if self.steps.stepped:
+            self.steps.finish()
 
     def values(self, roots: Sequence[Any]) -> list[float | None]:
         """What is known of the values of `roots` without waiting for an accelerator."""
         return [loss_value(root) for root in roots]
 
-    def passes(self, kind: str, roots: Sequence[Any], values: Sequence[float | None], frame: Any) -> bool:
+    def is_usual(self, kind: str, roots: Sequence[Any], values: Sequence[float | None], frame: Any) -> bool:
         """It is counted. Whether as many nodes were made for it as for one before."""
         calls = self.calls
         spot, adds = self._names.frames.spot(frame), kind != "autograd.grad"
-        self._remember(calls.count, self._steps.index, spot, calls.between.over_at)
+        self._remember(calls.count, self.steps.index, spot, calls.between.over_at)
         if adds:
             self._events.tell("call_counted", spot, roots)
         calls.count_only(roots, False, self.witnesses if adds else None, values)
@@ -81,7 +116,7 @@ class Counted:
         """It is over."""
         self.calls.between.over()
         if kind == "autograd.grad" and not (arguments.get("create_graph") or arguments.get("retain_graph")):
-            self._steps.grad_over()
+            self.steps.grad_over()
 
     def gave_bad(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> None:
         """It gave gradients that are not finite: which node that was follows from the leaves that got one."""

@@ -24,7 +24,9 @@ from ...torchside.engine_calls import arguments_of
 from ...torchside.entry_points import as_list
 from ...torchside.uncompiled import passes_on
 from ..events import Events
+from ..schedule.budget import Budget
 from .counted import Counted
+from .passed import Passed
 
 #: How gradients are.
 FINE, GONE, BAD = "fine", "gone", "bad"
@@ -32,7 +34,7 @@ FINE, GONE, BAD = "fine", "gone", "bad"
 ALARMS = 20
 #: How often a number of nodes that had not been there does.
 SURPRISES = 8
-_getpid, _get_ident = os.getpid, threading.get_ident
+_getpid, _get_ident, _profiled = os.getpid, threading.get_ident, private.profiled
 
 
 class Call(NamedTuple):
@@ -52,8 +54,15 @@ class Unrecorded:
     """
 
     def __init__(
-        self, counted: Counted, events: Events, trouble: Callable[[int], None], over: Callable[[], None]
+        self,
+        counted: Counted,
+        budget: Budget,
+        events: Events,
+        trouble: Callable[[int], None],
+        over: Callable[[], None],
     ) -> None:
+        self._steps, self._budget = counted.steps, budget
+        self._passed = Passed(counted.calls.between, budget)
         self._counted, self._events, self._own, self._trouble, self._over = counted, events, events.own, trouble, over
         self._pid, self._thread = os.getpid(), threading.get_ident()
         self._last, self._alarms, self._surprises, self._turn = FINE, 0, 0, 0
@@ -62,9 +71,35 @@ class Unrecorded:
 
     @passes_on
     def __call__(self, engine: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._steps.only is not None and not self.inside and _get_ident() == self._thread:
+            passes = False
+            try:
+                passes = self._passed.lets_pass(roots, args)
+            except Exception as error:
+                self._events.fault(self, error)
+            if passes:
+                try:
+                    return engine(roots, *args, **kwargs)
+                except BaseException as error:
+                    if _getpid() == self._pid:
+                        self._safely(self._raised, call_of(roots, args, kwargs, sys._getframe(1)), error)
+                    raise
         if self.inside or _getpid() != self._pid or _get_ident() != self._thread:
             return engine(roots, *args, **kwargs)
         given = roots, args, kwargs, sys._getframe(1)
+        if self._steps.passing and self._passes(*given):
+            self.inside = True
+            try:
+                result = engine(roots, *args, **kwargs)
+            except BaseException as error:
+                self._safely(self._raised, call_of(*given), error)
+                raise
+            finally:
+                self.inside = False
+            self._counted.calls.between.over()
+            if self._steps.passing <= 1 and self._steps.alone:
+                self._safely(self._over)
+            return result
         begun = self._safely(self._begins, *given)
         call, recorded = begun if begun is not None else (None, False)
         self.inside = True
@@ -84,6 +119,41 @@ class Unrecorded:
             self._safely(self._ended, call)
         return result
 
+    def _passes(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> bool:
+        """Whether a call is about to be made of a step that passes."""
+        own, mark = self._own, None
+        own.passes.left -= 1
+        if own.passes.left <= 0:
+            mark = own.mark()
+        answer: bool | None = False
+        try:
+            self.settle()
+            adds, blind = bool(kwargs.get("accumulate_grad")), self._budget.blind
+            if _profiled():
+                with private.unprofiled(), private.unseen():
+                    answer = self._counted.lets_pass(roots, adds, frame, blind)
+            else:
+                with private.unseen():
+                    answer = self._counted.lets_pass(roots, adds, frame, blind)
+            if answer is None:
+                self._surprise()
+        except Exception as error:
+            self._events.fault(self, error)
+        if mark is not None:
+            own.often(own.passes, mark, 0.0, False)
+        return answer is not False
+
+    def settle(self) -> None:
+        """What was put off while steps passed."""
+        if self._passed.count:
+            self._counted.have_passed(*self._passed.take())
+
+    def _surprise(self) -> None:
+        """Other nodes were made for a call than for those before."""
+        if self._surprises < SURPRISES:
+            self._surprises += 1
+            self._trouble(self._counted.step)
+
     def _safely(self, look: Callable[..., Any], *given: Any) -> Any:
         """What `look` gives, which no mode or profiler of the user's sees; ``None`` where it fails."""
         mark = self._own.mark()
@@ -102,18 +172,19 @@ class Unrecorded:
     def _begins(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> tuple[Call, bool]:
         """A call is about to be made: as the user made it, and whether it is to be watched after all."""
         counted = self._counted
+        self.settle()
         counted.begins()
         call = call_of(roots, args, kwargs, frame)
         values = counted.values(call.roots)
         if not all(value is None or value - value == 0.0 for value in values):
             self._trouble(counted.step)
             return call, True
-        if not counted.passes(call.kind, call.roots, values, frame) and self._surprises < SURPRISES:
-            self._surprises += 1
-            self._trouble(counted.step)
+        if not counted.is_usual(call.kind, call.roots, values, frame):
+            self._surprise()
         return call, False
 
     def _raised(self, call: Call, error: BaseException) -> None:
+        self.settle()
         self._trouble(self._counted.step)
         self._counted.failed(*call, error)
 

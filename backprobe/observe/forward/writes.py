@@ -67,6 +67,8 @@ class WriteLog:
     def __init__(self, frames: Frames, modules: ModuleWatch, limit: int = 65_536) -> None:
         self._frames, self._modules = frames, modules
         self._writes: deque[tuple[Any, ...]] = deque(maxlen=limit)
+        #: By id, where each optimizer stepped last.
+        self._stepped_from: dict[int, Spot | None] = {}
         #: Tensors that ``.data`` gave: they have a version counter of their own.
         self._data: dict[int, weakref.ref[Any]] = {}
         #: Those through ``.data``.
@@ -89,8 +91,14 @@ class WriteLog:
 
     def optimizer_over(self, optimizer: Any) -> None:
         """An optimizer's writes are one entry: which tensors it wrote to is looked up when somebody asks."""
-        spot, seq = self._frames.spot(sys._getframe()), private.next_sequence_nr()
-        self._writes.append((None, 0, seq, weakref.ref(optimizer), spot, None))
+        spot = self._stepped_from[id(optimizer)] = self._frames.spot(sys._getframe())
+        self._writes.append((None, 0, private.next_sequence_nr(), weakref.ref(optimizer), spot, None))
+        if len(self._stepped_from) > 1000:
+            self._stepped_from.clear()
+
+    def optimizer_passed(self, optimizer: Any, seq: int) -> None:
+        """One has stepped, and nobody looked, when the counter was `seq`: at the line where it steps, it seems."""
+        self._writes.append((None, 0, seq, weakref.ref(optimizer), self._stepped_from.get(id(optimizer)), None))
 
     def _add(self, tensor: Any, seq: int, op: Any, spot: Spot | None, where: Where | None) -> None:
         try:

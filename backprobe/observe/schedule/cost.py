@@ -65,12 +65,12 @@ class Cost:
         clocked, counted = self._before
         return self._own.clocked - clocked + (self._own.counted - counted) * self._slower
 
-    def step_over(self, seconds: float) -> float:
-        """A step took `seconds`: how many of them were our work."""
+    def step_over(self, seconds: float, steps: int = 1) -> float:
+        """`steps` steps took `seconds`: how many of them were our work."""
         self._look(_clock())
         mine = min(max(self.of_step, 0.0), seconds)  # samples may correct what was said of the step before
         self._before = self._own.clocked, self._own.counted
-        self._steps += 1
+        self._steps += steps
         if self._steps <= self._careful:
             self._first += mine
         else:

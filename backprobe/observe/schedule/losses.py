@@ -42,7 +42,8 @@ class Losses:
         for root in roots:
             factor = factor_of(root) if isinstance(root, torch.Tensor) else None
             if factor is not None:
-                value = float(factor)
+                with private.undispatched():
+                    value = factor.item()
                 if value > 0 and value != 1.0 and (self._scales.is_scale(factor) or self._held() == value):
                     return value
         return 1.0
@@ -78,12 +79,15 @@ def _cleared(leaf: Any) -> bool:
     """Whether a gradient that `leaf` had is gone; not known of one that has to be waited for."""
     if leaf is None:
         return False
-    grad = leaf.grad
-    if grad is None:
-        return True
-    if grad.layout is not torch.strided or grad.device.type != "cpu":
-        return False
-    with torch.no_grad():
+    return leaf.grad is None or is_zero(leaf.grad) is True
+
+
+def is_zero(grad: Any) -> bool | None:
+    """Whether a gradient is zero everywhere; ``None`` where that is not known without waiting for it, or where a mode
+    of the user's would see it."""
+    if grad.layout is not torch.strided or not grad.is_cpu or (private.in_mode() and not private.is_plain(grad)):
+        return None
+    with torch.no_grad(), private.undispatched():
         return not grad.detach().count_nonzero()
 
 
