@@ -44,9 +44,9 @@ __all__ = ["Session", "Settings", "Sink"]
 
 
 #: For each second that a look for new lines takes, so many seconds pass until the next.
-LOOKS = 100
-#: How often lines that run for the first time make the next steps be looked at closely, and the steps that pass before.
-SURPRISES, SETTLED = 8, 30
+LOOKS = 400
+#: How often what is new makes the next steps be looked at closely, and the steps before which all is new.
+SURPRISES, SETTLED = 16, 30
 
 
 class Sink(Protocol):
@@ -90,7 +90,7 @@ class Session:
         self.budget = Budget(self.settings.budget)
         counted = Counted(calls, names, steps, events, failures.remember_unrecorded)
         events.attach(counted)
-        self._unrecorded = Unrecorded(counted, self.budget, events, self._trouble, self._call_over)
+        self._unrecorded = Unrecorded(counted, self.budget, events, self._trouble, self._surprise, self._call_over)
         self._first_runs = FirstRuns(frames)
         self._found_new: tuple[int, list[Spot]] = (-1, [])
         failures.news = calls.layouts.news = self._news
@@ -147,6 +147,7 @@ class Session:
         warnings.filterwarnings("ignore", message=GLOBAL_HOOKS)
         self._filter = warnings.filters[0]
         self._switch.attach()
+        self._calls.between.over()
         self._entered = self.special.on = True
         self.events.tell("attached")
         self._begin_step()
@@ -226,9 +227,8 @@ class Session:
         self.modules.new_step(self._steps.index)
         self._begin_step()
         if not self._switch.on and step.index >= self._next_look:
-            if self._new_lines() and self._surprises < SURPRISES and step.index > SETTLED:
-                self._surprises += 1
-                self._trouble(step.index)
+            if self._new_lines() and step.index > SETTLED:
+                self._surprise(step.index)
             spent = self.events.own.since(mark)
             self._next_look = step.index + 1 + int(LOOKS * spent / max(step.seconds, 1e-6))
         else:
@@ -236,10 +236,10 @@ class Session:
         if not self._switch.on and self._ahead is None:
             self._steps.let_pass(self.budget.lets_pass())
 
-    def _steps_passed(self, steps: int, seconds: float, mine: float) -> None:
+    def _steps_passed(self, steps: int, seconds: float) -> None:
         """So many steps are over that were let pass."""
         self._unrecorded.settle()
-        self.budget.have_passed(steps, seconds, mine)
+        self.budget.have_passed(steps, seconds, self._cost.step_over(seconds, steps))
         self.modules.new_step(self._steps.index)
         if self._entered:
             self._begin_step()
@@ -271,6 +271,13 @@ class Session:
         except Exception as error:  # it may be called in a hook of an optimizer: the script is to see nothing of it
             self.events.fault(self._first_runs, error)
             return []
+
+    def _surprise(self, step: int) -> None:
+        """There is something new in a step that is not recorded: those after it are looked at closely, while that can
+        be paid."""
+        if self._surprises < SURPRISES and self.budget.left >= 0:
+            self._surprises += 1
+            self._trouble(step)
 
     def _trouble(self, step: int) -> None:
         """Something is wrong in a step that is not recorded: those after it are looked at closely."""

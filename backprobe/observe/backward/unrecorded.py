@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -32,9 +33,10 @@ from .passed import Passed
 FINE, GONE, BAD = "fine", "gone", "bad"
 #: How often gradients that are gone make the next steps be looked at closely.
 ALARMS = 20
-#: How often a number of nodes that had not been there does.
-SURPRISES = 8
-_getpid, _get_ident, _profiled = os.getpid, threading.get_ident, private.profiled
+#: What a call in a step that passes takes in all, of what is measured: ours is entered twice more, where the optimizer
+#: steps, and others stand before us.
+ALL = 2.0
+_getpid, _get_ident, _profiled, _clock = os.getpid, threading.get_ident, private.profiled, time.perf_counter
 
 
 class Call(NamedTuple):
@@ -50,6 +52,7 @@ class Unrecorded:
     """Hears the engine's calls.
 
     :param trouble: called with the number of the step in which something is wrong.
+    :param surprise: called with the number of the step in which other nodes are made for a call than for those before.
     :param over: called when a call is over.
     """
 
@@ -59,24 +62,29 @@ class Unrecorded:
         budget: Budget,
         events: Events,
         trouble: Callable[[int], None],
+        surprise: Callable[[int], None],
         over: Callable[[], None],
     ) -> None:
         self._steps, self._budget = counted.steps, budget
         self._passed = Passed(counted.calls.between, budget)
         self._counted, self._events, self._own, self._trouble, self._over = counted, events, events.own, trouble, over
         self._pid, self._thread = os.getpid(), threading.get_ident()
-        self._last, self._alarms, self._surprises, self._turn = FINE, 0, 0, 0
+        self._last, self._alarms, self._turn, self._surprise = FINE, 0, 0, surprise
+        #: Seconds that a call takes us in a step that passes.
+        self._each = 0.0
         #: Whether a call is going on.
         self.inside = False
 
     @passes_on
     def __call__(self, engine: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
         if self._steps.only is not None and not self.inside and _get_ident() == self._thread:
-            passes = False
+            passes, begin = False, _clock() if not self._passed.count else 0.0
             try:
                 passes = self._passed.lets_pass(roots, args)
             except Exception as error:
                 self._events.fault(self, error)
+            if begin:
+                self._each = ALL * (_clock() - begin)
             if passes:
                 try:
                     return engine(roots, *args, **kwargs)
@@ -136,7 +144,7 @@ class Unrecorded:
                 with private.unseen():
                     answer = self._counted.lets_pass(roots, adds, frame, blind)
             if answer is None:
-                self._surprise()
+                self._surprise(self._counted.step)
         except Exception as error:
             self._events.fault(self, error)
         if mark is not None:
@@ -146,13 +154,8 @@ class Unrecorded:
     def settle(self) -> None:
         """What was put off while steps passed."""
         if self._passed.count:
+            self._own.clocked += self._passed.count * self._each
             self._counted.have_passed(*self._passed.take())
-
-    def _surprise(self) -> None:
-        """Other nodes were made for a call than for those before."""
-        if self._surprises < SURPRISES:
-            self._surprises += 1
-            self._trouble(self._counted.step)
 
     def _safely(self, look: Callable[..., Any], *given: Any) -> Any:
         """What `look` gives, which no mode or profiler of the user's sees; ``None`` where it fails."""
@@ -180,7 +183,7 @@ class Unrecorded:
             self._trouble(counted.step)
             return call, True
         if not counted.is_usual(call.kind, call.roots, values, frame):
-            self._surprise()
+            self._surprise(counted.step)
         return call, False
 
     def _raised(self, call: Call, error: BaseException) -> None:

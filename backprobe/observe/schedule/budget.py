@@ -16,6 +16,8 @@ pass in a row is drawn anew each time too. They are counted, and said in the run
 
 from __future__ import annotations
 
+import math
+
 #: Seconds of our own work that any run has.
 FREE = 1.0
 #: Steps in a row of which none is recorded.
@@ -69,8 +71,12 @@ class Budget:
         """Whether the next step is to be recorded."""
         if self.share is None or self._since >= MOST:
             return True
-        left = FREE + self.share * self.alone - self.spent
-        return left > 0 if self.cost is None else left >= self._patience * self.cost
+        return self.left > 0 if self.cost is None else self.left >= self._patience * self.cost
+
+    @property
+    def left(self) -> float:
+        """Seconds that may be spent."""
+        return math.inf if self.share is None else FREE + self.share * self.alone - self.spent
 
     def lets_pass(self) -> int:
         """How many steps pass after this one, which was not recorded."""

@@ -36,7 +36,7 @@ from .samples import Samples
 
 #: Backward calls after which an optimizer that was made is not waited for any longer.
 UNAIDED = 100
-_clock = time.perf_counter
+_clock, _next_seq = time.perf_counter, private.next_sequence_nr
 
 
 @dataclass
@@ -82,13 +82,13 @@ class StepWatch:
         self.ends_early: Callable[[], bool] = lambda: False
         #: How many more steps pass, and the step at which they began to.
         self.passing = self._began_to = 0
-        #: Where a single optimizer ends steps that pass: its id; the counter of nodes when it stepped last.
+        #: Where a single optimizer ends steps that pass, its id. That again, and the counter of nodes when it stepped.
         self.only: int | None = None
-        self._stepped_at = 0
+        self._stepped: tuple[int | None, int] = None, 0
         #: Called with the optimizer that stepped last in one, and with that counter; and when all have passed, with how
-        #: many, their seconds, and those of our own work.
+        #: many and their seconds.
         self.passed_by: Callable[[Any, int], None] = lambda optimizer, seq: None
-        self.on_passed: Callable[[int, float, float], None] = lambda steps, seconds, mine: None
+        self.on_passed: Callable[[int, float], None] = lambda steps, seconds: None
         #: Those that stepped in this step, and in steps before.
         self._turn: set[int] = set()
         self._turns: set[frozenset[int]] = set()
@@ -152,17 +152,17 @@ class StepWatch:
         """The next `steps` steps pass: Note [Steps that pass]."""
         self.passing = steps
         if steps:
-            self._stepped_at = 0
             turns = [turn for turn in self._turns if len(turn) == 1] if len(self._turns) == 1 else []
             self.only = next(iter(turns[0])) if turns and self.ends_early() else None
 
     def tell_passed(self) -> None:
         """Tell of the optimizer that stepped last while steps passed: what it wrote to may be asked for."""
-        known = self.optimizers.get(self.only or 0)
+        by, at = self._stepped
+        known = self.optimizers.get(by or 0)
         optimizer = known.ref() if known is not None else None
-        if optimizer is not None and self._stepped_at:
-            self.passed_by(optimizer, self._stepped_at)
-            self._stepped_at = 0
+        if optimizer is not None:
+            self.passed_by(optimizer, at)
+            self._stepped = None, 0
 
     def _pass(self) -> None:
         """A step that passes is over."""
@@ -178,7 +178,7 @@ class StepWatch:
         self.passing, self.only, self._began_to = 0, None, self.index
         if steps:
             seconds, self._last = now - self._last, now
-            self.on_passed(steps, seconds, self._cost.step_over(seconds, steps))
+            self.on_passed(steps, seconds)
 
     def _memory(self, now: float) -> tuple[int | None, int | None]:
         """Bytes of this process and of its accelerator, looked up a hundred times a second at most."""
@@ -225,7 +225,7 @@ class StepWatch:
         if self.only == id(optimizer) and self.passing > 1:
             self.passing -= 1
             self.index += 1
-            self._stepped_at = private.next_sequence_nr()
+            self._stepped = self.only, _next_seq()
             return
         if not self._mine():
             return
