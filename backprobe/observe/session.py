@@ -79,7 +79,7 @@ class Session:
         self._regions = regions
         # How much is looked at.
         self._cost = Cost(events.own, self.settings.careful)
-        self._steps = steps = StepWatch(names, events, self._cost, self._step_over)
+        self._steps = steps = StepWatch(names, events, self._cost, self._step_over, share=self.settings.budget)
         self._attention = Attention(eye, modules, values, self.settings.careful)
         # Backward calls, and what the eye does at functions that mean something: calls go through it.
         self._calls = calls = BackwardCalls(eye, names, steps, values, regions, self._attention)
@@ -236,12 +236,12 @@ class Session:
         if not self._switch.on and self._ahead is None:
             self._steps.let_pass(self.budget.lets_pass())
 
-    def _steps_passed(self, steps: int, seconds: float) -> None:
-        """So many steps are over that were let pass."""
+    def _steps_passed(self, steps: int, seconds: float, between: bool) -> None:
+        """So many steps are over that were let pass. `between`: none is running."""
         self._unrecorded.settle()
         self.budget.have_passed(steps, seconds, self._cost.step_over(seconds, steps))
         self.modules.new_step(self._steps.index)
-        if self._entered:
+        if between:
             self._begin_step()
 
     def _call_over(self, *_: Any) -> None:
@@ -282,7 +282,7 @@ class Session:
     def _trouble(self, step: int) -> None:
         """Something is wrong in a step that is not recorded: those after it are looked at closely."""
         self._attention.look_closely(step + 3)
-        self._steps.passing = min(self._steps.passing, 1)
+        self._steps.stop_passing()
 
     # What is known
 
@@ -321,7 +321,8 @@ class Session:
         settings, steps = self.settings, self._steps.index
         first, last = (0, steps - 1) if steps else (None, None)
         asked = settings.level, settings.first, settings.last, settings.every
-        return Watched(first, last, *asked, self.stopped, settings.budget, self.budget.recorded, self.budget.steps)
+        spent = self.budget
+        return Watched(first, last, *asked, self.stopped, settings.budget, spent.recorded, spent.steps, spent.passed)
 
     def unseen(self) -> tuple[Unseen, ...]:
         """What was not observed, counted."""

@@ -147,7 +147,9 @@ class Counted:
 
     def _hand_on(self, running: Running) -> None:
         """Tell of it as of one that was recorded."""
-        outcome = self.calls.outcome
+        outcome, told = self.calls.outcome, self.steps.backwards
+        if running.index not in told[-1:]:
+            told.append(running.index)
         try:
             if outcome is not None:
                 self._events.tell("backward_ran", running)

@@ -8,10 +8,10 @@ so many. How long it is waited is drawn anew each time, so that what takes turns
 training) is not always met at the same place. However little may be spent, one step in ``MOST`` is recorded.
 
 Note [Steps that pass]: of a step that is not recorded, the loss, the calls and some gradients are still looked at, and
-a record of it is made. Where steps are so short that this takes more than half of what may be spent, some pass: only
-what cannot be made up for later is looked at (whether the loss is finite before its graph is used up, how many nodes
-were made, what is raised), and no record is made of them. Where even that takes more, what is raised is all. How many
-pass in a row is drawn anew each time too. They are counted, and said in the run.
+a record of it is made. Where steps are so short that this takes more than ``REST`` of what may be spent, some pass:
+only what cannot be made up for later is looked at (whether the loss is finite before its graph is used up, how many
+nodes were made, what is raised), and no record is made of them. Where that takes more than ``BLIND`` of it, what is
+raised is all. How many pass in a row is drawn anew each time too. They are counted, and said in the run.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import math
 FREE = 1.0
 #: Steps in a row of which none is recorded.
 MOST = 1000
-#: Steps in a row that pass, at most; the part of what may be spent that steps take which are not recorded.
-FAR, REST = 64, 0.8
+#: Steps in a row that pass, at most; the parts of what may be spent that those take which are not recorded, and pass.
+FAR, REST, BLIND = 64, 0.5, 0.7
 
 
 class Budget:
@@ -82,11 +82,12 @@ class Budget:
         """How many steps pass after this one, which was not recorded."""
         if self.share is None or not self._heard:
             return 0
-        room = REST * self.share * self._length
-        if self._heard <= room:
+        pays = self.share * self._length
+        if self._heard <= REST * pays:
             return 0
-        self.blind = self._pass >= room
-        far = FAR if self.blind else min(FAR, self._heard / (room - self._pass))
+        self.blind = self._pass >= BLIND * pays
+        room = REST * pays - self._pass
+        far = min(FAR, self._heard / room) if room > 0 else FAR
         return min(max(1, round(far * (0.5 + self._draw()))), max(MOST - self._since, 1))
 
     def have_passed(self, steps: int, seconds: float, mine: float) -> None:

@@ -1,7 +1,8 @@
 """Norms of weights, gradients and updates, in some of the steps.
 
 Note [Sampling updates]: norms of weights and updates are not free, an update needs a copy: they are taken in the first
-steps, and then as often as a hundredth of the run's time allows, and copies are bounded.
+steps, and then as often as a hundredth of the run's time allows, or a tenth of what may be spent at all, and copies are
+bounded.
 """
 
 from __future__ import annotations
@@ -23,10 +24,13 @@ _clock = time.perf_counter
 
 
 class Samples:
-    """Of the parameters that optimizers step."""
+    """Of the parameters that optimizers step.
 
-    def __init__(self, names: Naming) -> None:
-        self._names = names
+    :param share: of the script's own time that may be spent at all; ``None``: no bound.
+    """
+
+    def __init__(self, names: Naming, share: float | None = None) -> None:
+        self._names, self._share = names, 0.01 if share is None else min(0.01, 0.1 * share)
         self._stats: dict[str, list[float | None]] = {}
         self._copies: list[tuple[str, Any, Any]] = []
         self._rotate = 0
@@ -35,7 +39,7 @@ class Samples:
 
     def due(self, first: bool) -> bool:
         """Whether it is time for one. `first`: it is one of the first steps."""
-        return first or self._spent < 0.01 * (_clock() - self._begin)
+        return first or self._spent < self._share * (_clock() - self._begin)
 
     def before(self, parameters: list[Any]) -> None:
         """An optimizer is about to step `parameters`."""

@@ -59,7 +59,13 @@ class StepWatch:
     """
 
     def __init__(
-        self, names: Naming, events: Events, cost: Cost, on_step: Callable[[Step], None], first: int = 3
+        self,
+        names: Naming,
+        events: Events,
+        cost: Cost,
+        on_step: Callable[[Step], None],
+        first: int = 3,
+        share: float | None = None,
     ) -> None:
         self._names, self._events, self._cost, self._on_step, self._first = names, events, cost, on_step, first
         self._handles: list[Any] = []
@@ -88,12 +94,12 @@ class StepWatch:
         #: Called with the optimizer that stepped last in one, and with that counter; and when all have passed, with how
         #: many and their seconds.
         self.passed_by: Callable[[Any, int], None] = lambda optimizer, seq: None
-        self.on_passed: Callable[[int, float], None] = lambda steps, seconds: None
+        self.on_passed: Callable[[int, float, bool], None] = lambda steps, seconds, between: None
         #: Those that stepped in this step, and in steps before.
         self._turn: set[int] = set()
         self._turns: set[frozenset[int]] = set()
         self._sizes: dict[int, int] = {}
-        self.samples = Samples(names)
+        self.samples = Samples(names, share)
         self._last = self._paused_at = _clock()
         self._held: tuple[float, int | None, int | None] = (0.0, None, None)
         self._pid, self._thread = os.getpid(), threading.get_ident()
@@ -111,7 +117,7 @@ class StepWatch:
         if not self.paused:
             self._paused_at = _clock()
         self.paused = True
-        self._have_passed()
+        self.stop_passing()
         self.samples.forget()
 
     def remove(self) -> None:
@@ -122,7 +128,7 @@ class StepWatch:
 
     def stop(self) -> None:
         self.remove()
-        if os.getpid() == self._pid and (self.stepped or self.backwards):
+        if os.getpid() == self._pid and (self.stepped or self.backwards or self._written):
             self.finish()
 
     def finish(self) -> None:
@@ -170,20 +176,22 @@ class StepWatch:
         self.passing -= 1
         self._next()
         if not self.passing:
-            self._have_passed()
+            self.stop_passing(True)
 
-    def _have_passed(self) -> None:
-        """No more steps pass for now."""
+    def stop_passing(self, between: bool = False) -> None:
+        """No more steps pass for now, nor does the one that is running. `between`: none is."""
         now, steps = _clock(), self.index - self._began_to
         self.passing, self.only, self._began_to = 0, None, self.index
         if steps:
             seconds, self._last = now - self._last, now
-            self.on_passed(steps, seconds)
+            self.on_passed(steps, seconds, between)
 
     def _memory(self, now: float) -> tuple[int | None, int | None]:
-        """Bytes of this process and of its accelerator, looked up a hundred times a second at most."""
+        """Bytes of this process and of its accelerator, looked up a hundred times a second at most, and as seldom that
+        it takes no more than a thousandth of the time."""
         if now >= self._held[0]:
-            self._held = now + 0.01, resident(), allocated()
+            held = resident(), allocated()
+            self._held = now + max(0.01, 1000 * (_clock() - now)), *held
         return self._held[1:]
 
     def _mine(self) -> bool:
