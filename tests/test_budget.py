@@ -425,6 +425,46 @@ def test_a_script_without_an_optimizer_has_steps_that_are_not_recorded(nothing_t
     assert trace.findings == []
 
 
+@pytest.mark.parametrize("cleared", [None, "zero"])
+def test_a_script_without_modules_and_optimizers_is_without_our_modes_too(
+    cleared: str | None, nothing_to_spend: None
+) -> None:
+    depths: list[int] = []
+
+    def loop() -> None:
+        w = torch.randn(4, requires_grad=True)
+        for _ in range(40):
+            depths.append(torch._C._len_torch_function_stack())
+            (w * 2).square().mean().backward()
+            with torch.no_grad():
+                w -= 1e-3 * w.grad  # type: ignore[operator]
+                if cleared is None:
+                    w.grad = None
+                else:
+                    w.grad.zero_()  # type: ignore[union-attr]
+
+    trace, session, _ = watched(1e-9, loop)
+    assert session._steps.index == 40 and session.budget.recorded < 10 and trace.findings == []
+    assert depths[:3] == [1] * 3 and depths[5:] == [0] * 35
+    assert torch.overrides._push_mode.__module__ == "torch.overrides"  # type: ignore[attr-defined]
+
+
+def test_a_script_that_only_asks_for_gradients_has_steps_too(nothing_to_spend: None) -> None:
+    depths: list[int] = []
+
+    def loop() -> None:
+        w = torch.randn(4, requires_grad=True)
+        for _ in range(40):
+            depths.append(torch._C._len_torch_function_stack())
+            (grad,) = torch.autograd.grad((w * 2).square().mean(), w)
+            with torch.no_grad():
+                w -= 1e-3 * grad
+
+    trace, session, _ = watched(1e-9, loop)
+    assert session._steps.index == 40 and session.budget.recorded < 10 and trace.findings == []
+    assert depths[8:] == [0] * 32
+
+
 def test_a_part_that_stops_learning_where_nothing_is_recorded_is_found(nothing_to_spend: None) -> None:
     model = Net()
 

@@ -251,7 +251,7 @@ class Session:
         self._ahead = self._wanted(self._steps.index + 1)
         if self._ahead and not self.eye.noting:
             self.eye.noting, self.eye.careful = True, False
-        self._switch.to(self._ahead or self._steps.index + 1 < self.settings.careful)
+        self._switch.to(self._ahead or self._steps.index + 1 < self.settings.careful, True)
 
     def _news(self) -> list[Spot]:
         """What ran for the first time lately, while steps are not recorded."""

@@ -2,6 +2,7 @@
 
 Note [Not from inside the eye]: while its handler runs torch has taken the eye off, and puts it back afterwards,
 whatever was done in between. What is to be switched there waits until a module is called, or a step begins elsewhere.
+Scripts without modules have no such place: when a backward call is over, the eye is told to stay off.
 """
 
 from __future__ import annotations
@@ -43,17 +44,24 @@ class Switch:
         """None of it."""
         self._attached = False
         engine_calls.unlisten(self._unrecorded)
+        private.come_back()
         self._take_off()
 
-    def to(self, on: bool) -> None:
-        """A step begins that is recorded, or one that is not. Does nothing where nothing is attached."""
-        self._waits = on if self._eye.handling else None
-        if not self._attached or on == self.on or self._waits is not None:
+    def to(self, on: bool, over: bool = False) -> None:
+        """A step begins that is recorded, or one that is not. Does nothing where nothing is attached. `over`: the
+        backward call that goes through the eye is."""
+        handling, self._waits = self._eye.handling, None
+        if not self._attached or on == self.on:
+            return
+        if handling and (on or not over or handling > 1 or not private.can_stay_off()):
+            self._waits = on
             return
         if on:
             engine_calls.unlisten(self._unrecorded)
             self._put_on()
         elif engine_calls.listen(self._unrecorded):
+            if handling:
+                private.stay_off(self._eye)
             self._take_off()
             self._calls.noted_from = NOTHING
             self._events.tell("about_to_write")  # nothing waits to be looked at any longer
