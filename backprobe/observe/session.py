@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
+
+import torch
 
 from ..records import Facts, Step, Stopped, Unseen, Watched
 from ..source.first_runs import FirstRuns
@@ -13,6 +17,7 @@ from ..source.frames import Frames, Spot
 from ..torch_texts import GLOBAL_HOOKS
 from ..torchside import engine_calls, private
 from ..torchside.facts import missing
+from ..torchside.later import Later
 from ..torchside.uncompiled import keep_out
 from .backward.calls import BackwardCalls, Running
 from .backward.counted import Counted
@@ -105,7 +110,9 @@ class Session:
         self.scene.look_closely = self._attention.look_closely
         #: Those who are asked for records, and for what they did not see.
         self._known: list[Any] = [regions, cuts, steps, calls.layouts, modules, eye.log, values, leaves]
-        for one in (eye, writes, values, regions, cuts, leaves, self._attention, Reached(leaves), _Handing(sink, self)):
+        self._handing = handing = _Handing(sink, self)
+        self._unrecorded.later = handing.later
+        for one in (eye, writes, values, regions, cuts, leaves, self._attention, Reached(leaves), handing):
             events.attach(one)
         for make in trackers():
             if make.wanted(self.settings):
@@ -180,6 +187,10 @@ class Session:
             self._over = True
             self.events.tell("ended")
         self._steps.stop()
+        try:
+            self._handing.later.flush()
+        except Exception as error:
+            self.events.fault(self._handing, error)
 
     def _broke(self, error: BaseException) -> None:
         """What all stand on fails all the time. The script goes on as it would alone; we stop watching, and say so."""
@@ -205,6 +216,9 @@ class Session:
         self._ahead = None
         careful = self._attention.begin_step(step, self.settings, recorded)
         self._switch.to(recorded or step < self.settings.careful)
+        self._steps.waits = recorded
+        if recorded:
+            self._handing.later.flush()  # steps before this one are handed on before what is noted in it
         if self._switch.on:
             self.events.tell("step_begins", step, careful)
 
@@ -218,8 +232,10 @@ class Session:
     def _wanted(self, step: int) -> bool:
         return self._attention.wanted(step, self.settings, self.budget)
 
-    def _step_over(self, step: Step) -> None:
+    def _step_over(self, step: Step, away: list[Any]) -> None:
         mark = self.events.own.mark()
+        if away:
+            self._handing.waits(step, away)
         first = step.index < self.settings.careful
         self.budget.step_over(step.seconds, step.watching, self.eye.noting, self.eye.careful, first)
         self.events.tell("step_over", step)
@@ -278,6 +294,12 @@ class Session:
         if self._surprises < SURPRISES and self.budget.left >= 0:
             self._surprises += 1
             self._trouble(step)
+
+    def saw_bad(self) -> None:
+        """The loss of a step was not finite, and that is known only now: those that come tell more, if they are bad."""
+        if self._surprises < SURPRISES:
+            self._surprises += 1
+            self._trouble(self._steps.index)
 
     def _trouble(self, step: int) -> None:
         """Something is wrong in a step that is not recorded: those after it are looked at closely."""
@@ -343,16 +365,42 @@ class Session:
 
 
 class _Handing:
-    """Hands what was seen to a sink."""
+    """Hands what was seen to a sink. Steps whose loss an accelerator has yet to tell wait for it, and those after them:
+    Note [Nothing waits]."""
 
     #: Watching is over where this is.
     vital = True
 
     def __init__(self, sink: Sink, session: Session) -> None:
         self._sink, self._session = sink, session
+        self._steps: deque[Step] = deque()
+        #: Steps of these whose loss is not known, in order.
+        self._away: deque[int] = deque()
+        self.later = Later()
+
+    def waits(self, step: Step, away: list[Any]) -> None:
+        """`step` is over, and these are parts of its loss."""
+        with private.unseen(), torch.no_grad(), private.unnoticed():
+            self.later.add(away[0] if len(away) == 1 else torch.stack(away).sum(), self._known)
+        self._away.append(step.index)
+
+    def _known(self, loss: float) -> None:
+        index = self._away.popleft()
+        if loss - loss != 0.0:
+            self._session.saw_bad()
+        for at, step in enumerate(self._steps):
+            if step.index == index:
+                self._steps[at] = replace(step, loss=loss + (step.loss or 0.0))
+        self._hand()
+
+    def _hand(self) -> None:
+        while self._steps and (not self._away or self._steps[0].index < self._away[0]):
+            self._sink.step(self._steps.popleft(), self._session)
 
     def backward_over(self, running: Running, recorded: Recorded) -> None:
+        self.later.flush()
         self._sink.backward(recorded)
 
     def step_over(self, step: Step) -> None:
-        self._sink.step(step, self._session)
+        self._steps.append(step)
+        self._hand()

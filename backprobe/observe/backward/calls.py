@@ -285,9 +285,10 @@ class BackwardCalls:
         if not nested:
             if leaves is not None:
                 steps.writes(leaves)
-                scale = steps.losses.scale_of(roots)
-                known = map(loss_value, roots) if values is None else values
-                steps.losses.ended([value / scale for value in known if value is not None], scale, leaves)
+                losses, known = steps.losses, map(loss_value, roots) if values is None else values
+                scale = losses.scale_of(roots, False)
+                numbers = [value / scale for value in known if value is not None]
+                losses.ended(numbers, scale, leaves, losses.away(roots) if len(numbers) < len(roots) else ())
             steps.backwards.append(self.count)
         self.count += 1
 

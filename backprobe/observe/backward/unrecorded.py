@@ -11,6 +11,7 @@ the farthest from the loss, where what goes wrong on the way arrives.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -23,6 +24,7 @@ import torch
 from ...torchside import places, private
 from ...torchside.engine_calls import arguments_of
 from ...torchside.entry_points import as_list
+from ...torchside.later import Later
 from ...torchside.uncompiled import passes_on
 from ..events import Events
 from ..schedule.budget import Budget
@@ -70,6 +72,9 @@ class Unrecorded:
         self._counted, self._events, self._own, self._trouble, self._over = counted, events, events.own, trouble, over
         self._pid, self._thread = os.getpid(), threading.get_ident()
         self._last, self._alarms, self._turn, self._surprise = FINE, 0, 0, surprise
+        #: What an accelerator tells later, and what it told last of gradients.
+        self.later = Later()
+        self._told = FINE
         #: Seconds that a call takes us in a step that passes.
         self._each = 0.0
         #: Whether a call is going on.
@@ -210,8 +215,24 @@ class Unrecorded:
         leaves = self._counted.witnesses
         self._turn += 1
         some = [leaves[0], leaves[1 + self._turn % (len(leaves) - 1)]] if len(leaves) > 2 else leaves
+        self._ask_later([leaf.grad for leaf in some])
         state = _state([leaf.grad for leaf in some])
         return state if state is self._last else _state([leaf.grad for leaf in leaves])
+
+    def _ask_later(self, grads: Sequence[Any]) -> None:
+        """What an accelerator is not waited for."""
+        away = [grad for grad in grads if grad is not None and not grad.is_cpu and private.is_plain(grad)]
+        away = [grad.detach() for grad in away if grad.is_floating_point() and not private.hands_off(grad)]
+        if away:
+            with torch.no_grad():
+                self.later.add(torch.stack(torch._foreach_norm(away, math.inf)).sum(), self._gradients_were)
+
+    def _gradients_were(self, most: float) -> None:
+        state = BAD if most - most != 0.0 else FINE if most else GONE
+        if state is not self._told and state is not FINE and self._alarms < ALARMS:
+            self._alarms += 1
+            self._trouble(self._counted.step)
+        self._told = state
 
 
 def call_of(roots: Any, args: Any, kwargs: Any, frame: Any) -> Call:

@@ -21,6 +21,9 @@ from ...source.frames import Frames, variables
 from ...torchside import private
 from ...torchside.grad_scaler import Scales, factor_of
 
+#: Losses of one step that are held on an accelerator.
+MOST = 1000
+
 
 class Losses:
     """Adds up.
@@ -32,16 +35,18 @@ class Losses:
         self._held = held
         self._scales = Scales()
         self._sum: float | None = None
+        #: Losses on an accelerator that nobody waits for.
+        self._away: list[torch.Tensor] = []
         #: Backward calls whose roots were added up, and the scale that was divided out of the last.
         self.calls, self.scale = 0, 1.0
         #: A leaf that the last call gave a gradient to.
         self._witness: Callable[[], Any] = lambda: None
 
-    def scale_of(self, roots: Sequence[Any]) -> float:
-        """What a scaler multiplied `roots` by; 1 where none did."""
+    def scale_of(self, roots: Sequence[Any], wait: bool = True) -> float:
+        """What a scaler multiplied `roots` by; 1 where none did. `wait`: for an accelerator too."""
         for root in roots:
             factor = factor_of(root) if isinstance(root, torch.Tensor) else None
-            if factor is not None:
+            if factor is not None and (wait or factor.is_cpu):
                 with private.undispatched():
                     value = factor.item()
                 if value > 0 and value != 1.0 and (self._scales.is_scale(factor) or self._held() == value):
@@ -52,26 +57,50 @@ class Losses:
         """A scaler is about to update its `scale`."""
         self._scales.updated(scale)
 
+    def away(self, roots: Sequence[Any]) -> list[torch.Tensor]:
+        """Those of `roots` that are numbers on an accelerator, without what a scaler multiplied them by; they stay
+        there."""
+        found = []
+        for root in roots:
+            if not isinstance(root, torch.Tensor) or root.is_cpu or root.numel() != 1 or not root.is_floating_point():
+                continue
+            if root.layout is torch.strided and not private.hands_off(root):
+                factor, value = factor_of(root), root.detach()
+                scaled = factor is not None and self._scales.is_scale(factor)
+                found.append(value / factor.detach() if scaled and factor is not None else value)
+        return found
+
     def begins(self) -> None:
         """A call that adds up gradients begins. Has what was there been cleared?"""
         if self.calls and _cleared(self._witness()):
-            self._sum, self.calls = None, 0
+            self._sum, self.calls, self._away = None, 0, []
 
-    def ended(self, values: Iterable[float | None], scale: float, leaves: Iterable[Any]) -> None:
-        """The call is over: its roots' `values`, unscaled, and the `leaves` of its graph."""
+    def ended(
+        self,
+        values: Iterable[float | None],
+        scale: float,
+        leaves: Iterable[Any],
+        away: Sequence[torch.Tensor] = (),
+    ) -> None:
+        """The call is over: its roots' `values`, unscaled, those of them that are `away`, and the `leaves` of its
+        graph."""
         known = [value for value in values if value is not None]
         if known:
             self._sum = (self._sum or 0.0) + sum(known)
+        if away and len(self._away) < MOST:
+            self._away += away
+        if known or away:
             self.calls += 1
             self.scale = scale
         given = next((leaf for leaf in leaves if leaf.grad is not None), None)
         if given is not None:
             self._witness = private.tensor_ref(given)
 
-    def take(self) -> tuple[float | None, int, float]:
-        """The loss of the step that is over, of how many calls it is the sum, and the scale that was divided out."""
-        taken = self._sum, self.calls, self.scale
-        self._sum, self.calls, self.scale = None, 0, 1.0
+    def take(self) -> tuple[float | None, int, float, list[torch.Tensor]]:
+        """The loss of the step that is over, of how many calls it is the sum, the scale that was divided out, and what
+        of the loss is on an accelerator."""
+        taken = self._sum, self.calls, self.scale, self._away
+        self._sum, self.calls, self.scale, self._away = None, 0, 1.0, []
         return taken
 
 

@@ -41,10 +41,10 @@ class Samples:
         """Whether it is time for one. `first`: it is one of the first steps."""
         return first or self._spent < self._share * (_clock() - self._begin)
 
-    def before(self, parameters: list[Any]) -> None:
-        """An optimizer is about to step `parameters`."""
+    def before(self, parameters: list[Any], wait: bool = True) -> None:
+        """An optimizer is about to step `parameters`. `wait`: for those on an accelerator too."""
         begin = _clock()
-        named = [(self._names.of(p), p) for p in parameters if isinstance(p, torch.Tensor)]
+        named = [(self._names.of(p), p) for p in parameters if isinstance(p, torch.Tensor) and (wait or p.is_cpu)]
         if private.in_mode():  # of the user's, which does not see what we compute (Note [Unseen by the user's modes])
             named = [(name, p) for name, p in named if private.is_plain(p) and private.is_plain(p.grad)]
         with torch.no_grad(), private.unnoticed():

@@ -63,7 +63,7 @@ class StepWatch:
         names: Naming,
         events: Events,
         cost: Cost,
-        on_step: Callable[[Step], None],
+        on_step: Callable[[Step, list[Any]], None],
         first: int = 3,
         share: float | None = None,
     ) -> None:
@@ -88,6 +88,8 @@ class StepWatch:
         self.ends_early: Callable[[], bool] = lambda: False
         #: How many more steps pass, and the step at which they began to.
         self.passing = self._began_to = 0
+        #: Whether an accelerator may be waited for: in steps that are recorded.
+        self.waits = True
         #: Where a single optimizer ends steps that pass, its id. That again, and the counter of nodes when it stepped.
         self.only: int | None = None
         self._stepped: tuple[int | None, int] = None, 0
@@ -139,14 +141,14 @@ class StepWatch:
         now = _clock()
         seconds = now - self._last
         mine = self._cost.step_over(seconds)
-        loss, calls, scale = self.losses.take()
+        loss, calls, scale, away = self.losses.take()
         held = *self._memory(now), self.graphs
         step = Step(self.index, seconds, loss, tuple(self.backwards), self.samples.take(), mine, calls, scale, *held)
         self.index += 1
         self._last = now
         self._next()
         self._began_to = self.index
-        self._on_step(step)
+        self._on_step(step, away)
 
     def _next(self) -> None:
         if self._turn and len(self._turns) < 100:
@@ -227,7 +229,7 @@ class StepWatch:
             for p in parameters:
                 self.held[id(p)] = known.refs[id(p)] = private.tensor_ref(p)
         if sampled:
-            self.samples.before(parameters)
+            self.samples.before(parameters, self.waits)
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self.only == id(optimizer) and self.passing > 1:
