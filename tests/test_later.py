@@ -127,6 +127,7 @@ def test_numbers_come_in_order_and_at_once_where_that_is_asked_for() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator")
 def test_no_step_waits_for_the_gpu() -> None:
     kept, step = Kept(), trainer(device="cuda")
     session = Session(kept, Settings(budget=1e-9))

@@ -67,7 +67,7 @@ class Counted:
         steps, calls = self.steps, self.calls
         if steps.stepped:
             steps.finish()
-        leaves = self.witnesses if adds and steps.alone else ()
+        leaves = self.witnesses if adds and steps.alone else []
         if leaves and not steps.accumulates(leaves):
             steps.finish()
         if not steps.passing:

@@ -26,7 +26,7 @@ class _Past(NamedTuple):
     """A call that is over, the lowest number of its graph, and the counter of nodes when it was over. ``live``: the
     nodes of its graph; ``None`` where they are not known."""
 
-    index: int
+    call: int
     step: int
     spot: Spot | None
     live: LiveLayout | None
@@ -124,15 +124,15 @@ class Failures:
         seqs = running.graph.seqs
         seq = seqs[node]
         for past in reversed(self._past):
-            if past.index == running.index or not past.ran(seq):
+            if past.call == running.index or not past.ran(seq):
                 continue
             first = _entry(node, running, past.counter)
             site = self._frames.site(past.spot)
             if first is None:
                 roots = seqs[: len({id(start) for start in running.starts if start is not None})]
                 shared = not any(map(past.ran, roots))
-                return Reuse(past.index, site, past.step, None, node, shared)
-            return Reuse(past.index, site, past.step, *first)
+                return Reuse(past.call, site, past.step, None, node, shared)
+            return Reuse(past.call, site, past.step, *first)
         return None
 
 

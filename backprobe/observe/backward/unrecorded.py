@@ -15,8 +15,8 @@ import math
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -35,10 +35,7 @@ from .passed import Passed
 FINE, GONE, BAD = "fine", "gone", "bad"
 #: How often gradients that are gone make the next steps be looked at closely.
 ALARMS = 20
-#: What a call in a step that passes takes in all, of what is measured: ours is entered twice more, where the optimizer
-#: steps, and others stand before us.
-ALL = 2.0
-_getpid, _get_ident, _profiled, _clock = os.getpid, threading.get_ident, private.profiled, time.perf_counter
+_getpid, _get_ident, _profiled = os.getpid, threading.get_ident, private.profiled
 
 
 class Call(NamedTuple):
@@ -68,68 +65,47 @@ class Unrecorded:
         over: Callable[[], None],
     ) -> None:
         self._steps, self._budget = counted.steps, budget
-        self._passed = Passed(counted.calls.between, budget)
+        self._passed = Passed(counted.calls.between, budget, events)
         self._counted, self._events, self._own, self._trouble, self._over = counted, events, events.own, trouble, over
         self._pid, self._thread = os.getpid(), threading.get_ident()
         self._last, self._alarms, self._turn, self._surprise = FINE, 0, 0, surprise
         #: What an accelerator tells later, and what it told last of gradients.
         self.later = Later()
         self._told = FINE
-        #: Seconds that a call takes us in a step that passes.
-        self._each = 0.0
         #: Whether a call is going on.
         self.inside = False
 
     @passes_on
     def __call__(self, engine: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._steps.only is not None and not self.inside and _get_ident() == self._thread:
-            passes, begin = False, _clock() if not self._passed.count else 0.0
-            try:
-                passes = self._passed.lets_pass(roots, args)
-            except Exception as error:
-                self._events.fault(self, error)
-            if begin:
-                self._each = ALL * (_clock() - begin)
-            if passes:
-                try:
-                    return engine(roots, *args, **kwargs)
-                except BaseException as error:
-                    if _getpid() == self._pid:
-                        self._safely(self._raised, call_of(roots, args, kwargs, sys._getframe(1)), error)
-                    raise
-        if self.inside or _getpid() != self._pid or _get_ident() != self._thread:
+        quick = self._steps.only is not None and not self.inside and _get_ident() == self._thread
+        quick = quick and self._passed.lets_pass(roots, args)
+        if not quick and (self.inside or _getpid() != self._pid or _get_ident() != self._thread):
             return engine(roots, *args, **kwargs)
         given = roots, args, kwargs, sys._getframe(1)
-        if self._steps.passing and self._passes(*given):
-            self.inside = True
-            try:
-                result = engine(roots, *args, **kwargs)
-            except BaseException as error:
-                self._safely(self._raised, call_of(*given), error)
-                raise
-            finally:
-                self.inside = False
-            self._counted.calls.between.over()
-            if self._steps.passing <= 1 and self._steps.alone:
-                self._safely(self._over)
-            return result
-        begun = self._safely(self._begins, *given)
-        call, recorded = begun if begun is not None else (None, False)
+        passes, call, recorded = quick or (self._steps.passing and self._passes(*given)), None, False
+        if not passes:
+            call, recorded = self._safely(self._begins, *given) or (None, False)
         self.inside = True
         try:
-            if not recorded:
-                result = engine(roots, *args, **kwargs)
+            if call is not None and recorded:
+                begin = partial(self._counted.calls.begin, *call)
+                result = self._counted.calls.watched(begin, partial(engine, roots, *args, **kwargs))
             else:
-                watched = self._counted.calls
-                result = watched.watched(lambda: watched.begin(*call), lambda: engine(roots, *args, **kwargs))
+                result = engine(roots, *args, **kwargs)
         except BaseException as error:
-            if not recorded:
+            if not recorded and _getpid() == self._pid:
                 self._safely(self._raised, call or call_of(*given), error)
             raise
         finally:
             self.inside = False
-        if not recorded and call is not None:
+        if quick or recorded:
+            return result
+        if call is not None:
             self._safely(self._ended, call)
+        elif passes:
+            self._counted.calls.between.over()
+            if self._steps.passing <= 1 and self._steps.alone:
+                self._safely(self._over)
         return result
 
     def _passes(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> bool:
@@ -159,7 +135,7 @@ class Unrecorded:
     def settle(self) -> None:
         """What was put off while steps passed."""
         if self._passed.count:
-            self._own.clocked += self._passed.count * self._each
+            self._own.clocked += self._passed.count * self._passed.seconds
             self._counted.have_passed(*self._passed.take())
 
     def _safely(self, look: Callable[..., Any], *given: Any) -> Any:

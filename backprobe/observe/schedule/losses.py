@@ -48,7 +48,7 @@ class Losses:
             factor = factor_of(root) if isinstance(root, torch.Tensor) else None
             if factor is not None and (wait or factor.is_cpu):
                 with private.undispatched():
-                    value = factor.item()
+                    value = float(factor.item())
                 if value > 0 and value != 1.0 and (self._scales.is_scale(factor) or self._held() == value):
                     return value
         return 1.0
