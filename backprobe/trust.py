@@ -109,7 +109,8 @@ def sampled(what: Watched) -> str:
     if what.budget is None or what.recorded is None or what.recorded >= what.steps:
         return ""
     some = f"{what.recorded:,} of {what.steps:,} steps"
-    return f"nodes were recorded in {some}, as a budget of {100 * what.budget:g}% allows"
+    passed = f", and {what.passed:,} were too short to be looked at but for their loss" if what.passed else ""
+    return f"nodes were recorded in {some}, as a budget of {100 * what.budget:g}% allows{passed}"
 
 
 def endings(ran: Sequence[Process]) -> list[str]:

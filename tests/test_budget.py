@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import math
 import random
 import textwrap
 from collections.abc import Callable
@@ -29,8 +30,9 @@ from backprobe.observe.schedule.detail import budget_of
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.collect import Collector
 from backprobe.records import Watched
-from backprobe.source.first_runs import SHOWS, FirstRuns, base_of, operations_on, writes_on
+from backprobe.source.first_runs import SHOWS, FirstRuns
 from backprobe.source.frames import Frames
+from backprobe.source.lines import base_of, operations_on, writes_on
 from backprobe.torchside import engine_calls
 from backprobe.traced import Trace
 
@@ -275,9 +277,10 @@ SPOILS = ("inplace", "nonfinite-forward", "nonfinite-backward", "backward-error"
 
 @pytest.fixture
 def nothing_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No step is recorded but the first three, and those that trouble asks for."""
+    """No step is recorded but the first three, and those that trouble asks for; none passes."""
     monkeypatch.setattr(budgets, "FREE", 0.0)
     monkeypatch.setattr(budgets, "MOST", 10**9)
+    monkeypatch.setattr(budgets, "REST", math.inf)
 
 
 def train(model: Net, spoil: str = "") -> list[torch.Tensor]:
@@ -420,6 +423,46 @@ def test_a_script_without_an_optimizer_has_steps_that_are_not_recorded(nothing_t
     trace, session, _ = watched(1e-9, loop)
     assert session._steps.index == 40 and session.budget.recorded < 20
     assert trace.findings == []
+
+
+@pytest.mark.parametrize("cleared", [None, "zero"])
+def test_a_script_without_modules_and_optimizers_is_without_our_modes_too(
+    cleared: str | None, nothing_to_spend: None
+) -> None:
+    depths: list[int] = []
+
+    def loop() -> None:
+        w = torch.randn(4, requires_grad=True)
+        for _ in range(40):
+            depths.append(torch._C._len_torch_function_stack())
+            (w * 2).square().mean().backward()
+            with torch.no_grad():
+                w -= 1e-3 * w.grad  # type: ignore[operator]
+                if cleared is None:
+                    w.grad = None
+                else:
+                    w.grad.zero_()  # type: ignore[union-attr]
+
+    trace, session, _ = watched(1e-9, loop)
+    assert session._steps.index == 40 and session.budget.recorded < 10 and trace.findings == []
+    assert depths[:3] == [1] * 3 and depths[5:] == [0] * 35
+    assert torch.overrides._push_mode.__module__ == "torch.overrides"  # type: ignore[attr-defined]
+
+
+def test_a_script_that_only_asks_for_gradients_has_steps_too(nothing_to_spend: None) -> None:
+    depths: list[int] = []
+
+    def loop() -> None:
+        w = torch.randn(4, requires_grad=True)
+        for _ in range(40):
+            depths.append(torch._C._len_torch_function_stack())
+            (grad,) = torch.autograd.grad((w * 2).square().mean(), w)
+            with torch.no_grad():
+                w -= 1e-3 * grad
+
+    trace, session, _ = watched(1e-9, loop)
+    assert session._steps.index == 40 and session.budget.recorded < 10 and trace.findings == []
+    assert depths[8:] == [0] * 32
 
 
 def test_a_part_that_stops_learning_where_nothing_is_recorded_is_found(nothing_to_spend: None) -> None:

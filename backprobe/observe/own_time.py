@@ -59,6 +59,8 @@ class OwnTime:
     def __init__(self) -> None:
         #: Calls of torch's functions, as the eye sees them; calls of modules, on the way in and out.
         self.ops, self.enters, self.leaves = Often(), Often(), Often()
+        #: Backward calls of steps that pass.
+        self.passes = Often()
         #: What was measured with a clock.
         self.clocked = 0.0
         #: Nodes that ran with a hook, and the seconds that each took longer for it.
@@ -87,5 +89,5 @@ class OwnTime:
     @property
     def counted(self) -> float:
         """Seconds of what happens often, so far."""
-        often = self.ops.seconds + self.enters.seconds + self.leaves.seconds
+        often = self.ops.seconds + self.enters.seconds + self.leaves.seconds + self.passes.seconds
         return often + self.nodes * self.per_node

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
+
+import torch
 
 from ..records import Facts, Step, Stopped, Unseen, Watched
 from ..source.first_runs import FirstRuns
@@ -13,6 +17,7 @@ from ..source.frames import Frames, Spot
 from ..torch_texts import GLOBAL_HOOKS
 from ..torchside import engine_calls, private
 from ..torchside.facts import missing
+from ..torchside.later import Later
 from ..torchside.uncompiled import keep_out
 from .backward.calls import BackwardCalls, Running
 from .backward.counted import Counted
@@ -44,9 +49,9 @@ __all__ = ["Session", "Settings", "Sink"]
 
 
 #: For each second that a look for new lines takes, so many seconds pass until the next.
-LOOKS = 100
-#: How often lines that run for the first time make the next steps be looked at closely, and the steps that pass before.
-SURPRISES, SETTLED = 8, 30
+LOOKS = 400
+#: How often what is new makes the next steps be looked at closely, and the steps before which all is new.
+SURPRISES, SETTLED = 16, 30
 
 
 class Sink(Protocol):
@@ -79,7 +84,7 @@ class Session:
         self._regions = regions
         # How much is looked at.
         self._cost = Cost(events.own, self.settings.careful)
-        self._steps = steps = StepWatch(names, events, self._cost, self._step_over)
+        self._steps = steps = StepWatch(names, events, self._cost, self._step_over, share=self.settings.budget)
         self._attention = Attention(eye, modules, values, self.settings.careful)
         # Backward calls, and what the eye does at functions that mean something: calls go through it.
         self._calls = calls = BackwardCalls(eye, names, steps, values, regions, self._attention)
@@ -90,7 +95,7 @@ class Session:
         self.budget = Budget(self.settings.budget)
         counted = Counted(calls, names, steps, events, failures.remember_unrecorded)
         events.attach(counted)
-        self._unrecorded = Unrecorded(counted, events, self._trouble, self._call_over)
+        self._unrecorded = Unrecorded(counted, self.budget, events, self._trouble, self._surprise, self._call_over)
         self._first_runs = FirstRuns(frames)
         self._found_new: tuple[int, list[Spot]] = (-1, [])
         failures.news = calls.layouts.news = self._news
@@ -98,13 +103,16 @@ class Session:
         #: Whether the next step is recorded, where that is known before this one is over.
         self._ahead: bool | None = None
         steps.ends_early = lambda: self._leaves_out and not (calls.inside or self._unrecorded.inside)
+        steps.passed_by, steps.on_passed = writes.optimizer_passed, self._steps_passed
         #: The step after which it is looked for lines that are new.
         self._next_look = self._surprises = 0
         self.scene = Scene(self.settings, events, names, eye, writes, steps, calls, self.origins)
         self.scene.look_closely = self._attention.look_closely
         #: Those who are asked for records, and for what they did not see.
         self._known: list[Any] = [regions, cuts, steps, calls.layouts, modules, eye.log, values, leaves]
-        for one in (eye, writes, values, regions, cuts, leaves, self._attention, Reached(leaves), _Handing(sink, self)):
+        self._handing = handing = _Handing(sink, self)
+        self._unrecorded.later = handing.later
+        for one in (eye, writes, values, regions, cuts, leaves, self._attention, Reached(leaves), handing):
             events.attach(one)
         for make in trackers():
             if make.wanted(self.settings):
@@ -146,6 +154,7 @@ class Session:
         warnings.filterwarnings("ignore", message=GLOBAL_HOOKS)
         self._filter = warnings.filters[0]
         self._switch.attach()
+        self._calls.between.over()
         self._entered = self.special.on = True
         self.events.tell("attached")
         self._begin_step()
@@ -159,6 +168,7 @@ class Session:
         if self._filter in warnings.filters:
             warnings.filters.remove(self._filter)  # type: ignore[attr-defined]
         self._switch.detach()
+        self.events.tell("about_to_write")  # nothing waits to be looked at any longer; not in a forked child
         self._steps.pause()
 
     def leave(self) -> None:
@@ -177,6 +187,10 @@ class Session:
             self._over = True
             self.events.tell("ended")
         self._steps.stop()
+        try:
+            self._handing.later.flush()
+        except Exception as error:
+            self.events.fault(self._handing, error)
 
     def _broke(self, error: BaseException) -> None:
         """What all stand on fails all the time. The script goes on as it would alone; we stop watching, and say so."""
@@ -202,6 +216,9 @@ class Session:
         self._ahead = None
         careful = self._attention.begin_step(step, self.settings, recorded)
         self._switch.to(recorded or step < self.settings.careful)
+        self._steps.waits = recorded
+        if recorded:
+            self._handing.later.flush()  # steps before this one are handed on before what is noted in it
         if self._switch.on:
             self.events.tell("step_begins", step, careful)
 
@@ -215,8 +232,10 @@ class Session:
     def _wanted(self, step: int) -> bool:
         return self._attention.wanted(step, self.settings, self.budget)
 
-    def _step_over(self, step: Step) -> None:
+    def _step_over(self, step: Step, away: list[Any]) -> None:
         mark = self.events.own.mark()
+        if away:
+            self._handing.waits(step, away)
         first = step.index < self.settings.careful
         self.budget.step_over(step.seconds, step.watching, self.eye.noting, self.eye.careful, first)
         self.events.tell("step_over", step)
@@ -224,13 +243,22 @@ class Session:
         self.modules.new_step(self._steps.index)
         self._begin_step()
         if not self._switch.on and step.index >= self._next_look:
-            if self._first_runs.look() and self._surprises < SURPRISES and step.index > SETTLED:
-                self._surprises += 1
-                self._trouble(step.index)
+            if self._new_lines() and step.index > SETTLED:
+                self._surprise(step.index)
             spent = self.events.own.since(mark)
             self._next_look = step.index + 1 + int(LOOKS * spent / max(step.seconds, 1e-6))
         else:
             self.events.own.since(mark)
+        if not self._switch.on and self._ahead is None:
+            self._steps.let_pass(self.budget.lets_pass())
+
+    def _steps_passed(self, steps: int, seconds: float, between: bool) -> None:
+        """So many steps are over that were let pass. `between`: none is running."""
+        self._unrecorded.settle()
+        self.budget.have_passed(steps, seconds, self._cost.step_over(seconds, steps))
+        self.modules.new_step(self._steps.index)
+        if between:
+            self._begin_step()
 
     def _call_over(self, *_: Any) -> None:
         """An outermost backward call is over. Where no optimizer says when a step is, the next begins here."""
@@ -239,7 +267,7 @@ class Session:
         self._ahead = self._wanted(self._steps.index + 1)
         if self._ahead and not self.eye.noting:
             self.eye.noting, self.eye.careful = True, False
-        self._switch.to(self._ahead or self._steps.index + 1 < self.settings.careful)
+        self._switch.to(self._ahead or self._steps.index + 1 < self.settings.careful, True)
 
     def _news(self) -> list[Spot]:
         """What ran for the first time lately, while steps are not recorded."""
@@ -248,12 +276,35 @@ class Session:
         step = self._steps.index
         if self._found_new[0] != step:
             self._found_new = step, []
-        self._found_new[1].extend(self._first_runs.called_from(self._first_runs.look()))
+        self._found_new[1].extend(self._new_lines(True))
         return self._found_new[1]
+
+    def _new_lines(self, called: bool = False) -> list[Spot]:
+        """Those that ran for the first time since the last look. `called`: and those of functions called there."""
+        try:
+            found = self._first_runs.look()
+            return self._first_runs.called_from(found) if called and found else found
+        except Exception as error:  # it may be called in a hook of an optimizer: the script is to see nothing of it
+            self.events.fault(self._first_runs, error)
+            return []
+
+    def _surprise(self, step: int) -> None:
+        """There is something new in a step that is not recorded: those after it are looked at closely, while that can
+        be paid."""
+        if self._surprises < SURPRISES and self.budget.left >= 0:
+            self._surprises += 1
+            self._trouble(step)
+
+    def saw_bad(self) -> None:
+        """The loss of a step was not finite, and that is known only now: those that come tell more, if they are bad."""
+        if self._surprises < SURPRISES:
+            self._surprises += 1
+            self._trouble(self._steps.index)
 
     def _trouble(self, step: int) -> None:
         """Something is wrong in a step that is not recorded: those after it are looked at closely."""
         self._attention.look_closely(step + 3)
+        self._steps.stop_passing()
 
     # What is known
 
@@ -292,7 +343,8 @@ class Session:
         settings, steps = self.settings, self._steps.index
         first, last = (0, steps - 1) if steps else (None, None)
         asked = settings.level, settings.first, settings.last, settings.every
-        return Watched(first, last, *asked, self.stopped, settings.budget, self.budget.recorded, self.budget.steps)
+        spent = self.budget
+        return Watched(first, last, *asked, self.stopped, settings.budget, spent.recorded, spent.steps, spent.passed)
 
     def unseen(self) -> tuple[Unseen, ...]:
         """What was not observed, counted."""
@@ -313,16 +365,42 @@ class Session:
 
 
 class _Handing:
-    """Hands what was seen to a sink."""
+    """Hands what was seen to a sink. Steps whose loss an accelerator has yet to tell wait for it, and those after them:
+    Note [Nothing waits]."""
 
     #: Watching is over where this is.
     vital = True
 
     def __init__(self, sink: Sink, session: Session) -> None:
         self._sink, self._session = sink, session
+        self._steps: deque[Step] = deque()
+        #: Steps of these whose loss is not known, in order.
+        self._away: deque[int] = deque()
+        self.later = Later()
+
+    def waits(self, step: Step, away: list[Any]) -> None:
+        """`step` is over, and these are parts of its loss."""
+        with private.unseen(), torch.no_grad(), private.unnoticed():
+            self.later.add(away[0] if len(away) == 1 else torch.stack(away).sum(), self._known)
+        self._away.append(step.index)
+
+    def _known(self, loss: float) -> None:
+        index = self._away.popleft()
+        if loss - loss != 0.0:
+            self._session.saw_bad()
+        for at, step in enumerate(self._steps):
+            if step.index == index:
+                self._steps[at] = replace(step, loss=loss + (step.loss or 0.0))
+        self._hand()
+
+    def _hand(self) -> None:
+        while self._steps and (not self._away or self._steps[0].index < self._away[0]):
+            self._sink.step(self._steps.popleft(), self._session)
 
     def backward_over(self, running: Running, recorded: Recorded) -> None:
+        self.later.flush()
         self._sink.backward(recorded)
 
     def step_over(self, step: Step) -> None:
-        self._sink.step(step, self._session)
+        self._steps.append(step)
+        self._hand()

@@ -2,6 +2,7 @@
 
 Note [Not from inside the eye]: while its handler runs torch has taken the eye off, and puts it back afterwards,
 whatever was done in between. What is to be switched there waits until a module is called, or a step begins elsewhere.
+Scripts without modules have no such place: when a backward call is over, the eye is told to stay off.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from .backward.unrecorded import Unrecorded
 from .events import Events
 from .forward.eye import Eye
 from .forward.modules import ModuleWatch
+
+#: The counter of nodes where none is noted: no node has a number as high.
+NOTHING = 1 << 62
 
 
 class Switch:
@@ -40,19 +44,27 @@ class Switch:
         """None of it."""
         self._attached = False
         engine_calls.unlisten(self._unrecorded)
+        private.come_back()
         self._take_off()
 
-    def to(self, on: bool) -> None:
-        """A step begins that is recorded, or one that is not. Does nothing where nothing is attached."""
-        self._waits = on if self._eye.handling else None
-        if not self._attached or on == self.on or self._waits is not None:
+    def to(self, on: bool, over: bool = False) -> None:
+        """A step begins that is recorded, or one that is not. Does nothing where nothing is attached. `over`: the
+        backward call that goes through the eye is."""
+        handling, self._waits = self._eye.handling, None
+        if not self._attached or on == self.on:
+            return
+        if handling and (on or not over or handling > 1 or not private.can_stay_off()):
+            self._waits = on
             return
         if on:
             engine_calls.unlisten(self._unrecorded)
             self._put_on()
         elif engine_calls.listen(self._unrecorded):
+            if handling:
+                private.stay_off(self._eye)
             self._take_off()
-            self._calls.noted_from = 1 << 62
+            self._calls.noted_from = NOTHING
+            self._events.tell("about_to_write")  # nothing waits to be looked at any longer
 
     def settle(self) -> None:
         """A place outside of the eye: do what waits."""
@@ -73,7 +85,5 @@ class Switch:
     def _take_off(self) -> None:
         private.unshow_backward(self._eye)
         private.drop_mode(self._eye)
-        if self.on:
-            self.on = False
-            self._events.tell("about_to_write")  # nothing waits to be looked at any longer
+        self.on = False
         self._modules.stop()

@@ -28,6 +28,7 @@ class Watched:
     :ivar budget: the share of the script's own time that watching may take: nodes are recorded in as many of those
         steps as it pays for; ``None``: in all of them.
     :ivar recorded: steps whose nodes were recorded, of the `steps` that are over.
+    :ivar passed: steps of these that were too short for the budget: no record is there of them.
     :ivar stopped: where watching ended early; ``None`` where it did not.
     """
 
@@ -41,6 +42,7 @@ class Watched:
     budget: float | None = None
     recorded: int | None = None
     steps: int = 0
+    passed: int = 0
 
 
 @record

@@ -125,7 +125,7 @@ def _names(node: ast.Assign | ast.AnnAssign, name: str) -> bool:
 
 
 @lru_cache(64)
-def _nodes(file: str) -> tuple[tuple[ast.AST, str], ...]:
+def syntax_nodes(file: str) -> tuple[tuple[ast.AST, str], ...]:
     """Every node of the syntax tree of `file`, with the name of the function around it."""
     try:
         tree = ast.parse("".join(linecache.getlines(file)))
@@ -151,7 +151,7 @@ def replaced_at(frames: Frames, attribute: str) -> Site | None:
 def _assignments(file: str) -> tuple[tuple[int, str, str, str], ...]:
     """(line, variable, attribute, function) of every ``variable.attribute = ...`` in `file`."""
     found = []
-    for node, function in _nodes(file):
+    for node, function in syntax_nodes(file):
         called = node.func if isinstance(node, ast.Call) else None
         if isinstance(called, ast.Name) and called.id == "setattr" and isinstance(node, ast.Call):
             name = node.args[1] if len(node.args) == 3 else None
@@ -182,7 +182,7 @@ def calls_of_method(frames: Frames, method: str) -> list[tuple[Site, int, int, s
 def _calls(file: str) -> tuple[tuple[int, int, str, str, str], ...]:
     """(line, last line, method, name of the first argument, function around it) of every method call in `file`."""
     found = []
-    for node, function in _nodes(file):
+    for node, function in syntax_nodes(file):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             first = node.args[0] if node.args else None
             argument = (
@@ -218,7 +218,7 @@ def result_of(function: Any) -> Site | None:
     first = code.co_firstlineno
     last = max((at for _, _, at in code.co_lines() if at), default=first)
     found: list[tuple[int, int]] = []
-    for node, name in _nodes(code.co_filename):
+    for node, name in syntax_nodes(code.co_filename):
         line = getattr(node, "lineno", 0)
         if not first <= line <= last or name != code.co_name:
             continue
@@ -239,7 +239,7 @@ def function_called(frames: Frames, name: str) -> Site | None:
     found = [
         Site(file, node.lineno, name, linecache.getline(file, node.lineno).strip())
         for file in frames.users_files()
-        for node, _ in _nodes(file)
+        for node, _ in syntax_nodes(file)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name
     ]
     return found[0] if len(found) == 1 else None
@@ -255,7 +255,7 @@ def changed_after(site: Site) -> Site | None:
     """The first line after `site`, in its function, that writes into what the statement there assigns to."""
     names = {
         t.id
-        for node, function in _nodes(site.file)
+        for node, function in syntax_nodes(site.file)
         if isinstance(node, ast.Assign) and node.lineno <= site.line <= (node.end_lineno or node.lineno)
         for t in node.targets
         if isinstance(t, ast.Name)
@@ -271,7 +271,7 @@ def filled_beside(site: Site) -> Site | None:
     looks into: ``cache[i] = k`` beside ``if i in cache: k = torch.cat([cache[i], k])``."""
     looked: set[str] = set()
     filled: list[tuple[int, str]] = []
-    for node, function in _nodes(site.file):
+    for node, function in syntax_nodes(site.file):
         if function != site.function:
             continue
         first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0) or 0
@@ -322,7 +322,7 @@ def changes_of(frames: Frames, name: str) -> Site | None:
 def _changes(file: str) -> tuple[tuple[int, str, str], ...]:
     """(line, name, function) of every ``name.append(...)``, ``name[...] = ...`` and ``name += ...`` in `file`."""
     found = []
-    for node, function in _nodes(file):
+    for node, function in syntax_nodes(file):
         target: ast.AST | None = None
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             out = next((k.value for k in node.keywords if k.arg == "out"), None)
@@ -352,7 +352,7 @@ def use_of(frames: Frames, name: str, near: str) -> Site | None:
     for file in sorted(frames.users_files(), key=lambda f: (f != near, f)):
         used = [
             (node.lineno, function)
-            for node, function in _nodes(file)
+            for node, function in syntax_nodes(file)
             if (isinstance(node, ast.Name) and node.id == name)
             or (isinstance(node, ast.Attribute) and node.attr == name)
         ]

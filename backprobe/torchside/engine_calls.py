@@ -25,6 +25,8 @@ if own is not None:
     @functools.wraps(own)
     @passes_on
     def heard(*args: Any, **kwargs: Any) -> Any:
+        if len(_listening) == 1:
+            return _listening[0](own, *args, **kwargs)
         call = own
         for listener in _listening:
             call = functools.partial(listener, call)

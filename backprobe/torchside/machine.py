@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -12,8 +13,11 @@ _SCHEDULED = "/proc/thread-self/schedstat"
 def waited() -> float:
     """Seconds that this thread was ready to run, so far, and had no processor; 0 where the system does not say."""
     try:
-        with open(_SCHEDULED, "rb") as file:
-            return int(file.read().split()[1]) / 1e9
+        file = os.open(_SCHEDULED, os.O_RDONLY)
+        try:
+            return int(os.read(file, 128).split()[1]) / 1e9
+        finally:
+            os.close(file)
     except (OSError, ValueError, IndexError):
         return 0.0
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.overrides
 from torch.utils._python_dispatch import _disable_current_modes
 
 #: True where Dynamo is tracing, which reads it as a constant: what follows ``if compiling(): return`` is not compiled
@@ -101,6 +102,35 @@ def put_mode(mode: Any, depth: int) -> None:
         above.append(torch._C._pop_torch_function_stack())
     for other in (mode, *reversed(above)):
         torch._C._push_on_torch_function_stack(other)
+
+
+#: What torch puts a mode back with when the call is over that the mode has handled; ``None`` where it has none by that
+#: name.
+_push = getattr(torch.overrides, "_push_mode", None)
+
+
+def can_stay_off() -> bool:
+    """Whether ``stay_off`` can do what it says."""
+    return _push is not None and torch.overrides._push_mode is _push  # type: ignore[attr-defined]
+
+
+def stay_off(mode: Any) -> None:
+    """`mode` handles a call of a function that is written in Python, and is off meanwhile: torch is not to put it back
+    when the call is over. ``come_back`` undoes it before that."""
+
+    def push(other: Any) -> None:
+        if other is mode:
+            come_back()
+        else:
+            _push(other)  # type: ignore[misc]
+
+    torch.overrides._push_mode = push  # type: ignore[attr-defined]
+
+
+def come_back() -> None:
+    """Modes are put back by torch as ever."""
+    if _push is not None:
+        torch.overrides._push_mode = _push  # type: ignore[attr-defined]
 
 
 def depth_of(mode: Any) -> int | None:

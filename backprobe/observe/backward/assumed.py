@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 
-from ...source.first_runs import operations_on
 from ...source.frames import Frames, Spot
+from ...source.lines import operations_on
 from ...source.roots import Where
 from ..forward.oplog import Entry
 

@@ -62,6 +62,8 @@ class Running:
     began_at: int = 0
     ended: float = 0.0
     error: BaseException | None = None
+    #: Whether it was counted before, and its loss added to that of the step.
+    counted: bool = False
 
     @property
     def creates_graph(self) -> bool:
@@ -76,11 +78,11 @@ class Running:
 
 
 def loss_value(root: Any) -> float | None:
-    """The value of a loss that is there."""
+    """The value of a loss that is there, where reading it disturbs nobody but a profiler of the user's."""
     if not isinstance(root, torch.Tensor) or not root.is_cpu or root.numel() != 1 or root.is_complex():
         return None
     try:
-        return float(root.detach()) if root.layout is torch.strided else None
+        return root.item() if root.layout is torch.strided and not private.hands_off(root) else None
     except Exception:  # a subclass may have none, and raise what it likes when it is asked for it
         return None
 
@@ -219,15 +221,13 @@ class BackwardCalls:
         :param ran: the nodes that have run; ``None``: that is to be found out.
         """
         running = self._running(kind, roots, arguments, frame)
-        running.index, running.error = max(self.count - 1, 0), error
+        running.index, running.error, running.counted = max(self.count - 1, 0), error, True
         running.began = running.ended = _clock()
         graph = running.graph
         running.watch = Watch(graph.nodes, graph.plan, (), self._hooks, Look(False))
         if ran is None and error is not None:
             ran = ran_before(graph, running.live.needed, error, self.between.over_at)
-        hooked = set(graph.plan.hooked)
-        running.watch.order = [i for i in ran or () if i in hooked]
-        running.watch.times = [0.0] * (2 * len(running.watch.order) + 1)  # nobody took them
+        running.watch.unwatched(ran or ())
         return running
 
     def begin(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> Running:
@@ -273,17 +273,22 @@ class BackwardCalls:
             self._steps.losses.scale_of(roots),
         )
 
-    def count_only(self, roots: Sequence[Any], nested: bool, leaves: list[Any] | None) -> None:
+    def count_only(
+        self, roots: Sequence[Any], nested: bool, leaves: list[Any] | None, values: Sequence[float | None] | None = None
+    ) -> None:
         """Where nodes are not recorded: the call and its loss.
 
         :param leaves: of those that it adds gradients to, the known ones; ``None`` for a call that adds none.
+        :param values: of the `roots`, where they were read.
         """
         steps = self._steps
         if not nested:
             if leaves is not None:
                 steps.writes(leaves)
-                scale, values = steps.losses.scale_of(roots), map(loss_value, roots)
-                steps.losses.ended([value / scale for value in values if value is not None], scale, leaves)
+                losses, known = steps.losses, map(loss_value, roots) if values is None else values
+                scale = losses.scale_of(roots, False)
+                numbers = [value / scale for value in known if value is not None]
+                losses.ended(numbers, scale, leaves, losses.away(roots) if len(numbers) < len(roots) else ())
             steps.backwards.append(self.count)
         self.count += 1
 

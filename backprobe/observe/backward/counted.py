@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -38,9 +37,9 @@ class Counted:
         names: Naming,
         steps: StepWatch,
         events: Events,
-        remember: Callable[[int, int, Spot | None, int], None],
+        remember: Callable[..., None],
     ) -> None:
-        self.calls, self._names, self._steps, self._events, self._remember = calls, names, steps, events, remember
+        self.calls, self._names, self.steps, self._events, self._remember = calls, names, steps, events, remember
         self._witnesses: list[weakref.ref[Any]] = []
 
     def backward_over(self, running: Running, recorded: Recorded) -> None:
@@ -50,38 +49,81 @@ class Counted:
 
     @property
     def step(self) -> int:
-        return self._steps.index
+        return self.steps.index
 
     @property
     def witnesses(self) -> list[Any]:
         """A few leaves of the last graph that was recorded, far from its roots."""
         known = [leaf for leaf in (ref() for ref in self._witnesses) if leaf is not None]
-        return known or self._steps.some_held()
+        return known or self.steps.some_held()
 
-    def is_well(self, roots: Sequence[Any]) -> bool:
-        """An outermost call from `roots` is about to be made: whether they are finite, as far as that is known without
-        waiting for an accelerator."""
-        if self._steps.stepped:
-            self._steps.finish()
-        return all(value is None or value - value == 0.0 for value in map(loss_value, roots))
+    def lets_pass(self, roots: Any, adds: bool, frame: Any, blind: bool) -> bool | None:
+        """An outermost call from `roots`, made at `frame`, is about to be made in a step that may pass: whether that
+        does. ``None``: it does, and other nodes were made for the call than for those before.
 
-    def passes(self, kind: str, roots: Sequence[Any], frame: Any) -> bool:
+        :param adds: whether the call adds gradients.
+        :param blind: its roots are not looked at.
+        """
+        steps, calls = self.steps, self.calls
+        if steps.stepped:
+            steps.finish()
+        leaves = self.witnesses if adds and steps.alone else []
+        if leaves and not steps.accumulates(leaves):
+            steps.finish()
+        if not steps.passing:
+            return False
+        if not blind:
+            for root in roots:
+                value = loss_value(root)
+                if value is not None and value - value != 0.0:
+                    return False
+            self._remember(calls.count, steps.index, self._names.frames.spot(frame), calls.between.over_at)
+        if adds:
+            steps.writes(leaves)
+        calls.count += 1
+        return calls.between.as_many() or None
+
+    def have_passed(self, count: int, latest: list[tuple[int, int, Spot]]) -> None:
+        """So many calls have passed; of the `latest`, the counters of nodes between which their graphs were made, and
+        their places."""
+        self.calls.count += count
+        for before, (base, now, spot) in enumerate(reversed(latest), 1):
+            known = spot if self._names.frames.is_user(spot[0]) else None
+            self._remember(self.calls.count - before, self.steps.index, known, base, now)
+        self.steps.tell_passed()
+
+    def begins(self) -> None:
+        """An outermost call is about to be made: the step before may be over."""
+        self._events.tell("backward_begins")
+        if self.steps.stepped:
+            self.steps.finish()
+
+    def values(self, roots: Sequence[Any]) -> list[float | None]:
+        """What is known of the values of `roots` without waiting for an accelerator."""
+        return [loss_value(root) for root in roots]
+
+    def is_usual(self, kind: str, roots: Sequence[Any], values: Sequence[float | None], frame: Any) -> bool:
         """It is counted. Whether as many nodes were made for it as for one before."""
         calls = self.calls
         spot, adds = self._names.frames.spot(frame), kind != "autograd.grad"
-        self._remember(calls.count, self._steps.index, spot, calls.between.over_at)
+        self._remember(calls.count, self.steps.index, spot, calls.between.over_at)
         if adds:
             self._events.tell("call_counted", spot, roots)
-        calls.count_only(roots, False, self.witnesses if adds else None)
+        calls.count_only(roots, False, self.witnesses if adds else None, values)
         return calls.between.as_many()
 
-    def spoilt(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> None:
+    def over(self, kind: str, arguments: dict[str, Any]) -> None:
+        """It is over."""
+        self.calls.between.over()
+        if kind == "autograd.grad" and not (arguments.get("create_graph") or arguments.get("retain_graph")):
+            self.steps.grad_over()
+
+    def gave_bad(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> None:
         """It gave gradients that are not finite: which node that was follows from the leaves that got one."""
         running = self.calls.raised(kind, roots, arguments, frame, None, ())
         watch, graph = running.watch, running.graph
-        order, hooked = engine_order(graph.plan, graph.seqs, running.live.needed), set(graph.plan.hooked)
-        watch.order = [i for i in order if i in hooked]
-        watch.times = [0.0] * (2 * len(watch.order) + 1)
+        order = engine_order(graph.plan, graph.seqs, running.live.needed)
+        watch.unwatched(order)
         bad: dict[int, bool] = {}
         with private.unseen(), private.unnoticed(), torch.no_grad():
             for i, leaf in graph.leaves:
@@ -104,14 +146,14 @@ class Counted:
         self._hand_on(self.calls.raised(kind, roots, arguments, frame, error, None))
 
     def _hand_on(self, running: Running) -> None:
-        """Tell of it as of one that was recorded. It has been counted before."""
-        steps, outcome = self._steps, self.calls.outcome
-        counted, losses = list(steps.backwards), copy.copy(steps.losses)
+        """Tell of it as of one that was recorded."""
+        outcome, told = self.calls.outcome, self.steps.backwards
+        if running.index not in told[-1:]:
+            told.append(running.index)
         try:
             if outcome is not None:
                 self._events.tell("backward_ran", running)
                 recorded = outcome(running)
-                steps.backwards, steps.losses = counted, losses
                 self._events.tell("backward_over", running, recorded)
         finally:
             running.free()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from ...graphs.plan import running_node
 from ...records import Raised, Reuse, Site
@@ -22,12 +22,11 @@ from .layouts import LiveLayout
 from .recorded import Cause
 
 
-@dataclass(frozen=True)
-class _Past:
+class _Past(NamedTuple):
     """A call that is over, the lowest number of its graph, and the counter of nodes when it was over. ``live``: the
     nodes of its graph; ``None`` where they are not known."""
 
-    index: int
+    call: int
     step: int
     spot: Spot | None
     live: LiveLayout | None
@@ -55,10 +54,14 @@ class Failures:
         seen = (running.live, running.graph.span[0], private.next_sequence_nr())
         self._past.append(_Past(running.index, running.step, running.spot, *seen))
 
-    def remember_unrecorded(self, index: int, step: int, spot: Spot | None, base: int) -> None:
-        """A call is about to be made that is not recorded. Its graph was made since the counter of nodes was `base`, as
-        far as it is new."""
-        self._past.append(_Past(index, step, spot, None, base, private.next_sequence_nr()))
+    def remember_unrecorded(
+        self, index: int, step: int, spot: Spot | None, base: int, counter: int | None = None
+    ) -> None:
+        """A call is about to be made that is not recorded, or was when the counter of nodes was `counter`. Its graph
+        was made since it was `base`, as far as it is new."""
+        self._past.append(
+            _Past(index, step, spot, None, base, private.next_sequence_nr() if counter is None else counter)
+        )
 
     def raised(self, running: Running) -> Raised | None:
         """What the call raised, and at which node."""
@@ -121,15 +124,15 @@ class Failures:
         seqs = running.graph.seqs
         seq = seqs[node]
         for past in reversed(self._past):
-            if past.index == running.index or not past.ran(seq):
+            if past.call == running.index or not past.ran(seq):
                 continue
             first = _entry(node, running, past.counter)
             site = self._frames.site(past.spot)
             if first is None:
                 roots = seqs[: len({id(start) for start in running.starts if start is not None})]
                 shared = not any(map(past.ran, roots))
-                return Reuse(past.index, site, past.step, None, node, shared)
-            return Reuse(past.index, site, past.step, *first)
+                return Reuse(past.call, site, past.step, None, node, shared)
+            return Reuse(past.call, site, past.step, *first)
         return None
 
 

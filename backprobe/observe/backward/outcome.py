@@ -36,7 +36,7 @@ class Outcome:
             recorded.arguments["loss_scale"] = f"{running.scale:g}"
         elif recorded.trouble and (scale := loss_scale(self._names.frames)) is not None:
             recorded.arguments["loss_scale"] = f"{scale:g}"
-        if running.inside is None:
+        if running.inside is None and not running.counted:
             self._steps.backwards.append(recorded.index)
             if recorded.kind != "autograd.grad":
                 leaves = [leaf for _, leaf in running.graph.leaves]

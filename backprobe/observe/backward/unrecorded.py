@@ -11,117 +11,179 @@ the farthest from the loss, where what goes wrong on the way arrives.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from ...torchside import places, private
 from ...torchside.engine_calls import arguments_of
 from ...torchside.entry_points import as_list
+from ...torchside.later import Later
 from ...torchside.uncompiled import passes_on
 from ..events import Events
+from ..schedule.budget import Budget
 from .counted import Counted
+from .passed import Passed
 
 #: How gradients are.
 FINE, GONE, BAD = "fine", "gone", "bad"
 #: How often gradients that are gone make the next steps be looked at closely.
 ALARMS = 20
-#: How often a number of nodes that had not been there does.
-SURPRISES = 8
+_getpid, _get_ident, _profiled = os.getpid, threading.get_ident, private.profiled
+
+
+class Call(NamedTuple):
+    """A call as the user made it."""
+
+    kind: str
+    roots: Sequence[Any]
+    arguments: dict[str, Any]
+    frame: Any
 
 
 class Unrecorded:
     """Hears the engine's calls.
 
     :param trouble: called with the number of the step in which something is wrong.
+    :param surprise: called with the number of the step in which other nodes are made for a call than for those before.
     :param over: called when a call is over.
     """
 
     def __init__(
-        self, counted: Counted, events: Events, trouble: Callable[[int], None], over: Callable[[], None]
+        self,
+        counted: Counted,
+        budget: Budget,
+        events: Events,
+        trouble: Callable[[int], None],
+        surprise: Callable[[int], None],
+        over: Callable[[], None],
     ) -> None:
+        self._steps, self._budget = counted.steps, budget
+        self._passed = Passed(counted.calls.between, budget, events)
         self._counted, self._events, self._own, self._trouble, self._over = counted, events, events.own, trouble, over
         self._pid, self._thread = os.getpid(), threading.get_ident()
-        self._last, self._alarms, self._surprises, self._turn = FINE, 0, 0, 0
+        self._last, self._alarms, self._turn, self._surprise = FINE, 0, 0, surprise
+        #: What an accelerator tells later, and what it told last of gradients.
+        self.later = Later()
+        self._told = FINE
         #: Whether a call is going on.
         self.inside = False
 
     @passes_on
-    def __call__(self, call: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.inside or os.getpid() != self._pid or threading.get_ident() != self._thread:
-            return call(roots, *args, **kwargs)
-        frame, begin = sys._getframe(1), None
-        mark = self._own.mark()
-        try:
-            with private.unseen():
-                begin = self._begins(roots, args, kwargs, frame)
-        except Exception as error:
-            self._events.fault(self, error)
-        self._own.since(mark)
+    def __call__(self, engine: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
+        quick = self._steps.only is not None and not self.inside and _get_ident() == self._thread
+        quick = quick and self._passed.lets_pass(roots, args)
+        if not quick and (self.inside or _getpid() != self._pid or _get_ident() != self._thread):
+            return engine(roots, *args, **kwargs)
+        given = roots, args, kwargs, sys._getframe(1)
+        passes, call, recorded = quick or (self._steps.passing and self._passes(*given)), None, False
+        if not passes:
+            call, recorded = self._safely(self._begins, *given) or (None, False)
         self.inside = True
         try:
-            make = partial(call, roots, *args, **kwargs)
-            result = make() if begin is None else self._counted.calls.watched(begin, make)
+            if call is not None and recorded:
+                begin = partial(self._counted.calls.begin, *call)
+                result = self._counted.calls.watched(begin, partial(engine, roots, *args, **kwargs))
+            else:
+                result = engine(roots, *args, **kwargs)
         except BaseException as error:
-            if begin is None:
-                self._safely(self._raised, roots, args, kwargs, frame, error)
+            if not recorded and _getpid() == self._pid:
+                self._safely(self._raised, call or call_of(*given), error)
             raise
         finally:
             self.inside = False
-        if begin is None:
-            self._safely(self._ended, roots, args, kwargs, frame)
+        if quick or recorded:
+            return result
+        if call is not None:
+            self._safely(self._ended, call)
+        elif passes:
+            self._counted.calls.between.over()
+            if self._steps.passing <= 1 and self._steps.alone:
+                self._safely(self._over)
         return result
 
-    def _safely(self, look: Callable[..., None], *given: Any) -> None:
-        mark = self._own.mark()
+    def _passes(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> bool:
+        """Whether a call is about to be made of a step that passes."""
+        own, mark = self._own, None
+        own.passes.left -= 1
+        if own.passes.left <= 0:
+            mark = own.mark()
+        answer: bool | None = False
         try:
-            if private.profiled():
+            self.settle()
+            adds, blind = bool(kwargs.get("accumulate_grad")), self._budget.blind
+            if _profiled():
                 with private.unprofiled(), private.unseen():
-                    look(*given)
+                    answer = self._counted.lets_pass(roots, adds, frame, blind)
             else:
                 with private.unseen():
-                    look(*given)
+                    answer = self._counted.lets_pass(roots, adds, frame, blind)
+            if answer is None:
+                self._surprise(self._counted.step)
         except Exception as error:
             self._events.fault(self, error)
-        self._own.since(mark)
+        if mark is not None:
+            own.often(own.passes, mark, 0.0, False)
+        return answer is not False
 
-    def _begins(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> Callable[[], Any] | None:
-        """A call is about to be made: what begins its record, where it is to be watched after all."""
-        self._events.tell("backward_begins")
+    def settle(self) -> None:
+        """What was put off while steps passed."""
+        if self._passed.count:
+            self._own.clocked += self._passed.count * self._passed.seconds
+            self._counted.have_passed(*self._passed.take())
+
+    def _safely(self, look: Callable[..., Any], *given: Any) -> Any:
+        """What `look` gives, which no mode or profiler of the user's sees; ``None`` where it fails."""
+        mark = self._own.mark()
+        try:
+            with private.unseen():
+                if not private.profiled():
+                    return look(*given)
+                with private.unprofiled():
+                    return look(*given)
+        except Exception as error:
+            self._events.fault(self, error)
+        finally:
+            self._own.since(mark)
+        return None
+
+    def _begins(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> tuple[Call, bool]:
+        """A call is about to be made: as the user made it, and whether it is to be watched after all."""
         counted = self._counted
-        adds, arguments = arguments_of(args, kwargs)
-        given, kind = as_list(roots), _kind(adds, frame)
-        if counted.is_well(given):
-            if not counted.passes(kind, given, frame) and self._surprises < SURPRISES:
-                self._surprises += 1
-                self._trouble(counted.step)
-            return None
-        self._trouble(counted.step)
-        return partial(counted.calls.begin, kind, given, arguments, frame)
+        self.settle()
+        counted.begins()
+        call = call_of(roots, args, kwargs, frame)
+        values = counted.values(call.roots)
+        if not all(value is None or value - value == 0.0 for value in values):
+            self._trouble(counted.step)
+            return call, True
+        if not counted.is_usual(call.kind, call.roots, values, frame):
+            self._surprise(counted.step)
+        return call, False
 
-    def _raised(self, roots: Any, args: Any, kwargs: Any, frame: Any, error: BaseException) -> None:
-        adds, arguments = arguments_of(args, kwargs)
+    def _raised(self, call: Call, error: BaseException) -> None:
+        self.settle()
         self._trouble(self._counted.step)
-        self._counted.failed(_kind(adds, frame), as_list(roots), arguments, frame, error)
+        self._counted.failed(*call, error)
 
-    def _ended(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> None:
+    def _ended(self, call: Call) -> None:
         counted = self._counted
-        adds, arguments = arguments_of(args, kwargs)
-        state = self._state_now() if adds else self._last
-        if state != self._last:
+        state = self._state_now() if call.kind != "autograd.grad" else self._last
+        if state is not self._last:
             # Gradients that are no longer there, or zero: the next steps tell why.
             if state is not FINE and self._alarms < ALARMS:
                 self._alarms += 1
                 self._trouble(counted.step)
                 if state is BAD:
-                    counted.spoilt(_kind(adds, frame), as_list(roots), arguments, frame)
+                    counted.gave_bad(*call)
             self._last = state
-        counted.calls.between.over()
+        counted.over(call.kind, call.arguments)
         self._over()
 
     def _state_now(self) -> str:
@@ -129,8 +191,30 @@ class Unrecorded:
         leaves = self._counted.witnesses
         self._turn += 1
         some = [leaves[0], leaves[1 + self._turn % (len(leaves) - 1)]] if len(leaves) > 2 else leaves
+        self._ask_later([leaf.grad for leaf in some])
         state = _state([leaf.grad for leaf in some])
-        return state if state == self._last else _state([leaf.grad for leaf in leaves])
+        return state if state is self._last else _state([leaf.grad for leaf in leaves])
+
+    def _ask_later(self, grads: Sequence[Any]) -> None:
+        """What an accelerator is not waited for."""
+        away = [grad for grad in grads if grad is not None and not grad.is_cpu and private.is_plain(grad)]
+        away = [grad.detach() for grad in away if grad.is_floating_point() and not private.hands_off(grad)]
+        if away:
+            with torch.no_grad():
+                self.later.add(torch.stack(torch._foreach_norm(away, math.inf)).sum(), self._gradients_were)
+
+    def _gradients_were(self, most: float) -> None:
+        state = BAD if most - most != 0.0 else FINE if most else GONE
+        if state is not self._told and state is not FINE and self._alarms < ALARMS:
+            self._alarms += 1
+            self._trouble(self._counted.step)
+        self._told = state
+
+
+def call_of(roots: Any, args: Any, kwargs: Any, frame: Any) -> Call:
+    """From what the engine's function is called with by `frame`."""
+    adds, arguments = arguments_of(args, kwargs)
+    return Call(_kind(adds, frame), as_list(roots), arguments, frame)
 
 
 def _kind(adds: bool, frame: Any) -> str:
@@ -144,10 +228,11 @@ def _kind(adds: bool, frame: Any) -> str:
 
 
 def _state(grads: Sequence[Any]) -> str:
-    """How gradients are: one is not finite, all are there and not zero, or some are not."""
-    if private.in_mode() or private.profiled():
-        with private.unnoticed():
-            states = [_state_of(grad) for grad in grads]
+    """How gradients are: one is not finite, all are there and not zero, or some are not. A dispatch mode of the user's
+    sees nothing of it."""
+    if private.in_mode():
+        with private.undispatched():
+            states = [_state_of(grad) for grad in grads if grad is None or private.is_plain(grad)]
     else:
         states = [_state_of(grad) for grad in grads]
     return BAD if BAD in states else GONE if GONE in states else FINE
@@ -158,8 +243,8 @@ def _state_of(grad: Any) -> str:
         return GONE
     if not grad.is_cpu or grad.layout is not torch.strided or not grad.is_floating_point():
         return FINE
-    plain = grad.detach()  # with create_graph it has a graph
-    total = float(plain.sum())
+    plain = grad.detach() if grad.requires_grad else grad  # with create_graph it has a graph
+    total = plain.sum().item()
     if total - total != 0.0:
         return FINE if plain.isfinite().all() else BAD
     return FINE if total or plain.any() else GONE

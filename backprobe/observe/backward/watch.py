@@ -173,6 +173,12 @@ class Watch:
             self.flush()
             self.norms.flush()
 
+    def unwatched(self, ran: Iterable[int]) -> None:
+        """There were no hooks: `ran` are the nodes that have run, and nobody took their times."""
+        hooked = set(self.plan.hooked)
+        self.order = [i for i in ran if i in hooked]
+        self.times = [0.0] * (2 * len(self.order) + 1)
+
     def release(self) -> None:
         """Let go of the graph at once: ``after`` is bound to us, and a cycle would wait for the collector."""
         self.nodes, self.waiting, self.after = [], [], None  # type: ignore[assignment]

@@ -203,8 +203,10 @@ class Outside:
 
 
 def _values(tensor: Any) -> Any:
-    """The values of a small tensor with little memory behind it, without its graph."""
-    return tensor.detach() if tensor.numel() <= SMALL and tensor.untyped_storage().nbytes() <= _BYTES else None
+    """The values of a small tensor with little memory behind it, without its graph; not where a mode would see it."""
+    if tensor.numel() > SMALL or tensor.untyped_storage().nbytes() > _BYTES or private.in_mode():
+        return None
+    return tensor.detach()
 
 
 def _fits(own: Any, shape: Any) -> bool:

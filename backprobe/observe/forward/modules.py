@@ -168,7 +168,8 @@ class ModuleWatch:
         if own.leaves.left <= 0 or self.careful:
             mark = own.mark()
         try:
-            self._left(module, output)
+            with private.unseen():
+                self._left(module, output)
         except Exception as error:
             self._events.fault(self, error)
         if mark is not None:

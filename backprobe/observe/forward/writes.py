@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from ...source.first_runs import base_of, writes_on, writes_to
 from ...source.frames import Frames, Spot, variables
+from ...source.lines import base_of, likely_write, writes_on, writes_to
 from ...source.roots import Where
 from ...torch_texts import IN_PLACE_DETAIL
 from ...torchside import private
@@ -67,6 +67,8 @@ class WriteLog:
     def __init__(self, frames: Frames, modules: ModuleWatch, limit: int = 65_536) -> None:
         self._frames, self._modules = frames, modules
         self._writes: deque[tuple[Any, ...]] = deque(maxlen=limit)
+        #: By id, where each optimizer stepped last.
+        self._stepped_from: dict[int, Spot | None] = {}
         #: Tensors that ``.data`` gave: they have a version counter of their own.
         self._data: dict[int, weakref.ref[Any]] = {}
         #: Those through ``.data``.
@@ -89,8 +91,14 @@ class WriteLog:
 
     def optimizer_over(self, optimizer: Any) -> None:
         """An optimizer's writes are one entry: which tensors it wrote to is looked up when somebody asks."""
-        spot, seq = self._frames.spot(sys._getframe()), private.next_sequence_nr()
-        self._writes.append((None, 0, seq, weakref.ref(optimizer), spot, None))
+        spot = self._stepped_from[id(optimizer)] = self._frames.spot(sys._getframe())
+        self._writes.append((None, 0, private.next_sequence_nr(), weakref.ref(optimizer), spot, None))
+        if len(self._stepped_from) > 1000:
+            self._stepped_from.clear()
+
+    def optimizer_passed(self, optimizer: Any, seq: int) -> None:
+        """One has stepped, and nobody looked, when the counter was `seq`: at the line where it steps, it seems."""
+        self._writes.append((None, 0, seq, weakref.ref(optimizer), self._stepped_from.get(id(optimizer)), None))
 
     def _add(self, tensor: Any, seq: int, op: Any, spot: Spot | None, where: Where | None) -> None:
         try:
@@ -186,23 +194,22 @@ def _short(op: str | None) -> str:
 
 def inferred_write(seen: SeenMutation, name: str, news: list[Spot], frames: Frames) -> Write | None:
     """A write that nobody saw, to a tensor that the user's code calls `name`: of the lines that ran for the first time
-    (`news`), the one that writes in place, to a variable of that name if there is one; else the only one that ever
-    writes to such a variable."""
-    found: list[tuple[str, str, Spot]] = []
-    for code, at in news:
-        site = frames.site((code, at))
+    (`news`), the one that writes in place to a variable of that name, or else the one that is most likely to write to a
+    tensor; where there is none, the only one that ever writes to such a variable."""
+    found: list[tuple[int, str, Spot]] = []
+    for spot in news:
+        site = frames.site(spot)
         write = writes_on(site.file, site.line) if site is not None else None
-        if write is not None:
-            found.append((*write, (code, at)))
+        if site is not None and write is not None:
+            named = bool(name) and base_of(write[1]) == name
+            found.append((4 if named else likely_write(site.file, *write), write[0], spot))
     if not found and name:
         lines = [(file, line) for file in frames.users_files() for line in writes_to(file, name)]
-        spot = frames.spot_at(*lines[0]) if len(lines) == 1 else None
-        if spot is not None and (write := writes_on(*lines[0])) is not None:
-            found.append((*write, spot))
-    if not found:
-        return None
-    op, _, spot = next((one for one in found if name and base_of(one[1]) == name), found[0])
-    return Write(seen.storage or 0, seen.found_version, 0, op, spot, None, True)
+        spot_of_line = frames.spot_at(*lines[0]) if len(lines) == 1 else None
+        if spot_of_line is not None and (write := writes_on(*lines[0])) is not None:
+            found.append((4, write[0], spot_of_line))
+    likely, op, place = max(found, key=lambda one: one[0], default=(0, "", None))
+    return Write(seen.storage or 0, seen.found_version, 0, op, place, None, True) if likely else None
 
 
 def names_of_storage(storage: int | None, modules: Any) -> tuple[Any, str] | None:

@@ -6,14 +6,24 @@ apart and not counted. A step whose nodes are recorded is paid from that when it
 next is recorded as soon as what is left would pay for one. Where steps cost more than the share, that is one in so and
 so many. How long it is waited is drawn anew each time, so that what takes turns (a critic and its generator, a phase of
 training) is not always met at the same place. However little may be spent, one step in ``MOST`` is recorded.
+
+Note [Steps that pass]: of a step that is not recorded, the loss, the calls and some gradients are still looked at, and
+a record of it is made. Where steps are so short that this takes more than ``REST`` of what may be spent, some pass:
+only what cannot be made up for later is looked at (whether the loss is finite before its graph is used up, how many
+nodes were made, what is raised), and no record is made of them. Where that takes more than ``BLIND`` of it, what is
+raised is all. How many pass in a row is drawn anew each time too. They are counted, and said in the run.
 """
 
 from __future__ import annotations
+
+import math
 
 #: Seconds of our own work that any run has.
 FREE = 1.0
 #: Steps in a row of which none is recorded.
 MOST = 1000
+#: Steps in a row that pass, at most; the parts of what may be spent that those take which are not recorded, and pass.
+FAR, REST, BLIND = 64, 0.5, 0.7
 
 
 class Budget:
@@ -30,6 +40,12 @@ class Budget:
         self.cost: float | None = None
         #: How many steps were recorded, of how many.
         self.recorded = self.steps = 0
+        #: How many of them passed.
+        self.passed = 0
+        #: What a step takes alone, what one costs that is not recorded, and one that passes.
+        self._length = self._heard = self._pass = 0.0
+        #: Whether nothing is looked at in those that pass.
+        self.blind = False
         self._since = 0
         self._patience = 1.0
         self._state = 2024
@@ -42,6 +58,9 @@ class Budget:
             return
         self.alone += max(seconds - mine, 0.0)
         self.spent += mine
+        self._length = _mean(self._length, max(seconds - mine, 0.0))
+        if not recorded:
+            self._heard = _mean(self._heard, mine)
         self._since = 0 if recorded else self._since + 1
         if recorded:
             self._patience = 1.0 + self._draw()
@@ -52,10 +71,41 @@ class Budget:
         """Whether the next step is to be recorded."""
         if self.share is None or self._since >= MOST:
             return True
-        left = FREE + self.share * self.alone - self.spent
-        return left > 0 if self.cost is None else left >= self._patience * self.cost
+        return self.left > 0 if self.cost is None else self.left >= self._patience * self.cost
+
+    @property
+    def left(self) -> float:
+        """Seconds that may be spent."""
+        return math.inf if self.share is None else FREE + self.share * self.alone - self.spent
+
+    def lets_pass(self) -> int:
+        """How many steps pass after this one, which was not recorded."""
+        if self.share is None or not self._heard:
+            return 0
+        pays = self.share * self._length
+        if self._heard <= REST * pays:
+            return 0
+        self.blind = self._pass >= BLIND * pays
+        room = REST * pays - self._pass
+        far = min(FAR, self._heard / room) if room > 0 else FAR
+        return min(max(1, round(far * (0.5 + self._draw()))), max(MOST - self._since, 1))
+
+    def have_passed(self, steps: int, seconds: float, mine: float) -> None:
+        """`steps` steps have passed, which took `seconds`, `mine` of which were our own work."""
+        self.steps += steps
+        self.passed += steps
+        self._since += steps
+        self.alone += max(seconds - mine, 0.0)
+        self.spent += mine
+        self._length = _mean(self._length, max(seconds - mine, 0.0) / steps)
+        self._pass = 0.9 * self._pass if self.blind else _mean(self._pass, mine / steps)
 
     def _draw(self) -> float:
         """A number from 0 to 1. Not from a generator of Python's or torch's: those are the script's."""
         self._state = (1103515245 * self._state + 12345) % 2**31
         return self._state / 2**31
+
+
+def _mean(before: float, now: float) -> float:
+    """Of the last ones."""
+    return before + 0.1 * (now - before) if before else now

@@ -11,8 +11,9 @@ from ..own_time import OwnTime
 
 #: Later steps that it takes to tell a share, and the share of their time that has to be the script's own.
 FEW, OWN = 10, 0.01
-#: Seconds from one look at the waiting to the next, and the most that is believed.
-LOOK, SLOWEST = 0.02, 50.0
+#: Seconds from one look at the waiting to the next, at least, and as many times those that it takes; the most that is
+#: believed.
+LOOK, TIMES, SLOWEST = 0.02, 1000, 50.0
 _clock = time.perf_counter
 
 
@@ -57,6 +58,7 @@ class Cost:
         self._first = self._seconds = self._watching = 0.0
         #: The clock and the waiting when they were looked at last, and how much longer everything took for it.
         self._looked = (_clock(), waited())
+        self._next = 0.0
         self._slower = 1.0
 
     @property
@@ -65,12 +67,12 @@ class Cost:
         clocked, counted = self._before
         return self._own.clocked - clocked + (self._own.counted - counted) * self._slower
 
-    def step_over(self, seconds: float) -> float:
-        """A step took `seconds`: how many of them were our work."""
+    def step_over(self, seconds: float, steps: int = 1) -> float:
+        """`steps` steps took `seconds`: how many of them were our work."""
         self._look(_clock())
         mine = min(max(self.of_step, 0.0), seconds)  # samples may correct what was said of the step before
         self._before = self._own.clocked, self._own.counted
-        self._steps += 1
+        self._steps += steps
         if self._steps <= self._careful:
             self._first += mine
         else:
@@ -80,9 +82,9 @@ class Cost:
 
     def _look(self, now: float) -> None:
         """Whether others use the processor."""
-        passed = now - self._looked[0]
-        if passed >= LOOK:
-            looked = now, waited()
+        if now >= self._next:
+            passed, looked = now - self._looked[0], (now, waited())
+            self._next = now + max(LOOK, TIMES * (_clock() - now))
             ran = passed - (looked[1] - self._looked[1])
             self._slower = passed / ran if passed / SLOWEST < ran <= passed else 1.0
             self._looked = looked

@@ -21,6 +21,9 @@ from ...source.frames import Frames, variables
 from ...torchside import private
 from ...torchside.grad_scaler import Scales, factor_of
 
+#: Losses of one step that are held on an accelerator.
+MOST = 1000
+
 
 class Losses:
     """Adds up.
@@ -32,17 +35,20 @@ class Losses:
         self._held = held
         self._scales = Scales()
         self._sum: float | None = None
+        #: Losses on an accelerator that nobody waits for.
+        self._away: list[torch.Tensor] = []
         #: Backward calls whose roots were added up, and the scale that was divided out of the last.
         self.calls, self.scale = 0, 1.0
         #: A leaf that the last call gave a gradient to.
         self._witness: Callable[[], Any] = lambda: None
 
-    def scale_of(self, roots: Sequence[Any]) -> float:
-        """What a scaler multiplied `roots` by; 1 where none did."""
+    def scale_of(self, roots: Sequence[Any], wait: bool = True) -> float:
+        """What a scaler multiplied `roots` by; 1 where none did. `wait`: for an accelerator too."""
         for root in roots:
             factor = factor_of(root) if isinstance(root, torch.Tensor) else None
-            if factor is not None:
-                value = float(factor)
+            if factor is not None and (wait or factor.is_cpu):
+                with private.undispatched():
+                    value = float(factor.item())
                 if value > 0 and value != 1.0 and (self._scales.is_scale(factor) or self._held() == value):
                     return value
         return 1.0
@@ -51,26 +57,50 @@ class Losses:
         """A scaler is about to update its `scale`."""
         self._scales.updated(scale)
 
+    def away(self, roots: Sequence[Any]) -> list[torch.Tensor]:
+        """Those of `roots` that are numbers on an accelerator, without what a scaler multiplied them by; they stay
+        there."""
+        found = []
+        for root in roots:
+            if not isinstance(root, torch.Tensor) or root.is_cpu or root.numel() != 1 or not root.is_floating_point():
+                continue
+            if root.layout is torch.strided and not private.hands_off(root):
+                factor, value = factor_of(root), root.detach()
+                scaled = factor is not None and self._scales.is_scale(factor)
+                found.append(value / factor.detach() if scaled and factor is not None else value)
+        return found
+
     def begins(self) -> None:
         """A call that adds up gradients begins. Has what was there been cleared?"""
         if self.calls and _cleared(self._witness()):
-            self._sum, self.calls = None, 0
+            self._sum, self.calls, self._away = None, 0, []
 
-    def ended(self, values: Iterable[float | None], scale: float, leaves: Iterable[Any]) -> None:
-        """The call is over: its roots' `values`, unscaled, and the `leaves` of its graph."""
+    def ended(
+        self,
+        values: Iterable[float | None],
+        scale: float,
+        leaves: Iterable[Any],
+        away: Sequence[torch.Tensor] = (),
+    ) -> None:
+        """The call is over: its roots' `values`, unscaled, those of them that are `away`, and the `leaves` of its
+        graph."""
         known = [value for value in values if value is not None]
         if known:
             self._sum = (self._sum or 0.0) + sum(known)
+        if away and len(self._away) < MOST:
+            self._away += away
+        if known or away:
             self.calls += 1
             self.scale = scale
         given = next((leaf for leaf in leaves if leaf.grad is not None), None)
         if given is not None:
             self._witness = private.tensor_ref(given)
 
-    def take(self) -> tuple[float | None, int, float]:
-        """The loss of the step that is over, of how many calls it is the sum, and the scale that was divided out."""
-        taken = self._sum, self.calls, self.scale
-        self._sum, self.calls, self.scale = None, 0, 1.0
+    def take(self) -> tuple[float | None, int, float, list[torch.Tensor]]:
+        """The loss of the step that is over, of how many calls it is the sum, the scale that was divided out, and what
+        of the loss is on an accelerator."""
+        taken = self._sum, self.calls, self.scale, self._away
+        self._sum, self.calls, self.scale, self._away = None, 0, 1.0, []
         return taken
 
 
@@ -78,12 +108,15 @@ def _cleared(leaf: Any) -> bool:
     """Whether a gradient that `leaf` had is gone; not known of one that has to be waited for."""
     if leaf is None:
         return False
-    grad = leaf.grad
-    if grad is None:
-        return True
-    if grad.layout is not torch.strided or grad.device.type != "cpu":
-        return False
-    with torch.no_grad():
+    return leaf.grad is None or is_zero(leaf.grad) is True
+
+
+def is_zero(grad: Any) -> bool | None:
+    """Whether a gradient is zero everywhere; ``None`` where that is not known without waiting for it, or where a mode
+    of the user's would see it."""
+    if grad.layout is not torch.strided or not grad.is_cpu or (private.in_mode() and not private.is_plain(grad)):
+        return None
+    with torch.no_grad(), private.undispatched():
         return not grad.detach().count_nonzero()
 
 

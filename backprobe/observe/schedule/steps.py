@@ -1,4 +1,4 @@
-"""Training steps: where one ends, and the norms of weights, gradients and updates.
+"""Training steps: where one ends.
 
 Note [Where a step ends]: a step is an update. What an optimizer's step ends is over when the next forward or backward
 begins: several optimizers that step one after the other end one step, critic and generator that take turns one each. A
@@ -9,9 +9,6 @@ Where no optimizer has stepped yet, one was seen being made, or not. If so, all 
 script updates by hand: a backward call that finds gradients already there accumulates into the same step, and one that
 finds none begins a new one; ``autograd.grad`` ends a step where its graph goes and it makes none. What cannot be known:
 an update that the script itself leaves out is one step with the next, and what comes after the last is one of its own.
-
-Note [Sampling updates]: norms of weights and updates are not free, an update needs a copy: they are taken in the first
-steps, and then as often as a hundredth of the run's time allows, and copies are bounded.
 """
 
 from __future__ import annotations
@@ -25,25 +22,21 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-import torch
 from torch.optim import optimizer as optim
 
-from ...records import OptimizerSeen, ParameterStat, Step
+from ...records import OptimizerSeen, Step
 from ...source.frames import Spot
 from ...torchside import private
 from ...torchside.held import allocated, resident
-from ...torchside.measure import is_float
-from ...torchside.norms import holds, norm
 from ..events import Events
 from ..forward.naming import Naming
 from .cost import Cost
-from .losses import Losses, loss_scale
+from .losses import Losses, is_zero, loss_scale
+from .samples import Samples
 
-#: Bytes of weights copied at once to see an update.
-COPY_LIMIT = 64 << 20
 #: Backward calls after which an optimizer that was made is not waited for any longer.
 UNAIDED = 100
-_clock = time.perf_counter
+_clock, _next_seq = time.perf_counter, private.next_sequence_nr
 
 
 @dataclass
@@ -66,7 +59,13 @@ class StepWatch:
     """
 
     def __init__(
-        self, names: Naming, events: Events, cost: Cost, on_step: Callable[[Step], None], first: int = 3
+        self,
+        names: Naming,
+        events: Events,
+        cost: Cost,
+        on_step: Callable[[Step, list[Any]], None],
+        first: int = 3,
+        share: float | None = None,
     ) -> None:
         self._names, self._events, self._cost, self._on_step, self._first = names, events, cost, on_step, first
         self._handles: list[Any] = []
@@ -87,17 +86,24 @@ class StepWatch:
         self.stepped_by: set[int] = set()
         #: Whether a step is over when the optimizers have stepped that ended one before, not when the next begins.
         self.ends_early: Callable[[], bool] = lambda: False
+        #: How many more steps pass, and the step at which they began to.
+        self.passing = self._began_to = 0
+        #: Whether an accelerator may be waited for: in steps that are recorded.
+        self.waits = True
+        #: Where a single optimizer ends steps that pass, its id. That again, and the counter of nodes when it stepped.
+        self.only: int | None = None
+        self._stepped: tuple[int | None, int] = None, 0
+        #: Called with the optimizer that stepped last in one, and with that counter; and when all have passed, with how
+        #: many and their seconds.
+        self.passed_by: Callable[[Any, int], None] = lambda optimizer, seq: None
+        self.on_passed: Callable[[int, float, bool], None] = lambda steps, seconds, between: None
         #: Those that stepped in this step, and in steps before.
         self._turn: set[int] = set()
         self._turns: set[frozenset[int]] = set()
         self._sizes: dict[int, int] = {}
-        self._stats: dict[str, list[float | None]] = {}
-        self._copies: list[tuple[str, Any, Any]] = []
-        self._rotate = 0
-        self._begin = self._last = self._paused_at = _clock()
+        self.samples = Samples(names, share)
+        self._last = self._paused_at = _clock()
         self._held: tuple[float, int | None, int | None] = (0.0, None, None)
-        #: Seconds that norms of weights and updates took.
-        self.spent = 0.0
         self._pid, self._thread = os.getpid(), threading.get_ident()
 
     def start(self) -> None:
@@ -113,7 +119,8 @@ class StepWatch:
         if not self.paused:
             self._paused_at = _clock()
         self.paused = True
-        self._copies.clear()
+        self.stop_passing()
+        self.samples.forget()
 
     def remove(self) -> None:
         """Take the hooks off, and finish nothing."""
@@ -123,119 +130,136 @@ class StepWatch:
 
     def stop(self) -> None:
         self.remove()
-        if os.getpid() == self._pid and (self.stepped or self.backwards):
+        if os.getpid() == self._pid and (self.stepped or self.backwards or self._written):
             self.finish()
 
-    @property
-    def sampled(self) -> bool:
-        now = _clock()
-        return self.index < self._first or self.spent < 0.01 * (now - self._begin)
-
     def finish(self) -> None:
-        """The step is over: emit it and begin the next."""
+        """The step is over: emit it, but where it passes, and begin the next."""
+        if self.passing:
+            self._pass()
+            return
         now = _clock()
-        stats = tuple(ParameterStat(name, *values) for name, values in self._stats.items())
         seconds = now - self._last
         mine = self._cost.step_over(seconds)
-        loss, calls, scale = self.losses.take()
+        loss, calls, scale, away = self.losses.take()
         held = *self._memory(now), self.graphs
-        step = Step(self.index, seconds, loss, tuple(self.backwards), stats, mine, calls, scale, *held)
+        step = Step(self.index, seconds, loss, tuple(self.backwards), self.samples.take(), mine, calls, scale, *held)
         self.index += 1
         self._last = now
+        self._next()
+        self._began_to = self.index
+        self._on_step(step, away)
+
+    def _next(self) -> None:
         if self._turn and len(self._turns) < 100:
             self._turns.add(frozenset(self._turn))
         self._turn.clear()
-        self.stepped, self.backwards, self._stats, self._written = False, [], {}, 0
-        self._on_step(step)
+        self.stepped, self.backwards, self._written = False, [], 0
+
+    def let_pass(self, steps: int) -> None:
+        """The next `steps` steps pass: Note [Steps that pass]."""
+        self.passing = steps
+        if steps:
+            turns = [turn for turn in self._turns if len(turn) == 1] if len(self._turns) == 1 else []
+            self.only = next(iter(turns[0])) if turns and self.ends_early() else None
+
+    def tell_passed(self) -> None:
+        """Tell of the optimizer that stepped last while steps passed: what it wrote to may be asked for."""
+        by, at = self._stepped
+        known = self.optimizers.get(by or 0)
+        optimizer = known.ref() if known is not None else None
+        if optimizer is not None:
+            self.passed_by(optimizer, at)
+            self._stepped = None, 0
+
+    def _pass(self) -> None:
+        """A step that passes is over."""
+        self.index += 1
+        self.passing -= 1
+        self._next()
+        if not self.passing:
+            self.stop_passing(True)
+
+    def stop_passing(self, between: bool = False) -> None:
+        """No more steps pass for now, nor does the one that is running. `between`: none is."""
+        now, steps = _clock(), self.index - self._began_to
+        self.passing, self.only, self._began_to = 0, None, self.index
+        if steps:
+            seconds, self._last = now - self._last, now
+            self.on_passed(steps, seconds, between)
 
     def _memory(self, now: float) -> tuple[int | None, int | None]:
-        """Bytes of this process and of its accelerator, looked up a hundred times a second at most."""
+        """Bytes of this process and of its accelerator, looked up a hundred times a second at most, and as seldom that
+        it takes no more than a thousandth of the time."""
         if now >= self._held[0]:
-            self._held = now + 0.01, resident(), allocated()
+            held = resident(), allocated()
+            self._held = now + max(0.01, 1000 * (_clock() - now)), *held
         return self._held[1:]
 
     def _mine(self) -> bool:
         return not self.paused and os.getpid() == self._pid and threading.get_ident() == self._thread
 
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self.only == id(optimizer):
+            return
         if self._mine():
-            mark = self._events.own.mark()
             self.stepping = True
-            self._events.tell("optimizer_begins", optimizer)
+            if self.passing:
+                return
+            mark = self._events.own.mark()
             try:
-                self._measure(optimizer)
+                with private.unseen():
+                    self._events.tell("optimizer_begins", optimizer)
+                    self._begins(optimizer)
             except Exception as error:
                 self._events.fault(self, error)
             self._events.own.since(mark)
 
-    def _measure(self, optimizer: Any) -> None:
-        begin = _clock()
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        if self._sizes.get(id(optimizer)) != len(parameters):
-            self._sizes[id(optimizer)] = len(parameters)
+    def _begins(self, optimizer: Any) -> None:
+        groups = optimizer.param_groups
+        count, sampled = sum(len(group["params"]) for group in groups), self.samples.due(self.index < self._first)
+        new = self._sizes.get(id(optimizer)) != count
+        if not (new or sampled):
+            return
+        parameters = [p for group in groups for p in group["params"]]
+        if new:
+            self._sizes[id(optimizer)] = count
             known = self._known(optimizer, None)
-            known.groups = len(optimizer.param_groups)
+            known.groups = len(groups)
             for p in parameters:
                 self.held[id(p)] = known.refs[id(p)] = private.tensor_ref(p)
-        if self.sampled:
-            named = [(self._names.of(p), p) for p in parameters if isinstance(p, torch.Tensor)]
-            if (
-                private.in_mode()
-            ):  # of the user's, which does not see what we compute (Note [Unseen by the user's modes])
-                named = [(name, p) for name, p in named if private.is_plain(p) and private.is_plain(p.grad)]
-            with private.unseen(), torch.no_grad(), private.unnoticed():
-                weights = norms([p for _, p in named])
-                grads = norms([p.grad for _, p in named])
-                for (name, _), w, g in zip(named, weights, grads, strict=True):
-                    self._stats[name] = [w, g, None]
-                self._copy(named)
-            self.spent += _clock() - begin
-
-    def _copy(self, named: list[tuple[str, Any]]) -> None:
-        """Copy as many weights as the bound allows, beginning where the last sample ended."""
-        used = 0
-        count = len(named)
-        for at in range(count):
-            name, p = named[(self._rotate + at) % count]
-            size = p.numel() * p.element_size()
-            if used + size > COPY_LIMIT and used:
-                self._rotate = (self._rotate + at) % count
-                break
-            if p.grad is None or p.layout is not torch.strided or size > COPY_LIMIT:
-                continue
-            used += size
-            self._copies.append((name, p, p.detach().clone()))
+        if sampled:
+            self.samples.before(parameters, self.waits)
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self.only == id(optimizer) and self.passing > 1:
+            self.passing -= 1
+            self.index += 1
+            self._stepped = self.only, _next_seq()
+            return
         if not self._mine():
             return
-        mark = self._events.own.mark()
-        self.stepped_by.add(id(optimizer))
+        mark = self._events.own.mark() if not self.passing else None
         self.stepping, self.stepped, self.ever_stepped = False, True, True
-        self._events.tell("optimizer_over", optimizer)
-        if self._copies:
-            try:
-                self._compare()
-            except Exception as error:
-                self._events.fault(self, error)
         self._turn.add(id(optimizer))
-        if self.index >= self._first and self._complete() and self.ends_early():
-            self.finish()
-        self._events.own.since(mark)
+        try:
+            with private.unseen():
+                if mark is not None:
+                    self.stepped_by.add(id(optimizer))
+                    self._events.tell("optimizer_over", optimizer)
+                    self.samples.after()
+                if self.index >= self._first and self._complete() and self.ends_early():
+                    self.finish()
+        except Exception as error:
+            self._events.fault(self, error)
+        if mark is not None:
+            self._events.own.since(mark)
 
     def _complete(self) -> bool:
         """Whether all have stepped that are known to step in one step."""
+        if len(self._turns) == 1:
+            return self._turn in self._turns
         return self._turn in self._turns and not any(self._turn < turn for turn in self._turns)
-
-    def _compare(self) -> None:
-        begin = _clock()
-        with private.unseen(), torch.no_grad(), private.unnoticed():
-            differences = [_difference(p.detach(), old) for _, p, old in self._copies]
-            for (name, _, _), value in zip(self._copies, norms(differences), strict=True):
-                if name in self._stats:
-                    self._stats[name][2] = value
-        self._copies.clear()
-        self.spent += _clock() - begin
 
     @property
     def alone(self) -> bool:
@@ -306,46 +330,6 @@ class StepWatch:
         if self.ever_stepped or not self._written or (self.optimizers and self._written < UNAIDED):
             return True
         for leaf in leaves:
-            grad = leaf.grad
-            if grad is None:
-                continue
-            if grad.layout is not torch.strided or grad.device.type != "cpu":
-                return True
-            with torch.no_grad():
-                return bool(grad.detach().count_nonzero())
+            if leaf.grad is not None:
+                return is_zero(leaf.grad) is not True
         return False
-
-
-def _difference(new: Any, old: Any) -> Any:
-    """`new` minus `old`, which is used up. In half precision the difference itself would be rounded."""
-    return new.float() - old if old.dtype in (torch.float16, torch.bfloat16) else old.neg_().add_(new)
-
-
-def norms(tensors: list[Any]) -> list[float | None]:
-    """2-norms, one synchronisation for each device; ``None`` for what is not a dense tensor of floats."""
-    out: list[float | None] = [None] * len(tensors)
-    groups: dict[Any, list[int]] = {}
-    for i, t in enumerate(tensors):
-        if t is None or t.layout is not torch.strided or not is_float(t) or t.is_meta:
-            continue
-        if t.is_cpu:
-            out[i] = _norm(t)
-        else:
-            groups.setdefault((t.device, t.dtype, type(t)), []).append(i)
-    for indices in groups.values():
-        single = torch.float32 if tensors[indices[0]].dtype in (torch.float16, torch.bfloat16) else None
-        try:
-            measured = torch._foreach_norm([tensors[i].detach() for i in indices], 2, single)
-            values = torch.stack(list(measured)).tolist()
-        except (RuntimeError, NotImplementedError, TypeError):  # a subclass (distributed, quantised) that has no norm
-            continue
-        for i, value in zip(indices, values, strict=True):
-            out[i] = value if holds(value) else _norm(tensors[i])
-    return out
-
-
-def _norm(tensor: Any) -> float | None:
-    try:
-        return norm(tensor.detach())
-    except (RuntimeError, NotImplementedError, TypeError):
-        return None

@@ -76,6 +76,28 @@ def function_modes() -> None:
 
 
 @fact(
+    "a mode that stays off",
+    "scripts without modules and optimizers are watched op by op in all steps, whatever the budget",
+    "_push_mode",
+    [ENGINE],
+)
+def staying_off() -> None:
+    class Leaves(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            modes.stay_off(self)
+            return func(*args, **(kwargs or {}))
+
+    expect(modes.can_stay_off(), "torch.overrides has no function by the name that is known")
+    depth, mode, outer = modes.mode_depth(), Leaves(), _Seen()
+    modes.push_function_mode(mode)
+    with outer:
+        leaf().exp().sum().backward()
+        expect(modes.top_mode() is outer and modes.mode_depth() == depth + 1, "the mode was put back")
+    modes.come_back()
+    expect(modes.mode_depth() == depth, "modes are not as they were")
+
+
+@fact(
     "dispatch modes",
     "a dispatch mode of the user's sees ops that backprobe computes",
     "_python_dispatch _disable_current_modes _len_torch_dispatch_stack _DisableTorchDispatch",

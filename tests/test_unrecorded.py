@@ -1,0 +1,241 @@
+"""Steps that are not recorded: nobody sees what we do in them, and nothing of ours fails or grows there."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.profiler import profile
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from backprobe.observe.backward import between
+from backprobe.observe.backward.between import Between
+from backprobe.observe.backward.calls import loss_value
+from backprobe.observe.forward.writes import SeenMutation, inferred_write
+from backprobe.observe.schedule import budget as budgets
+from backprobe.observe.session import Session, Settings
+from backprobe.observe.sinks.collect import Collector
+from backprobe.source import first_runs
+from backprobe.source.first_runs import SHOWS, FirstRuns
+from backprobe.source.frames import Frames
+
+
+@pytest.fixture(autouse=True)
+def nothing_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step is recorded but the first three, and those that trouble asks for; none passes."""
+    monkeypatch.setattr(budgets, "FREE", 0.0)
+    monkeypatch.setattr(budgets, "MOST", 10**9)
+    monkeypatch.setattr(budgets, "REST", math.inf)
+
+
+class Ops(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+class Calls(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(getattr(func, "__qualname__", "") or getattr(func, "__name__", str(func)))
+        return func(*args, **(kwargs or {}))
+
+
+class Profiled:
+    """The names of the ops that torch's profiler records."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def __enter__(self) -> None:
+        self._profile = profile()
+        self._profile.__enter__()
+
+    def __exit__(self, *given: Any) -> None:
+        self._profile.__exit__(*given)
+        self.seen += [event.name for event in self._profile.events()]
+
+
+def by_optimizer(model: nn.Module) -> Callable[[], None]:
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def by_hand(model: nn.Module) -> Callable[[], None]:
+    """Gradients that are there, and zero: whether a step is over is asked of them."""
+
+    def step() -> None:
+        (model(torch.ones(2, 4)).square().mean() * 2).backward()
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 1e-3 * p.grad  # type: ignore[operator]
+                p.grad.zero_()  # type: ignore[union-attr]
+
+    return step
+
+
+def seen_by(look: Any, make: Callable[[nn.Module], Callable[[], None]], recorded: bool, budget: float | None) -> Any:
+    """What `look` sees of a step, the tenth of a watched run; alone where there is no budget."""
+    torch.manual_seed(0)
+    step = make(nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1)))
+    session = Session(Collector(), Settings(budget=budget))
+    if budget is not None:
+        session.start()
+    for i in range(10):
+        if i == 8 and recorded:
+            session._trouble(i)
+        if i == 9:
+            with look:
+                step()
+            assert budget is None or session.eye.noting is recorded
+        else:
+            step()
+    session.stop()
+    assert session.error is None, repr(session.error)
+    return look.seen
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["unrecorded", "recorded"])
+@pytest.mark.parametrize("make", [by_optimizer, by_hand])
+@pytest.mark.parametrize("look", [Ops, Calls, Profiled])
+def test_what_a_user_sees_of_the_ops_is_as_alone(look: Any, make: Any, recorded: bool) -> None:
+    alone = seen_by(look(), make, recorded, None)
+    watched = seen_by(look(), make, recorded, 1e-9)
+    assert alone == watched and alone
+
+
+def test_a_loss_inside_a_transform_or_a_trace_is_not_read() -> None:
+    read = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        loss = (x * x).sum()
+        read.append(loss_value(loss))
+        return loss
+
+    assert torch.equal(torch.func.grad(function)(torch.ones(3)), torch.full((3,), 2.0))
+    assert read == [None] and loss_value(torch.ones(())) == 1.0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_child_computes_nothing_when_it_is_left() -> None:
+    """What waits to be looked at is the parent's: torch may hang where it computes after a fork."""
+    session = Session(Collector(), Settings(budget=1e-9))
+    told: list[str] = []
+    session.events.listen("about_to_write", lambda: told.append("flush"))
+    session.start()
+    session.leave()
+    assert told == []
+    again = Session(Collector(), Settings(budget=1e-9))
+    again.events.listen("about_to_write", lambda: told.append("flush"))
+    again.start()
+    again.stop()
+    assert told
+
+
+class Proxy:
+    """As a lazy import: it does what it likes when it is asked for anything."""
+
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("touched")
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("touched")
+
+
+class Lazy(types.ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("touched")
+
+
+@pytest.mark.skipif(not SHOWS, reason="this Python does not show what it has adapted")
+def test_modules_that_load_when_they_are_touched_are_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+    lazy = Lazy("lazy")
+    lazy.__dict__.update(__file__=__file__, held=Proxy())
+    monkeypatch.setitem(sys.modules, "a lazy module", lazy)
+    monkeypatch.setitem(sys.modules, "no module", Proxy())  # type: ignore[arg-type]
+    frames = Frames((str(Path(__file__).parent),))
+    frames.is_user(by_hand.__code__)
+    FirstRuns(frames).look()
+
+
+def test_a_look_for_new_lines_that_fails_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(self: FirstRuns) -> Any:
+        raise KeyError("ours")
+
+    monkeypatch.setattr(FirstRuns, "look", fails)
+    session = Session(Collector(), Settings(budget=1e-9))
+    session.start()
+    step = by_optimizer(nn.Linear(4, 1))
+    for _ in range(10):
+        step()
+    session.stop()
+    assert isinstance(session.error, KeyError) and session._steps.index == 10
+
+
+def test_what_is_remembered_has_a_bound(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sizes, now = Between(), 0
+    monkeypatch.setattr(between, "SIZES", 10)
+    monkeypatch.setattr(between.private, "next_sequence_nr", lambda: now)
+    for i in range(3000):
+        now += i
+        sizes.as_many()
+        sizes.over()
+    assert len(sizes.sizes) == 10 and len(sizes.bounds) <= 2 * between.PAST
+    monkeypatch.setattr(first_runs, "MOST", 30)
+    frames = Frames((str(tmp_path),))
+    runs = FirstRuns(frames)
+    for i in range(100):
+        names: dict[str, Any] = {}
+        exec(compile(f"def f{i}(): return {i}", str(tmp_path / "made.py"), "exec"), names)
+        frames.is_user(names[f"f{i}"].__code__)
+        runs.look()
+    assert len(runs._codes) <= 30
+
+
+@pytest.mark.parametrize(
+    ("lines", "name", "written"),
+    [
+        (["counter += 1", "h.add_(1)"], "", "h.add_(1)"),
+        (["counter += 1", "x[0] = 1"], "", "x[0] = 1"),
+        (["counter += 1", "h += 1"], "", "h += 1"),
+        (["h.add_(1)", "z += 1"], "z", "z += 1"),
+        (["counter += 1"], "", None),
+        (["counter += 1"], "counter", "counter += 1"),
+    ],
+)
+def test_a_line_that_counts_is_not_taken_for_one_that_writes(
+    tmp_path: Path, lines: list[str], name: str, written: str | None
+) -> None:
+    path = tmp_path / "loop.py"
+    path.write_text("counter = 0\nh = x = z = f()\n" + "\n".join(lines) + "\n")
+    code = compile(path.read_text(), str(path), "exec")
+    frames = Frames((str(tmp_path),))
+    frames.is_user(code)
+    spots = {line: (code, begin) for begin, _, line in reversed(list(code.co_lines())) if line and line > 2}
+    seen = SeenMutation("self", "Mul", (3,), 0, 1, None, None)
+    found = inferred_write(seen, name, [spots[line] for line in sorted(spots)], frames)
+    site = frames.site(found.spot) if found is not None else None
+    assert (site.text if site is not None else None) == written
