@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -157,28 +157,47 @@ class Norms:
 
     def _run(self, batch: tuple[list[Any], list[int]]) -> None:
         tensors, slots = batch
-        values = self.values
         try:
-            rows = torch.stack(tensors).flatten(1) if tensors[0].dim() else torch.stack(tensors).unsqueeze(1)
-            half = torch.float32 if rows.dtype in _HALF else None
-            if self._sums:
-                found = rows.sum(1, dtype=half).tolist()
-                odd = [at for at, value in enumerate(found) if value - value != 0.0]
-            else:
-                found = _norm(rows, dim=1, dtype=half).tolist()
-                odd = [at for at, value in enumerate(found) if not TINY < value < _inf]
-                if odd:
-                    for at, value in zip(odd, rows_again(rows, odd, [found[at] for at in odd]), strict=True):
-                        found[at] = value
-            for slot, value in zip(slots, found, strict=True):
-                values[slot] = value
-            for at in odd:
-                self._judge(slots[at], tensors[at])
+            self._stacked(tensors, slots)
         except (RuntimeError, NotImplementedError, TypeError):  # one of them is of another device, layout or class
             for slot, tensor in zip(slots, tensors, strict=True):
                 self.into(slot, tensor)
         tensors.clear()
         slots.clear()
+
+    def _stacked(self, tensors: list[Any], slots: Sequence[int]) -> None:
+        rows = torch.stack(tensors).flatten(1) if tensors[0].dim() else torch.stack(tensors).unsqueeze(1)
+        half = torch.float32 if rows.dtype in _HALF else None
+        if self._sums:
+            found = rows.sum(1, dtype=half).tolist()
+            odd = [at for at, value in enumerate(found) if value - value != 0.0]
+        else:
+            found = _norm(rows, dim=1, dtype=half).tolist()
+            odd = [at for at, value in enumerate(found) if not TINY < value < _inf]
+            if odd:
+                for at, value in zip(odd, rows_again(rows, odd, [found[at] for at in odd]), strict=True):
+                    found[at] = value
+        values = self.values
+        for slot, value in zip(slots, found, strict=True):
+            values[slot] = value
+        for at in odd:
+            self._judge(slots[at], tensors[at])
+
+    def alike(self, slots: Sequence[int], tensors: list[Any], shape: Any, dtype: Any) -> bool:
+        """Measure `tensors` for slots that there are already, where all can be stacked and have that shape and dtype.
+        Whether they were."""
+        first = tensors[0]
+        if first is None or first.shape != shape or not _batchable(first):
+            return False
+        try:
+            for t in tensors:
+                if t.dtype is not dtype:
+                    return False
+            for at in range(0, len(tensors), 4 * BATCH):
+                self._stacked(tensors[at : at + 4 * BATCH], slots[at : at + 4 * BATCH])
+        except (RuntimeError, NotImplementedError, TypeError, AttributeError):  # or one did not come
+            return False
+        return True
 
     def batch(self, slots: list[int], tensors: list[Any]) -> None:
         """Measure `tensors`, all of one shape, for slots that there are already. Empties both lists."""
