@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,6 +19,20 @@ def waited() -> float:
             return int(file.read().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):
         return 0.0
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Python's collector of garbage does not run inside: thousands of objects are made that stay for a while, and it
+    would look at all of them, again and again, and the sooner at all that there is."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def machine() -> dict[str, Any]:

@@ -183,21 +183,23 @@ class Norms:
         for at in odd:
             self._judge(slots[at], tensors[at])
 
-    def alike(self, slots: Sequence[int], tensors: list[Any], shape: Any, dtype: Any) -> bool:
-        """Measure `tensors` for slots that there are already, where all can be stacked and have that shape and dtype.
-        Whether they were."""
-        first = tensors[0]
+    def alike(self, slots: Sequence[int], tensors: list[Any], shape: Any, dtype: Any) -> int:
+        """Measure `tensors` for slots that there are already, from the first as far as they can be stacked and have
+        that shape and dtype: how many those are."""
+        done, first = 0, tensors[0]
         if first is None or first.shape != shape or not _batchable(first):
-            return False
+            return 0
         try:
             for t in tensors:
                 if t.dtype is not dtype:
-                    return False
-            for at in range(0, len(tensors), 4 * BATCH):
-                self._stacked(tensors[at : at + 4 * BATCH], slots[at : at + 4 * BATCH])
+                    return 0
+            while done < len(tensors):
+                some = tensors[done : done + 4 * BATCH]
+                self._stacked(some, slots[done : done + 4 * BATCH])
+                done += len(some)
         except (RuntimeError, NotImplementedError, TypeError, AttributeError):  # or one did not come
-            return False
-        return True
+            pass
+        return done
 
     def batch(self, slots: list[int], tensors: list[Any]) -> None:
         """Measure `tensors`, all of one shape, for slots that there are already. Empties both lists."""

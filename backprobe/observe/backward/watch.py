@@ -293,7 +293,7 @@ class Watch:
         window = program.window(number, ran)
         regular = not any(waiting[at][k] is not None for at, k in window.none)
         for shape, dtype, slots, places in window.groups if regular else ():
-            if not self.norms.alike(slots, [waiting[at][k] for at, k in places], shape, dtype):
+            if self.norms.alike(slots, [waiting[at][k] for at, k in places], shape, dtype) < len(slots):
                 regular = False
                 break
         if not regular:

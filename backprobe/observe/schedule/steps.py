@@ -161,11 +161,14 @@ class StepWatch:
         if self._mine():
             mark = self._events.own.mark()
             self.stepping = True
-            self._events.tell("optimizer_begins", optimizer)
-            try:
-                self._measure(optimizer)
-            except Exception as error:
-                self._events.fault(self, error)
+            with private.unseen():  # what is read of each parameter would go through the eye
+                self._events.tell("optimizer_begins", optimizer)
+                try:
+                    self._measure(optimizer)
+                except Exception as error:
+                    self._events.fault(self, error)
+            if is_torchs(optimizer) and not any(map(callable, (*args[1:], *kwargs.values()))):  # no closure
+                self._events.tell("optimizer_alone", optimizer)
             self._events.own.since(mark)
 
     def _measure(self, optimizer: Any) -> None:
@@ -314,6 +317,12 @@ class StepWatch:
             with torch.no_grad():
                 return bool(grad.detach().count_nonzero())
         return False
+
+
+def is_torchs(optimizer: Any) -> bool:
+    """Whether `optimizer` is one of torch's own, and not of a class that derives from one, and its step makes no
+    graph."""
+    return type(optimizer).__module__.startswith("torch.optim.") and not optimizer.defaults.get("differentiable")
 
 
 def _difference(new: Any, old: Any) -> Any:
