@@ -10,7 +10,7 @@ import torch
 
 from ..records import BadValues, TensorStat, together
 from . import modes
-from .norms import LARGE, TINY, again, exact, holds, norm, quick, quick_large, rows_again
+from .norms import LARGE, TINY, again, exact, holds, norm, quick, quick_large, rows_again, scalable, scaled_up
 
 _norm = torch.linalg.vector_norm
 _inf = math.inf
@@ -64,6 +64,8 @@ class Norms:
         self._of = sum_of if sums else quick
         self._on_bad = on_bad
         self.values: list[float] = []
+        #: Norms that were in these slots before, or nothing: one that was tiny is scaled up at once.
+        self.hints: Sequence[float] = ()
         self.unmeasured: set[int] = set()
         #: Slots whose tensor really held non-finite elements, and which.
         self.bad: dict[int, BadValues] = {}
@@ -110,6 +112,11 @@ class Norms:
                 else:
                     self.later(slot, tensor)
                 return
+            if self.hints and slot < len(self.hints) and self.hints[slot] <= TINY:
+                value = again(tensor, 0.0)
+                if value < _inf:
+                    self.values[slot] = value
+                    return
             if tensor.numel() > LARGE and not self._sums and modes.is_plain(tensor):
                 value = quick_large(tensor)
             else:
@@ -172,8 +179,7 @@ class Norms:
             found = rows.sum(1, dtype=half).tolist()
             odd = [at for at, value in enumerate(found) if value - value != 0.0]
         else:
-            found = _norm(rows, dim=1, dtype=half).tolist()
-            odd = [at for at, value in enumerate(found) if not TINY < value < _inf]
+            found, odd = self._row_norms(rows, slots, half)
             if odd:
                 for at, value in zip(odd, rows_again(rows, odd, [found[at] for at in odd]), strict=True):
                     found[at] = value
@@ -182,6 +188,22 @@ class Norms:
             values[slot] = value
         for at in odd:
             self._judge(slots[at], tensors[at])
+
+    def _row_norms(self, rows: Any, slots: Sequence[int], half: Any) -> tuple[list[float], list[int]]:
+        """The norms of rows, and which of them need a second look."""
+        hints = self.hints
+        tiny = {at for at, slot in enumerate(slots) if hints[slot] <= TINY} if hints else ()
+        if not tiny or not scalable(rows):
+            found = _norm(rows, dim=1, dtype=half).tolist()
+            return found, [at for at, value in enumerate(found) if not TINY < value < _inf]
+        found = scaled_up(rows, tiny)
+        odd = [at for at, value in enumerate(found) if not (value < _inf if at in tiny else TINY < value < _inf)]
+        grown = [at for at in odd if at in tiny]
+        if grown:
+            for at, value in zip(grown, _norm(rows[grown], dim=1, dtype=half).tolist(), strict=True):
+                found[at] = value
+            odd = [at for at in odd if not TINY < found[at] < _inf]
+        return found, odd
 
     def alike(self, slots: Sequence[int], tensors: list[Any], shape: Any, dtype: Any) -> int:
         """Measure `tensors` for slots that there are already, from the first as far as they can be stacked and have

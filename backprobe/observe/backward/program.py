@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...graphs.plan import Plan
@@ -45,6 +46,8 @@ class Program:
 
     def __init__(self, order: list[int], out: list[Any], came: list[Any], plan: Plan) -> None:
         self.order, self.out, self.came, self.counts = order, out, came, plan.counts
+        #: What the last call by this program measured.
+        self.last: Sequence[float] = ()
         self.slots = 1 + max((m[2] for m in (*out, *came)), default=-1)
         rows: dict[int, list[Any]] = {}
         for m in out:

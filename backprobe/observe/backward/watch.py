@@ -115,6 +115,8 @@ class Watch:
         self.on_error: Any = None
         if self.program is not None:
             self.norms.values = [0.0] * self.program.slots
+            if len(self.program.last) >= self.program.slots:
+                self.norms.hints = self.program.last  # Note [Tiny gradients]
             self.held = self.program.held
         #: Calls with gradients that have no shape (nested tensors): what could not be noted.
         self.unshaped = 0
@@ -174,6 +176,8 @@ class Watch:
         with private.undispatched():
             self.flush()
             self.norms.flush()
+        if self.program is not None:
+            self.program.last = self.norms.values
 
     def release(self) -> None:
         """Let go of the graph at once: ``after`` is bound to us, and a cycle would wait for the collector."""
