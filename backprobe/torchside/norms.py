@@ -6,9 +6,9 @@ sum loses digits. So a quick norm between ``TINY`` and infinity is taken as it i
 digit), NaN is NaN, and for all others the tensor is looked at again, scaled or in double precision. That has to be
 done while the tensor is there: off the CPU, where nobody waits for the first look, see ``Norms`` in ``measure``.
 
-Note [Tiny gradients]: squares that vanish are not only lost, they are slow: a processor takes a hundred times as long for
-a number with lost digits. A norm that was below ``TINY`` in the last call is expected to be so in this one: it is scaled
-up before anything is squared. What that gives is what the second look would have given.
+Note [Tiny gradients]: squares that vanish are not only lost, they are slow: a processor takes many times as long for a
+number below its normal range. A norm that was below ``TINY`` in the last call is expected to be so in this one: it is
+scaled up before anything is squared. What that gives is what the second look would have given.
 """
 
 from __future__ import annotations

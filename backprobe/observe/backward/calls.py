@@ -12,8 +12,8 @@ import torch
 
 from ...source.frames import Spot
 from ...torchside import private
-from ...torchside.machine import uncollected
 from ...torchside.entry_points import EntryPoint, as_list, needed_nodes, node_of
+from ...torchside.machine import uncollected
 from ...torchside.uncompiled import passes_on
 from ...torchside.walk import LiveGraph, Plans, walk
 from ..forward.eye import Eye

@@ -4,8 +4,8 @@ Note [Results that wait]: the values of a small result, without its graph, wait 
 op that writes in place runs, or the batch is full. Nothing keeps the tensor itself: a graph that the script drops goes
 at once.
 
-Note [Results that need no look]: what a bounded function (``relu``, ``tanh``) makes of finite values is finite. Where it
-was given the result of an op that is looked at itself, nothing bad can begin with it, and its own is not looked at.
+Note [Results that need no look]: what a bounded function (``relu``, ``tanh``) makes of finite values is finite. Where
+it was given the result of an op that is looked at itself, nothing bad can begin with it, and its own is not looked at.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ def _was_looked_at(node: Any) -> bool:
     """Whether what went into `node` is the result of an op that was looked at itself, or a view of one: Note [Results
     that need no look]."""
     for _ in range(4):
-        node = node.next_functions[0][0]
+        node = node.next_functions[0][0] if node is not None else None  # inside a transform there is none
         name = type(node).__name__
         if name in _COMPUTING:
             return True
