@@ -208,15 +208,15 @@ class Norms:
     def alike(self, slots: Sequence[int], tensors: list[Any], shape: Any, dtype: Any) -> int:
         """Measure `tensors` for slots that there are already, from the first as far as they can be stacked and have
         that shape and dtype: how many those are."""
-        done, first = 0, tensors[0]
-        if first is None or first.shape != shape or not _batchable(first):
-            return 0
+        done = 0
         try:
             for t in tensors:
                 if t.dtype is not dtype:
                     return 0
             while done < len(tensors):
                 some = tensors[done : done + 4 * BATCH]
+                if some[0].shape != shape or not _batchable(some[0]):
+                    break
                 self._stacked(some, slots[done : done + 4 * BATCH])
                 done += len(some)
         except (RuntimeError, NotImplementedError, TypeError, AttributeError):  # or one did not come
