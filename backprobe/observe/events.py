@@ -70,6 +70,9 @@ class Tracker:
     def optimizer_begins(self, optimizer: Any) -> None:
         """An optimizer is about to step."""
 
+    def optimizer_alone(self, optimizer: Any) -> None:
+        """One of torch's own optimizers is about to step, and calls nothing of the script's in it."""
+
     def optimizer_over(self, optimizer: Any) -> None:
         """An optimizer has stepped."""
 

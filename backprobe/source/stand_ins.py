@@ -34,7 +34,7 @@ class StandIns:
     def __init__(self, limit: int = 100_000) -> None:
         self._limit = limit
         #: By id of the code object, which is kept with it, and instruction.
-        self._made: dict[tuple[int, int], tuple[Callable[[Any, Any, Any], Any], CodeType]] = {}
+        self.made: dict[tuple[int, int], tuple[Callable[[Any, Any, Any], Any], CodeType]] = {}
 
     def of(self, frame: Any) -> Callable[[Any, Any, Any], Any]:
         """What calls ``func(*args, **kwargs)``, given the three, from where `frame` is now."""
@@ -45,12 +45,12 @@ class StandIns:
                 return _call
             code = frame.f_code
         key = (id(code), frame.f_lasti)
-        made = self._made.get(key)
+        made = self.made.get(key)
         return made[0] if made is not None else self._make(frame, key)
 
     def _make(self, frame: Any, key: tuple[int, int]) -> Callable[[Any, Any, Any], Any]:
-        if len(self._made) > self._limit:
-            self._made.clear()
+        if len(self.made) > self._limit:
+            self.made.clear()
         names: dict[str, Any] = frame.f_globals
         module = sys.modules.get(str(names.get("__name__", "")))
         made: Callable[[Any, Any, Any], Any] = _call
@@ -60,5 +60,5 @@ class StandIns:
             )
             leave_alone(code)
             made = FunctionType(code, names)
-        self._made[key] = made, frame.f_code
+        self.made[key] = made, frame.f_code
         return made

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -20,6 +23,20 @@ def waited() -> float:
             os.close(file)
     except (OSError, ValueError, IndexError):
         return 0.0
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Python's collector of garbage does not run inside: thousands of objects are made that stay for a while, and it
+    would look at all of them, again and again, and the sooner at all that there is."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def machine() -> dict[str, Any]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
 from ..records import BadValues, TensorStat, together
 from . import modes
-from .norms import LARGE, TINY, again, exact, holds, norm, quick, quick_large, rows_again
+from .norms import LARGE, TINY, again, exact, holds, norm, quick, quick_large, rows_again, scalable, scaled_up
 
 _norm = torch.linalg.vector_norm
 _inf = math.inf
@@ -64,6 +64,8 @@ class Norms:
         self._of = sum_of if sums else quick
         self._on_bad = on_bad
         self.values: list[float] = []
+        #: Norms that were in these slots before, or nothing: one that was tiny is scaled up at once.
+        self.hints: Sequence[float] = ()
         self.unmeasured: set[int] = set()
         #: Slots whose tensor really held non-finite elements, and which.
         self.bad: dict[int, BadValues] = {}
@@ -110,6 +112,11 @@ class Norms:
                 else:
                     self.later(slot, tensor)
                 return
+            if self.hints and slot < len(self.hints) and self.hints[slot] <= TINY:
+                value = again(tensor, 0.0)
+                if value < _inf:
+                    self.values[slot] = value
+                    return
             if tensor.numel() > LARGE and not self._sums and modes.is_plain(tensor):
                 value = quick_large(tensor)
             else:
@@ -157,28 +164,64 @@ class Norms:
 
     def _run(self, batch: tuple[list[Any], list[int]]) -> None:
         tensors, slots = batch
-        values = self.values
         try:
-            rows = torch.stack(tensors).flatten(1) if tensors[0].dim() else torch.stack(tensors).unsqueeze(1)
-            half = torch.float32 if rows.dtype in _HALF else None
-            if self._sums:
-                found = rows.sum(1, dtype=half).tolist()
-                odd = [at for at, value in enumerate(found) if value - value != 0.0]
-            else:
-                found = _norm(rows, dim=1, dtype=half).tolist()
-                odd = [at for at, value in enumerate(found) if not TINY < value < _inf]
-                if odd:
-                    for at, value in zip(odd, rows_again(rows, odd, [found[at] for at in odd]), strict=True):
-                        found[at] = value
-            for slot, value in zip(slots, found, strict=True):
-                values[slot] = value
-            for at in odd:
-                self._judge(slots[at], tensors[at])
+            self._stacked(tensors, slots)
         except (RuntimeError, NotImplementedError, TypeError):  # one of them is of another device, layout or class
             for slot, tensor in zip(slots, tensors, strict=True):
                 self.into(slot, tensor)
         tensors.clear()
         slots.clear()
+
+    def _stacked(self, tensors: list[Any], slots: Sequence[int]) -> None:
+        rows = torch.stack(tensors).flatten(1) if tensors[0].dim() else torch.stack(tensors).unsqueeze(1)
+        half = torch.float32 if rows.dtype in _HALF else None
+        if self._sums:
+            found = rows.sum(1, dtype=half).tolist()
+            odd = [at for at, value in enumerate(found) if value - value != 0.0]
+        else:
+            found, odd = self._row_norms(rows, slots, half)
+            if odd:
+                for at, value in zip(odd, rows_again(rows, odd, [found[at] for at in odd]), strict=True):
+                    found[at] = value
+        values = self.values
+        for slot, value in zip(slots, found, strict=True):
+            values[slot] = value
+        for at in odd:
+            self._judge(slots[at], tensors[at])
+
+    def _row_norms(self, rows: Any, slots: Sequence[int], half: Any) -> tuple[list[float], list[int]]:
+        """The norms of rows, and which of them need a second look."""
+        hints = self.hints
+        tiny = {at for at, slot in enumerate(slots) if hints[slot] <= TINY} if hints else ()
+        if not tiny or not scalable(rows):
+            found = _norm(rows, dim=1, dtype=half).tolist()
+            return found, [at for at, value in enumerate(found) if not TINY < value < _inf]
+        found = scaled_up(rows, tiny)
+        odd = [at for at, value in enumerate(found) if not (value < _inf if at in tiny else TINY < value < _inf)]
+        grown = [at for at in odd if at in tiny]
+        if grown:
+            for at, value in zip(grown, _norm(rows[grown], dim=1, dtype=half).tolist(), strict=True):
+                found[at] = value
+            odd = [at for at in odd if not TINY < found[at] < _inf]
+        return found, odd
+
+    def alike(self, slots: Sequence[int], tensors: list[Any], shape: Any, dtype: Any) -> int:
+        """Measure `tensors` for slots that there are already, from the first as far as they can be stacked and have
+        that shape and dtype: how many those are."""
+        done = 0
+        try:
+            for t in tensors:
+                if t.dtype is not dtype:
+                    return 0
+            while done < len(tensors):
+                some = tensors[done : done + 4 * BATCH]
+                if some[0].shape != shape or not _batchable(some[0]):
+                    break
+                self._stacked(some, slots[done : done + 4 * BATCH])
+                done += len(some)
+        except (RuntimeError, NotImplementedError, TypeError, AttributeError):  # or one did not come
+            pass
+        return done
 
     def batch(self, slots: list[int], tensors: list[Any]) -> None:
         """Measure `tensors`, all of one shape, for slots that there are already. Empties both lists."""

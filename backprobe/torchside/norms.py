@@ -5,13 +5,17 @@ infinite, NaN that one is NaN. In single precision a square vanishes below 1e-23
 sum loses digits. So a quick norm between ``TINY`` and infinity is taken as it is (what vanished in it is below its last
 digit), NaN is NaN, and for all others the tensor is looked at again, scaled or in double precision. That has to be
 done while the tensor is there: off the CPU, where nobody waits for the first look, see ``Norms`` in ``measure``.
+
+Note [Tiny gradients]: squares that vanish are not only lost, they are slow: a processor takes many times as long for a
+number below its normal range. A norm that was below ``TINY`` in the last call is expected to be so in this one: it is
+scaled up before anything is squared. What that gives is what the second look would have given.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -107,6 +111,21 @@ def rows_again(rows: Any, places: list[int], values: list[float]) -> list[float]
     factors = [_UP if value <= TINY else _DOWN for value in values]
     by = factors[0] if len(set(factors)) == 1 else torch.tensor(factors).unsqueeze(1)
     found = _norm((some.float() if some.dtype in _HALF else some) * by, dim=1).tolist()
+    return [value / factor for value, factor in zip(found, factors, strict=True)]
+
+
+def scalable(rows: Any) -> bool:
+    """Whether ``scaled_up`` can be asked for the norms of a plain matrix."""
+    return rows.dtype in _SINGLE
+
+
+def scaled_up(rows: Any, tiny: Collection[int]) -> list[float]:
+    """Norms of the rows of a plain matrix on the CPU, of which some, `tiny`, are scaled up first: infinite where one of
+    those is not tiny at all."""
+    everything = len(tiny) == len(rows)
+    factors = [_UP if everything or at in tiny else 1.0 for at in range(len(rows))]
+    by: Any = _UP if everything else torch.tensor(factors, dtype=torch.float32).unsqueeze(1)
+    found = _norm((rows.float() if rows.dtype in _HALF else rows) * by, dim=1).tolist()
     return [value / factor for value, factor in zip(found, factors, strict=True)]
 
 

@@ -13,6 +13,7 @@ import torch
 from ...source.frames import Spot
 from ...torchside import private
 from ...torchside.entry_points import EntryPoint, as_list, needed_nodes, node_of
+from ...torchside.machine import uncollected
 from ...torchside.uncompiled import passes_on
 from ...torchside.walk import LiveGraph, Plans, walk
 from ..forward.eye import Eye
@@ -232,6 +233,10 @@ class BackwardCalls:
 
     def begin(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> Running:
         """Walk the graph and hook it."""
+        with uncollected():
+            return self._begin(kind, roots, arguments, frame)
+
+    def _begin(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> Running:
         running = self._running(kind, roots, arguments, frame)
         nested = running.inside is not None
         if not nested and kind != "autograd.grad":

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from .watch import Watch
 
 _clock = time.perf_counter
+#: Nodes whose results wait at one time: they are measured while the processor's caches have them.
+WAITING = 128
 
 
 class Hooks:
@@ -32,16 +34,28 @@ class Hooks:
                 watch.times.append(_clock())
                 watch.order.append(self)
                 try:
-                    if self in watch.held:
-                        watch.waiting.append(grad_inputs)
-                        watch.waiting_nodes.append(self)
-                        if len(watch.waiting) > 512:
-                            watch.flush()
-                    else:
-                        watch.after(self, grad_inputs, grad_outputs)
+                    watch.after(self, grad_inputs, grad_outputs)
                 except Exception as error:
                     watch.failed(error, grad_inputs)
                 watch.times.append(_clock())
+
+        class Held(int):
+            """After a node whose results wait."""
+
+            __slots__ = ()
+
+            def __call__(self, grad_inputs: Any, grad_outputs: Any) -> None:
+                watch = running[-1]
+                times, waiting = watch.times, watch.waiting
+                times.append(_clock())
+                watch.order.append(self)
+                waiting.append(grad_inputs)
+                if len(waiting) >= WAITING:
+                    try:
+                        watch.flush()
+                    except Exception as error:
+                        watch.failed(error, grad_inputs)
+                times.append(_clock())
 
         class Before(int):
             __slots__ = ()
@@ -52,13 +66,12 @@ class Hooks:
                 except Exception as error:
                     running[-1].failed(error, grad_outputs)
 
-        self._after_type, self._before_type = After, Before
-        self._after: list[Any] = []
-        self._before: list[Any] = []
+        self._types = After, Held, Before
+        self._made: tuple[list[Any], list[Any], list[Any]] = [], [], []
 
-    def grow(self, size: int) -> tuple[list[Any], list[Any]]:
-        """Hooks for after a node and before one, by number, at least `size` of each."""
-        while len(self._after) < size:
-            self._after.append(self._after_type(len(self._after)))
-            self._before.append(self._before_type(len(self._before)))
-        return self._after, self._before
+    def grow(self, size: int) -> tuple[list[Any], list[Any], list[Any]]:
+        """Hooks for after a node, for after one whose results wait, and for before one, by number, at least `size` of
+        each."""
+        for made, kind in zip(self._made, self._types, strict=True):
+            made.extend(map(kind, range(len(made), size)))
+        return self._made

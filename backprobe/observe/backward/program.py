@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...graphs.plan import Plan
@@ -12,6 +13,31 @@ from ...torchside.measure import SMALL, dtype_name, sizes
 Rows = tuple[list[int], list[Any], list[Any]]
 
 
+class Window:
+    """Nodes that ran one after the other, whose small gradients are measured together.
+
+    :ivar order: all that ran, those too whose gradients do not wait.
+    :ivar groups: by shape and dtype, the slots of gradients and where each stands: (place among what waits, number).
+    :ivar none: where nothing comes.
+    """
+
+    __slots__ = ("groups", "none", "order")
+
+    def __init__(self, order: list[int], program: Program) -> None:
+        self.order = order
+        groups: dict[Any, tuple[list[int], list[tuple[int, int]]]] = {}
+        self.none: list[tuple[int, int]] = []
+        for at, i in enumerate(i for i in order if i in program.held):
+            row = program.rows[i]
+            for k, slot, shape, dtype in row:
+                slots, places = groups.setdefault((shape, dtype), ([], []))
+                slots.append(slot)
+                places.append((at, k))
+            there = {r[0] for r in row}
+            self.none += [(at, k) for k in range(program.counts[i]) if k not in there]
+        self.groups = [(*key, *value) for key, value in groups.items()]
+
+
 class Program:
     """What the last backward call over a layout measured, so that the next can measure the same without bookkeeping.
 
@@ -19,7 +45,9 @@ class Program:
     """
 
     def __init__(self, order: list[int], out: list[Any], came: list[Any], plan: Plan) -> None:
-        self.order, self.out, self.came = order, out, came
+        self.order, self.out, self.came, self.counts = order, out, came, plan.counts
+        #: What the last call by this program measured.
+        self.last: Sequence[float] = ()
         self.slots = 1 + max((m[2] for m in (*out, *came)), default=-1)
         rows: dict[int, list[Any]] = {}
         for m in out:
@@ -32,6 +60,19 @@ class Program:
         self.held = {
             i for i, ms in rows.items() if i not in plan.to_leaf and all(m[2] >= 0 and _small(m[3]) for m in ms)
         }
+        #: What was measured together, in turn.
+        self.windows: list[Window] = []
+
+    def window(self, number: int, order: list[int]) -> Window:
+        """What is measured together as `number` of a call, when these nodes have run since the last."""
+        windows = self.windows
+        if number < len(windows) and windows[number].order == order:
+            return windows[number]
+        del windows[number:]
+        made = Window(order, self)
+        if number == len(windows):
+            windows.append(made)
+        return made
 
 
 def _small(shape: Any) -> bool:

@@ -103,8 +103,9 @@ class Watch:
         #: Gradients of the program that did not come this time: (node, number).
         self.missing: set[tuple[int, int]] = set()
         self.held: set[int] = set()
+        #: What the small gradients of held nodes are, in the order in which they ran, since the last flush.
         self.waiting: list[Any] = []
-        self.waiting_nodes: list[int] = []
+        self._flushes, self._flushed = 0, 0
         self._seen_came: set[tuple[int, int]] = set()
         self._before_nodes = {*plan.met, *before}
         self._python = python
@@ -114,6 +115,8 @@ class Watch:
         self.on_error: Any = None
         if self.program is not None:
             self.norms.values = [0.0] * self.program.slots
+            if len(self.program.last) >= self.program.slots:
+                self.norms.hints = self.program.last  # Note [Tiny gradients]
             self.held = self.program.held
         #: Calls with gradients that have no shape (nested tensors): what could not be noted.
         self.unshaped = 0
@@ -144,9 +147,10 @@ class Watch:
 
     def _attach(self) -> None:
         nodes, plan, dicts, ids = self.nodes, self.plan, self._dicts, self._ids
-        after, before = self.hooks.grow(len(nodes))
+        after, held, before = self.hooks.grow(len(nodes))
+        waits = self.held
         for i in plan.hooked:
-            handle = nodes[i].register_hook(after[i])
+            handle = nodes[i].register_hook(held[i] if i in waits else after[i])
             dicts.append(handle.hooks_dict_ref())
             ids.append(handle.id)
         for i in self._before_nodes:
@@ -172,6 +176,8 @@ class Watch:
         with private.undispatched():
             self.flush()
             self.norms.flush()
+        if self.program is not None:
+            self.program.last = self.norms.values
 
     def unwatched(self, ran: Iterable[int]) -> None:
         """There were no hooks: `ran` are the nodes that have run, and nobody took their times."""
@@ -289,32 +295,35 @@ class Watch:
         """Measure the small gradients that wait."""
         if not self.waiting:
             return
-        waiting, nodes, self.waiting, self.waiting_nodes = self.waiting, self.waiting_nodes, [], []
+        waiting, self.waiting = self.waiting, []
+        ran, self._flushed = self.order[self._flushed :], len(self.order)
+        program, number = self.program, self._flushes
+        assert program is not None
+        self._flushes += 1
+        window = program.window(number, ran)
+        regular = not any(waiting[at][k] is not None for at, k in window.none)
+        for shape, dtype, slots, places in window.groups if regular else ():
+            if self.norms.alike(slots, [waiting[at][k] for at, k in places], shape, dtype) < len(slots):
+                regular = False
+                break
+        if not regular:
+            self._one_by_one([i for i in ran if i in self.held], waiting)
+
+    def _one_by_one(self, nodes: list[int], waiting: list[Any]) -> None:
+        """Measure what these nodes gave, where it is not what the program says."""
         assert self.program is not None
-        rows = self.program.rows
-        groups: dict[Any, tuple[list[int], list[Any]]] = {}
+        norms = self.norms
         for i, grads in zip(nodes, waiting, strict=True):
-            row = rows[i]
-            regular = sum(g is not None for g in grads) == len(row)
-            for k, slot, shape, dtype in row:
-                g = grads[k]
+            row = {k: (slot, shape, dtype) for k, slot, shape, dtype in self.program.rows[i]}
+            for k, g in enumerate(grads):
+                slot, shape, dtype = row.get(k, (None, None, None))
                 if g is None:
-                    self.missing.add((i, k))
-                elif g.shape != shape or g.dtype is not dtype:
-                    self.out.append((i, k, self.norms.now(g), g.shape, g.dtype))
+                    if slot is not None:
+                        self.missing.add((i, k))
+                elif slot is not None and g.shape == shape and g.dtype is dtype:
+                    norms.into(slot, g)
                 else:
-                    group = groups.get(shape)
-                    if group is None:
-                        group = groups[shape] = ([], [])
-                    group[0].append(slot)
-                    group[1].append(g)
-            if not regular:
-                known = {r[0] for r in row}
-                for k, g in enumerate(grads):
-                    if g is not None and k not in known:
-                        self.out.append((i, k, self.norms.now(g), g.shape, g.dtype))
-        for slots, tensors in groups.values():
-            self.norms.batch(slots, tensors)
+                    self.out.append((i, k, norms.now(g), g.shape, g.dtype))
 
     def _after_hidden(self, i: int, grad_inputs: Any, grad_outputs: Any) -> None:
         with private.unnoticed():

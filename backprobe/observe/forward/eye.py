@@ -81,8 +81,10 @@ class Eye(TorchFunctionMode):
         #: Functions that mean something besides making nodes, and who calls them for us, with the frame that did.
         self.special: dict[Any, Callable[[Any, Any, Any, Any], Any]] = {}
         self.events = events
-        self._place = self._stand_ins = StandIns().of
-        self._own, self._inside = events.own, 0.0
+        stand_ins = StandIns()
+        self._place = self._stand_ins = stand_ins.of
+        self._made = stand_ins.made
+        self._own, self._ops, self._inside = events.own, events.own.ops, 0.0
         #: What torch spends on calling us.
         self.overheads = private.Overheads()
         self.log = log if log is not None else OpLog()
@@ -93,6 +95,8 @@ class Eye(TorchFunctionMode):
         self.optimizing = False
         #: Backward calls that go through the handler now: the eye cannot be taken off in them.
         self.handling = 0
+        #: How many modes there were with it when it was taken off for an optimizer's step: Note [The eye rests].
+        self._rests = 0
         self.last = _next()
         #: How each function writes in place, if it does.
         self._kinds: dict[Any, Any] = {}
@@ -111,20 +115,103 @@ class Eye(TorchFunctionMode):
 
     def optimizer_over(self, optimizer: Any) -> None:
         self.optimizing = False
+        self.wake()
+
+    def optimizer_alone(self, optimizer: Any) -> None:
+        """Note [The eye rests]: nothing that torch's own optimizers do in a step says anything of gradients, and what
+        they write is one entry of the log. So the eye is taken off for it, where it can be and where nothing of the
+        script's runs inside; a parameter costs some ten calls of ours otherwise. Where the step raises, the eye is back
+        on with the next event."""
+        if self.noting and not self.careful and not self.handling and self.is_here() and private.top_mode() is self:
+            self.events.tell("about_to_write")
+            self._rests = private.mode_depth()
+            private.drop_mode(self)
+
+    def wake(self) -> None:
+        """The eye is on again, where it rested."""
+        rests, self._rests = self._rests, 0
+        if rests and private.depth_of(self) is None:
+            private.put_mode(self, rests - 1)
+            self.last = _next()
+
+    def detached(self) -> None:
+        self._rests = 0
+
+    def forward_begins(self) -> None:
+        if self._rests:
+            self.wake()
+
+    def step_begins(self, step: int, careful: bool) -> None:
+        if self._rests:
+            self.wake()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _compiling() or _tracing():
             return func(*args, **(kwargs or {}))
-        ops = self._own.ops
+        ops, timed = self._ops, False
         left = ops.left = ops.left - 1
-        if (left > 0 and not self.careful) or func in BY_FUNCTION:  # what a backward call takes is measured there
-            return self._seen(func, args, kwargs, _frame(1))
-        mark, self._inside, self._stand_ins = self._own.mark(), 0.0, self._timed
+        if (left <= 0 or self.careful) and func not in BY_FUNCTION:  # what a backward call takes is measured there
+            timed, mark, self._inside, self._stand_ins = True, self._own.mark(), 0.0, self._timed
         try:
-            return self._seen(func, args, kwargs, _frame(1))
+            frame = _frame(1)
+            special = self.special.get(func)
+            if special is not None:
+                return special(func, args, kwargs or {}, frame)
+            made = None if timed else self._made.get((id(frame.f_code), frame.f_lasti))
+            call = made[0] if made is not None else self._stand_ins(frame)
+            if not self.noting:
+                return call(func, args, kwargs)
+            before = _next()
+            if before != self.last:
+                self._gap(before, frame)
+            kind = self._kinds.get(func, self)
+            if kind is self:
+                kind = self._kinds[func] = kind_of(func)
+            events = self.events
+            writes = kind is not None or (kwargs and "out" in kwargs)
+            if writes:
+                events.tell("about_to_write")
+            try:
+                out = call(func, args, kwargs)
+            except RuntimeError as error:
+                events.tell("op_raised", str(error), frame, args)
+                raise
+            except private.StopRecomputation:
+                events.tell("recomputation_stopped", func, args, kwargs, frame)
+                raise
+            profiled = _profiled()
+            if profiled:
+                private.record_ops(False)
+            try:
+                after = _next()
+                if writes and not self.optimizing:
+                    self._wrote(kind, func, args, kwargs, after, frame)
+                if self.careful or events.op_claimed:
+                    self._closely(Op(func, args, kwargs, out, (before, after), frame, self.careful, self.optimizing))
+                elif after != before:
+                    entry = self._note(func, after, frame)
+                    if func not in VIEWS:
+                        for hear in events.op_made:
+                            try:
+                                hear(out, before, after, entry)
+                            except Exception as error:
+                                events.failed(hear, error)
+                elif not self.optimizing and (type(out) in _PLAIN or func is _SET):
+                    for hear in events.op_outside:
+                        try:
+                            hear(func, args, out, frame)
+                        except Exception as error:
+                            events.failed(hear, error)
+            except Exception as error:
+                events.fault(self, error)
+            finally:
+                if profiled:
+                    private.record_ops(True)
+            return out
         finally:
-            self._stand_ins = self._place
-            self._own.often(ops, mark, self._inside - self.overheads.of(func), self.careful)
+            if timed:
+                self._stand_ins = self._place
+                self._own.often(ops, mark, self._inside - self.overheads.of(func), self.careful)
 
     @passes_on
     def _timed(self, frame: Any) -> Any:
@@ -139,63 +226,6 @@ class Eye(TorchFunctionMode):
                 self._inside += _clock() - begin
 
         return timed
-
-    @passes_on
-    def _seen(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
-        """`frame` calls `func`."""
-        special = self.special.get(func)
-        if special is not None:
-            return special(func, args, kwargs or {}, frame)
-        call = self._stand_ins(frame)
-        if not self.noting:
-            return call(func, args, kwargs)
-        before = _next()
-        if before != self.last:
-            self._gap(before, frame)
-        kind = self._kinds.get(func, self)
-        if kind is self:
-            kind = self._kinds[func] = kind_of(func)
-        events = self.events
-        writes = kind is not None or (kwargs and "out" in kwargs)
-        if writes:
-            events.tell("about_to_write")
-        try:
-            out = call(func, args, kwargs)
-        except RuntimeError as error:
-            events.tell("op_raised", str(error), frame, args)
-            raise
-        except private.StopRecomputation:
-            events.tell("recomputation_stopped", func, args, kwargs, frame)
-            raise
-        profiled = _profiled()
-        if profiled:
-            private.record_ops(False)
-        try:
-            after = _next()
-            if writes and not self.optimizing:
-                self._wrote(kind, func, args, kwargs, after, frame)
-            if self.careful or events.op_claimed:
-                self._closely(Op(func, args, kwargs, out, (before, after), frame, self.careful, self.optimizing))
-            elif after != before:
-                entry = self._note(func, after, frame)
-                if func not in VIEWS:
-                    for hear in events.op_made:
-                        try:
-                            hear(out, before, after, entry)
-                        except Exception as error:
-                            events.failed(hear, error)
-            elif not self.optimizing and (type(out) in _PLAIN or func is _SET):
-                for hear in events.op_outside:
-                    try:
-                        hear(func, args, out, frame)
-                    except Exception as error:
-                        events.failed(hear, error)
-        except Exception as error:
-            events.fault(self, error)
-        finally:
-            if profiled:
-                private.record_ops(True)
-        return out
 
     def _closely(self, op: Op) -> None:
         """Note the op where it made nodes, and tell those who look at each."""
@@ -220,6 +250,14 @@ class Eye(TorchFunctionMode):
         known = self.frames.known
         stack = self.modules.stack
         where = stack[-1] if stack else None
+        log = self.log
+        log.ends.append(after)
+        code = frame.f_code
+        if known.get(id(code)):  # the user's own: nothing to look for
+            entry = self._entries.get((id(code), frame.f_lasti, func, where, None))
+            if entry is not None:
+                log.entries.append(entry)
+                return entry
         # The frames of libraries down to here from the call of the module: Note [Stacks of libraries].
         user, call = frame, places.MODULE_CALL if stack else None
         way: Any = None
@@ -244,8 +282,7 @@ class Eye(TorchFunctionMode):
             if len(self._entries) > 500_000:
                 self._entries.clear()
             entry = self._entries[key] = (code, lasti, func, where, self._stacks.between(frame, user))
-        self.log.ends.append(after)
-        self.log.entries.append(entry)
+        log.entries.append(entry)
         return entry
 
     def _wrote(self, kind: Any, func: Any, args: Any, kwargs: Any, seq: int, frame: Any) -> None:

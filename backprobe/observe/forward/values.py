@@ -3,14 +3,19 @@
 Note [Results that wait]: the values of a small result, without its graph, wait in a batch until the forward is over, an
 op that writes in place runs, or the batch is full. Nothing keeps the tensor itself: a graph that the script drops goes
 at once.
+
+Note [Results that need no look]: what a bounded function (``relu``, ``tanh``) makes of finite values is finite. Where
+it was given the result of an op that is looked at itself, nothing bad can begin with it, and its own is not looked at.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ...graphs.plan import VIEW_NODES
 from ...records import BadValues, TensorStat, Unseen
 from ...source.frames import Frames, variables
 from ...torchside import private
@@ -28,6 +33,25 @@ if TYPE_CHECKING:
     from ..backward.recorded import Recorded
 
 _Tensor = torch.Tensor
+#: Functions whose result is finite wherever what they are given is.
+_BOUNDED = frozenset(
+    getattr(home, name)
+    for home in (torch, _Tensor, torch.nn.functional)
+    for name in ("relu", "tanh", "sigmoid", "relu6", "gelu", "silu", "hardtanh")
+    if hasattr(home, name)
+)
+#: Nodes of ops whose results are looked at.
+_COMPUTING = frozenset(
+    f"{name}Backward0"
+    for name in (
+        *("Addmm", "Mm", "Bmm", "Baddbmm", "Linear", "MkldnnLinear", "Convolution", "MkldnnConvolution"),
+        *("Add", "Sub", "Mul", "Div", "NativeBatchNorm", "CudnnBatchNorm", "NativeLayerNorm", "NativeGroupNorm"),
+    )
+)
+#: Five for each small result that waits: few enough for caches, and to be gone before the collector of garbage looks.
+HELD = 1000
+#: Results of one shape and dtype, and where each stands.
+_Group = tuple[Any, Any, list[int]]
 _wrapped, _modes, _ref = private.is_wrapped, private.dispatch_modes, private.tensor_ref
 
 
@@ -48,6 +72,10 @@ class Values:
         self._norms = Norms(on_bad=self._batch_bad, sums=True)
         #: What is being measured: reference to the tensor, counter before and after, entry.
         self._waiting: list[tuple[Any, int, int, Entry]] = []
+        #: What is being looked at of ``_held``, while it is.
+        self._looked: list[Any] = []
+        #: By id of the first op of some that were looked at together: all of them, and how their results were grouped.
+        self._groups: dict[int, tuple[list[Entry], list[_Group]]] = {}
         #: The graph of the backward call that begins, while what waits is looked at.
         self._graph: LiveGraph | None = None
         self.outside = Outside(frames, modules)
@@ -57,6 +85,8 @@ class Values:
         if not self.checking:
             return
         if type(out) is _Tensor:
+            if entry[2] in _BOUNDED and _was_looked_at(out.grad_fn):
+                return
             if out.numel() > SMALL:
                 self.now(out, before, after, entry)
             elif not (_wrapped(out) or _modes()):
@@ -66,7 +96,7 @@ class Values:
                 held.append(before)
                 held.append(after)
                 held.append(entry)
-                if len(held) > 5000:
+                if len(held) > HELD:
                     self.flush()
         elif type(out) is tuple:
             for t in out:
@@ -139,44 +169,66 @@ class Values:
         was = torch.is_grad_enabled()
         torch._C._set_grad_enabled(False)
         try:
-            groups: dict[Any, tuple[list[int], list[Any]]] = {}
-            more: list[tuple[list[int], list[Any]]] = []
-            waiting, norms = self._waiting, self._norms
-            at = len(waiting)
-            tolerated = bool(self._tolerated)
-            if private.in_mode():  # a dispatch mode of the user's would see what we compute
-                held = []
-            for t, *made in zip(held[0::5], held[1::5], held[2::5], held[3::5], held[4::5], strict=True):
-                if tolerated and self._passes(made[3]):
-                    continue
-                try:
-                    group = groups.get(t.shape)
-                except RuntimeError:  # a nested tensor has no shape
-                    continue
-                if group is None or group[1][0].dtype is not t.dtype:
-                    if t.dtype not in FLOATS or private.hands_off(t):
-                        continue
-                    if group is not None:
-                        more.append(group)
-                    group = groups[t.shape] = ([], [])
-                waiting.append((*made,))
-                group[0].append(at)
-                group[1].append(t)
-                at += 1
-            norms.values.extend([0.0] * (at - len(norms.values)))
-            for slots, tensors in (*groups.values(), *more):
-                norms.batch(slots, tensors)
-            norms.flush()
+            self._measured()
+            if held and not private.in_mode():  # a dispatch mode of the user's would see what we compute
+                self._looked = held
+                self._look(held[0::5], held[4::5])
+                self._measured()
         finally:
             torch._C._set_grad_enabled(was)
-            self._graph = None
+            self._graph, self._looked = None, []
+        self._own.since(mark)
+
+    def _measured(self) -> None:
+        """What waits in ``Norms`` is measured, and over."""
+        self._norms.flush()
         self._unchecked += len(self._norms.unmeasured)
         self._norms.clear()
         self._waiting.clear()
-        self._own.since(mark)
+
+    def _look(self, tensors: list[Any], entries: list[Entry]) -> None:
+        """Measure results of the ops `entries`. The same ops give the same shapes most of the time: how they are
+        grouped is kept."""
+        norms, first = self._norms, id(entries[0])
+        norms.values = [0.0] * len(tensors)
+        known = self._groups.get(first)
+        if known is None or known[0] != entries or self._tolerated:
+            groups = self._grouped(tensors, entries)
+            if len(self._groups) > 100:
+                self._groups.clear()
+            if not self._tolerated:
+                self._groups[first] = (entries, groups)
+        else:
+            groups = known[1]
+        for shape, dtype, slots in groups:
+            some = [tensors[at] for at in slots]
+            done = norms.alike(slots, some, shape, dtype)
+            if done < len(slots):
+                for _, _, rest in self._grouped(tensors, entries, slots[done:]):
+                    norms.batch(rest[:], [tensors[at] for at in rest])
+
+    def _grouped(self, tensors: list[Any], entries: list[Entry], places: Iterable[int] | None = None) -> list[_Group]:
+        """Those of `tensors` that can be looked at, by shape and dtype."""
+        groups: dict[Any, _Group] = {}
+        for at in range(len(tensors)) if places is None else places:
+            t = tensors[at]
+            if self._passes(entries[at]):
+                continue
+            try:
+                shape = t.shape
+            except RuntimeError:  # a nested tensor has no shape
+                continue
+            group = groups.get((shape, t.dtype))
+            if group is None:
+                if t.dtype not in FLOATS or private.hands_off(t):
+                    continue
+                group = groups[shape, t.dtype] = (shape, t.dtype, [])
+            group[2].append(at)
+        return list(groups.values())
 
     def _batch_bad(self, slot: int, tensor: Any, values: BadValues) -> None:
-        ref, first, after, entry = self._waiting[slot]
+        looked = self._looked
+        ref, first, after, entry = looked[5 * slot + 1 : 5 * slot + 5] if looked else self._waiting[slot]
         if len(self._bad) < self._limit:
             made = ref()
             node = made.grad_fn if made is not None else self._node_of(first, after)
@@ -237,6 +289,19 @@ class Values:
         return [
             Unseen("forward results", self._unchecked, "not checked for NaN and Inf: a tensor subclass or a transform")
         ]
+
+
+def _was_looked_at(node: Any) -> bool:
+    """Whether what went into `node` is the result of an op that was looked at itself, or a view of one: Note [Results
+    that need no look]."""
+    for _ in range(4):
+        node = node.next_functions[0][0] if node is not None else None  # inside a transform there is none
+        name = type(node).__name__
+        if name in _COMPUTING:
+            return True
+        if name not in VIEW_NODES:
+            return False
+    return False
 
 
 def tensor_names(frames: Frames, frame: Any) -> dict[int, str]:

@@ -213,6 +213,8 @@ class StepWatch:
                     self._begins(optimizer)
             except Exception as error:
                 self._events.fault(self, error)
+            if is_torchs(optimizer) and not any(map(callable, (*args[1:], *kwargs.values()))):  # no closure
+                self._events.tell("optimizer_alone", optimizer)
             self._events.own.since(mark)
 
     def _begins(self, optimizer: Any) -> None:
@@ -333,3 +335,9 @@ class StepWatch:
             if leaf.grad is not None:
                 return is_zero(leaf.grad) is not True
         return False
+
+
+def is_torchs(optimizer: Any) -> bool:
+    """Whether `optimizer` is one of torch's own, and not of a class that derives from one, and its step makes no
+    graph."""
+    return type(optimizer).__module__.startswith("torch.optim.") and not optimizer.defaults.get("differentiable")
