@@ -31,7 +31,7 @@ class Reached:
         for group in optimizer.param_groups:
             for p in group["params"]:
                 leaf = self._leaves.of_id(id(p))
-                if leaf is not None and not leaf.reached and leaf.ref() is p and _filled(p.grad):
+                if leaf is not None and not leaf.reached and leaf.ref() is p and _filled(getattr(p, "grad", None)):
                     leaf.reached, leaf.alive = 1, True
 
     def backward_over(self, running: object, recorded: Recorded) -> None:
