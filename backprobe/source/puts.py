@@ -137,7 +137,7 @@ def _is_bare(value: ast.AST | None) -> bool:
     return value is None or isinstance(value, (ast.Constant, ast.Dict, ast.UnaryOp))
 
 
-def _pairs(node: ast.Assign) -> Iterator[tuple[ast.AST, ast.AST]]:
+def pairs_of(node: ast.Assign) -> Iterator[tuple[ast.AST, ast.AST]]:
     """Each target of an assignment with its value, those of tuples one by one."""
     for target in node.targets:
         if not isinstance(target, (ast.Tuple, ast.List)):
@@ -156,7 +156,7 @@ def _given(file: str) -> tuple[tuple[int, int, str, str, bool], ...]:
     for node, function in nodes_of(file):
         pairs: Iterable[tuple[ast.AST, ast.AST | None]] = ()
         if isinstance(node, ast.Assign):
-            pairs = _pairs(node)
+            pairs = pairs_of(node)
         elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
             pairs = [(node.target, node.value)]
         for target, value in pairs:
@@ -185,7 +185,7 @@ def _changes(file: str) -> tuple[tuple[int, str, str, bool], ...]:
         elif isinstance(node, ast.AugAssign):
             pairs = [(node.target, node.value)]
         elif isinstance(node, ast.Assign):
-            pairs = [(t.value, value) for t, value in _pairs(node) if isinstance(t, ast.Subscript)]
+            pairs = [(t.value, value) for t, value in pairs_of(node) if isinstance(t, ast.Subscript)]
         line = getattr(node, "lineno", 0)
         for start, value in pairs:
             bare, target = _is_bare(value), start

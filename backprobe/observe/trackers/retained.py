@@ -185,7 +185,7 @@ class RetainedGraphs(Tracker):
             reach = []
             end, name = self._name_of(ends)
             site, module, op = self._made(end)
-            if name is not None and site is not None and not gives(site, name.name, name.code):
+            if name is not None and (site is None or not gives(site, name.name, name.code)):
                 site = assigned_in(self._frames, name.name, name.code) or site
             how = f"a tensor whose graph {op or 'an operation'} extends"
             return Retained(str(name or ""), how, site, module, alive)
