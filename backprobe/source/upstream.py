@@ -55,9 +55,12 @@ def singular_before(site: Site, frames: Frames, variable: str = "") -> Site | No
             if level is not None:
                 name = getattr(function, "name", "<module>")
                 at = getattr(node, "lineno", line)
+                level += 2 * (file == site.file and at == site.line)  # what goes in there has been made before it
                 found.append((level, len(found), Site(file, at, name, linecache.getline(file, at).strip())))
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 queue += [(file, function, [value], at, depth) for value, at in _given(function, node.id, line)]
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+                queue += [(file, method, [one], at, depth) for method, one, at in _kept(file, function, node.attr)]
             if isinstance(node, ast.Call) and depth < DEPTH:
                 for where, called in _called(node, file, function, files):
                     returned = [one for one in ast.walk(called) if isinstance(one, ast.Return) and one.value]
@@ -136,6 +139,27 @@ def _given(function: _Function, name: str, before: int) -> list[tuple[ast.AST, i
             found.append((one if isinstance(one, ast.AugAssign) else value, one.lineno))
     earlier = [one for one in found if one[1] < before]
     return (earlier or found)[-1:]
+
+
+def _kept(file: str, function: _Function, name: str) -> Iterator[tuple[_Function, ast.AST, int]]:
+    """What ``self.name`` is given or filled with in the methods of its class: the method, the value, its line."""
+    cls = _class_of(file, function)
+    for method in cls.body if cls is not None else ():
+        if not isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)) or method.name == "__init__":
+            continue
+        for one in _statements(method):
+            call = getattr(one, "value", None)
+            if isinstance(one, ast.Assign):
+                values = [
+                    v for t, v in pairs_of(one) if isinstance(t, (ast.Attribute, ast.Subscript)) and _name(t) == name
+                ]
+            elif isinstance(one, ast.AugAssign):
+                values = [one.value] if _name(one.target) == name else []
+            elif isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr.endswith("_"):
+                values = list(call.args) if _name(call.func.value) == name else []
+            else:
+                continue
+            yield from ((method, value, one.lineno) for value in values)
 
 
 def _called(node: ast.Call, file: str, function: _Function, files: list[str]) -> Iterator[tuple[str, _Function]]:

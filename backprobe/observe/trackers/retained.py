@@ -191,13 +191,16 @@ class RetainedGraphs(Tracker):
             return Retained(str(name or ""), how, site, module, alive)
         tensors = [t for t, _ in reach]
         del reach, thing, node, rounds
-        container, kept = _common_holder(tensors, ENOUGH - self._only_forward)
-        if container is None:
-            return None
-        _, name = self._name_of([container])
-        module = self._made(kept)[1]
-        site = changes_of(self._frames, name.name, name.key, graphs=True) if name is not None else None
-        return Retained(str(name or ""), f"a {type(container).__name__}", site, module, alive)
+        found: Retained | None = None
+        for container, kept in _common_holders(tensors, ENOUGH - self._only_forward):
+            _, name = self._name_of([container])
+            site = changes_of(self._frames, name.name, name.key, graphs=True) if name is not None else None
+            if found is None or site is not None:
+                module, how = self._made(kept)[1], f"a {type(container).__name__}"
+                found = Retained(str(name or ""), how, site, module, alive)
+            if site is not None:
+                break  # a list that is made anew each time is not what keeps them
+        return found
 
     def _made(self, tensor: Any) -> tuple[Site | None, str | None, str]:
         """Line, module and op that made `tensor`."""
@@ -283,11 +286,12 @@ def _rounds(node: Any) -> set[int]:
     return rounds
 
 
-def _common_holder(tensors: list[Any], enough: int) -> tuple[Any, Any]:
-    """The list, dict, deque or set that holds most of `tensors`, directly or in tuples, dicts or objects; and one."""
+def _common_holders(tensors: list[Any], enough: int) -> Iterator[tuple[Any, Any]]:
+    """The lists, dicts, deques and sets that hold most of `tensors`, directly or in others or in objects, and one of
+    the tensors: the nearest first."""
     level: dict[int, tuple[Any, Any]] = {id(t): (t, t) for t in tensors}
     ours = {id(tensors), id(level), *(id(pair) for pair in level.values())}
-    for _ in range(3):
+    for _ in range(DEEP + 1):
         things = [thing for thing, _ in level.values()]
         count: dict[int, list[Any]] = {}
         for thing, tensor in level.values():
@@ -296,13 +300,13 @@ def _common_holder(tensors: list[Any], enough: int) -> tuple[Any, Any]:
                     continue
                 entry = count.setdefault(id(holder), [holder, tensor, 0])
                 entry[2] += 1
-        best = max(
-            (e for e in count.values() if isinstance(e[0], (list, dict, deque, set)) and not _is_namespace(e[0])),
-            key=lambda e: e[2],
-            default=None,
-        )
-        if best is not None and best[2] >= enough:
-            return best[0], best[1]
+        several = [
+            e
+            for e in count.values()
+            if e[2] >= enough and isinstance(e[0], (list, dict, deque, set)) and not _is_namespace(e[0])
+        ]
+        for holder, tensor, _ in sorted(several, key=lambda e: -e[2])[:2]:
+            yield holder, tensor
         level = {
             key: (holder, tensor)
             for key, (holder, tensor, _) in count.items()
@@ -311,7 +315,6 @@ def _common_holder(tensors: list[Any], enough: int) -> tuple[Any, Any]:
         ours |= {id(level), id(count), id(things), *(id(p) for p in level.values()), *(id(e) for e in count.values())}
         if len(level) > 5000:
             break
-    return None, None
 
 
 def _is_namespace(holder: Any) -> bool:
