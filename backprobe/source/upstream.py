@@ -20,7 +20,7 @@ _WORDS = (
     "sqrt rsqrt log log2 log10 log1p std var std_mean var_mean reciprocal div divide true_divide div_ pow float_power "
     "acos asin arccos arcsin acosh atanh logit erfinv lgamma xlogy sqrt_ log_ rsqrt_ pow_ inverse inv solve cholesky "
     "svd eigh lstsq pinv",
-    "exp exp_ expm1 sinh cosh tan softmax log_softmax mean nanmean cumprod prod sum norm normal_",
+    "exp exp_ expm1 sinh cosh tan softmax log_softmax mean nanmean cumprod prod",
 )
 _SINGULAR = tuple(frozenset(words.split()) for words in _WORDS)
 #: Functions that one statement is followed into, and statements in all.

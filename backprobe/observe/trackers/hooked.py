@@ -76,10 +76,10 @@ class Hooked(Tracker):
         for root in self._modules.roots:
             model = root.ref()
             for module in model.modules() if model is not None else ():
-                if id(module) in self._called or self._modules.was_called(module):
+                if _hook_of(module) is None or id(module) in self._called or self._modules.was_called(module):
                     continue
-                known = [leaf for p in module.parameters(recurse=False) if (leaf := leaves.of_id(id(p))) is not None]
-                if _hook_of(module) is not None and any(leaf.reached for leaf in known):
+                known = [leaf for p in module.parameters() if (leaf := leaves.of_id(id(p))) is not None]
+                if any(leaf.reached for leaf in known) and not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
                     where = Where(root, root.path_of(module), type(module).__name__, 1)
                     self._note(module, where, "forward", "", None)
 

@@ -20,7 +20,7 @@ class Proposals(nn.Module):
 
 def balanced_loss(score, overlap, threshold=0.9):
     positive = (overlap > threshold).float()
-    ratio = positive.numel() / positive.sum()
+    ratio = positive.numel() / positive.sum()  # CULPRIT
     high = 0.5 * ratio
     low = high / (ratio - 1)  # CULPRIT
     eps = 1e-6
