@@ -48,6 +48,8 @@ def left_out(trace: Trace) -> list[tuple[NodeRun, list[str], BackwardCall]]:
     for call in (call for calls in steps for call in calls):
         if call.raised is not None or call.kind == "autograd.grad":
             continue
+        if not any(run.node.op == OWN_FUNCTION for run in call.nodes):
+            return []
         into = feeders(call)
         mine: dict[str, NodeRun] = {}
         for run in call.nodes:

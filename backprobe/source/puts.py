@@ -102,13 +102,10 @@ def assigned_in(frames: Frames, name: str, code: Any = None) -> Site | None:
     return _first(found)
 
 
-def gives(site: Site, name: str, code: Any = None) -> bool:
-    """Whether the statement at `site` assigns to an attribute `name`; to a variable, where `code` is given."""
-    wanted = name if code is not None else f".{name}"
-    return any(
-        line <= site.line <= last and target == wanted and (code is None or function == code.co_name)
-        for line, last, target, function, _ in _given(site.file)
-    )
+def gives(site: Site, name: str, variable: bool = False) -> bool:
+    """Whether the statement at `site` assigns to an attribute `name`, or to a variable of that name."""
+    wanted = name if variable else f".{name}"
+    return any(line <= site.line <= last and target == wanted for line, last, target, _, _ in _given(site.file))
 
 
 def _first(found: list[tuple[tuple[bool, ...], str, int, str]]) -> Site | None:

@@ -185,7 +185,7 @@ class RetainedGraphs(Tracker):
             reach = []
             end, name = self._name_of(ends)
             site, module, op = self._made(end)
-            if name is not None and (site is None or not gives(site, name.name, name.code)):
+            if name is not None and (site is None or not gives(site, name.name, name.code is not None)):
                 site = assigned_in(self._frames, name.name, name.code) or site
             how = f"a tensor whose graph {op or 'an operation'} extends"
             return Retained(str(name or ""), how, site, module, alive)
@@ -217,17 +217,20 @@ class RetainedGraphs(Tracker):
         or holds it, and what that is; the first of all where there is none. Each look at who holds what takes long:
         one for all of a level."""
         level = [(thing, at, "") for at, thing in enumerate(things)]
+        first: tuple[int, _Name] | None = None
         for _ in range(DEEP + 1):
             known = {id(held): (at, key) for held, at, key in reversed(level)}
-            named = [*self._variables(known)]
-            holders = [] if named else _holders([held for held, _, _ in level])
+            named, before = [*self._variables(known)], first
+            holders = _holders([held for held, _, _ in level]) if not any(at == 0 for (at, _), _ in named) else []
             for _, attributes in holders:
                 for name, value in attributes.items():
                     if id(value) in known and isinstance(name, str):
                         named.append((known[id(value)], _Name(name)))
-            if named:
-                (at, key), name_ = min(named, key=lambda one: one[0])
-                return things[at], replace(name_, key=key)
+            for (at, key), one in named:
+                if first is None or at < first[0]:
+                    first = at, replace(one, key=key)
+            if before is not None or (first is not None and first[0] == 0):
+                break  # what is in a container of that name may have been made before it: one more level is enough
             level = [
                 (holder, *known[id(value)][:1], known[id(value)][1] or (key if isinstance(key, str) else ""))
                 for holder, _ in holders
@@ -237,7 +240,7 @@ class RetainedGraphs(Tracker):
             ][:CANDIDATES]
             if not level:
                 break
-        return things[0], None
+        return (things[first[0]], first[1]) if first is not None else (things[0], None)
 
     def _variables(self, known: Mapping[int, tuple[int, str]]) -> Iterator[tuple[tuple[int, str], _Name]]:
         """Variables of the user's functions that are running whose number is known."""
