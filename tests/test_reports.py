@@ -46,36 +46,25 @@ MAIN = {
 ASK = {"wrong-backward": "functions", "wrong-double-backward": "functions", "first-divergence": "divergence"}
 
 MISSED: set[str] = {
-    "acting_state_with_graph",
     "backward_hook_after_compile",
     "batchnorm_eval_then_train",
     "charlm_kept_out_of_checkpoint",
+    "codebook_of_silence",
     "compiled_std_pooling",
     "ddp_bad_batch_skipped_alone",
     "dead_relu_after_warm_restart",
-    "distilled_from_alias",
     "divergence_repeat_kv",
     "env_reuses_observation_array",
     "forces_by_vmap_grad",
-    "frozen_norm_last_epochs",
     "gan_critic_twice",
     "gathered_text_features",
     "gumbel_noise_half",
     "kabsch_all_occluded",
     "layerdrop_in_checkpoint",
     "maml_warm_start",
-    "meta_rates_bounded",
-    "ok_private_gradients",
-    "out_proj_hook",
     "prompt_embeddings_kept",
-    "quantizer_fused_step",
-    "replay_priorities_of_errors",
-    "residual_gate_capped",
     "router_generator_in_checkpoint",
     "saving_freezes_adapter",
-    "sharpness_log_per_group",
-    "stats_of_blocks_called_by_forward",
-    "vae_tracker_verbose",
 }
 MODULE: set[str] = set()
 # Of several ranks: one is hit or missed by which rank ends first; the others were missed so far.

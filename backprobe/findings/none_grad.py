@@ -10,7 +10,7 @@ from ..text import few, plural
 from .growth import common_module
 from .no_graph import checkpoint_lost, defined_sites, without_graph
 from .questions import LEARNING, Kind, question
-from .stopped import stopped, unreduced
+from .stopped import given_nothing, stopped, unreduced
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -35,7 +35,7 @@ def none_grads(trace: Trace) -> list[Finding]:
         return []
     used_roots = {p.root for p in trace.parameters if p.reached}
     lost = [p for p in trace.parameters if p.requires_grad and not p.reached and p.trained is not False]
-    found = stopped(trace)
+    found = stopped(trace) + given_nothing(trace)
     for cut in trace.facts.of(Cut):
         held = [
             p for p in lost if cut.op == "checkpoint" and p.name in cut.parameters and _expected(p, used_roots, cut)

@@ -197,7 +197,7 @@ def _told_by_graph(call: BackwardCall, born: Born, root: Root) -> Finding:
     op = run.node.op or run.name
     reached = f"the loss became {_what(root.bad)}"
     given = next((t for t in born.kept if t.bad), None)
-    site, tensor = run.site, f"output of {op}"
+    site, tensor, entered = run.site, f"output of {op}", None
     if born.how == "leaf":
         tensor = run.parameter or "a leaf"
         title = f"{tensor} held {born.output} when the forward began, and {reached}"
@@ -206,8 +206,12 @@ def _told_by_graph(call: BackwardCall, born: Born, root: Root) -> Finding:
         site = users[-1].site if users else None
     elif born.how == "outside":
         what = f"{given.bad} in its {given.name}" if given else "a tensor that is not finite"
-        title = f"{op} took in {what}, from outside the graph, and {reached}"
+        called = f" ({born.variable})" if born.variable else ""
+        title = f"{op} took in {what}, from outside the graph{called}, and {reached}"
         advice = "Look at what goes into this operation before it does: torch.isfinite(t).all() tells."
+        if born.likely is not None and born.likely != site:
+            title += f"; nobody saw what made it, as the code reads line {born.likely.line} can have"
+            site, entered = born.likely, run.site
     else:
         zeros = next((f": its {t.name} holds {t.zeros} zeros" for t in born.kept if t.zeros), "")
         what = str(born.output) if born.output else _what(root.bad)
@@ -220,13 +224,13 @@ def _told_by_graph(call: BackwardCall, born: Born, root: Root) -> Finding:
         kind="nonfinite-forward",
         severity="error",
         title=title,
-        confidence="certain" if born.sure else "likely",
+        confidence="certain" if born.sure and entered is None else "likely",
         module=run.module,
         node=run.name,
         tensor=tensor,
         parameters=(run.parameter,) if run.parameter else (),
         step=call.step,
-        sites=_sites(("cause", site), ("failed", call.site)),
+        sites=_sites(("cause", site), ("entered", entered), ("failed", call.site)),
         evidence={
             "op": op,
             "nan": born.output.nan if born.output else root.bad.nan if root.bad else 0,

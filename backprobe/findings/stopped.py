@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..records import Cut, Finding, FindingSite, StoppedLearning, Unreduced
 from ..text import few
+from .ended import left_out
 from .growth import common_module
 
 if TYPE_CHECKING:
@@ -21,6 +22,30 @@ _ADVICE = {
     "cut": "Compute the loss from tensors that keep their graph. If the cut is meant from that step on, call "
     "requires_grad_(False) on these parameters, so that everybody can see it.",
 }
+
+
+def given_nothing(trace: Trace) -> list[Finding]:
+    """Parameters that learned, and that a custom function's backward gives nothing any more."""
+    return [
+        Finding(
+            kind="none-grad",
+            severity="warning",
+            title=f"{few(names)} learned before and {'get' if len(names) > 1 else 'gets'} no gradient any more: the "
+            f"backward of {run.name.removesuffix('Backward')} returns None for {'them' if len(names) > 1 else 'it'}",
+            confidence="certain",
+            module=run.module,
+            node=run.name,
+            parameters=tuple(names),
+            step=call.step,
+            sites=tuple(
+                FindingSite(role, site) for role, site in (("cut", run.site), ("failed", call.site)) if site is not None
+            ),
+            evidence={"reason": "returned None", "op": run.name},
+            advice="Return a gradient in the place of that input. If it is meant to stay as it is from there on, call "
+            "requires_grad_(False) on it, so that everybody can see it.",
+        )
+        for run, names, call in left_out(trace)
+    ]
 
 
 def stopped(trace: Trace) -> list[Finding]:

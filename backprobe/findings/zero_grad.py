@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..graphs.plan import VIEW_NODES
 from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
 from ..text import few
+from .ended import AT_THE_END, OWN_FUNCTION, feeders, last_recorded, learned
 from .questions import LEARNING, SPOILED, Kind, question
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ _Key = tuple[str, "Site | None", "str | None"]
 
 #: Ops that are flat for a part of what they may be given.
 _SATURATE = ("Relu", "Threshold", "Hardtanh", "Clamp", "Sigmoid", "Tanh", "Softmax", "LogSoftmax", "Hardsigmoid", "Elu")
-#: Steps at the end of a run in which all gradients of a parameter that learned before are zero.
-AT_THE_END = 6
 #: The part of twice as many in which all parameters do.
 NEARLY = 0.75
 #: Ops whose derivative is zero wherever it exists.
@@ -71,14 +70,14 @@ def zero_grads(trace: Trace) -> list[Finding]:
 
 def _died(trace: Trace) -> list[Finding]:
     """Parameters that learned, and got exact zeros in all of the last calls while others went on learning, because of
-    an operation that is flat where its input went; or all of them did, in nearly all calls, while the loss is not zero.
-    A factor of zero, and a loss that is met, are taken for choices."""
-    alive = {p.name for p in trace.parameters if p.requires_grad and p.alive and all(p.shape)}
-    steps = trace.steps[-2 * AT_THE_END :]
-    late = [c for step in steps for c in step.backwards if c.inside is None and len(c.nodes)]
-    calls = [c for step in steps[-AT_THE_END:] for c in step.backwards if c.inside is None and len(c.nodes)]
-    if len(steps) < 2 * AT_THE_END or len(calls) < AT_THE_END:
+    an operation that is flat where its input went, or of a custom function's backward; or all of them did, in nearly
+    all calls, while the loss is not zero. A factor of zero, and a loss that is met, are taken for choices."""
+    alive = {p.name for p in learned(trace)}
+    steps = last_recorded(trace, 2 * AT_THE_END)
+    if not steps:
         return []
+    late = [c for calls in steps for c in calls]
+    calls = [c for calls in steps[-AT_THE_END:] for c in calls]
     whole = [c for c in late if all(root.value for root in c.roots) and not any(_norms(c, alive).values())]
     if len(whole) >= NEARLY * len(late):
         dead: set[str] | None = set(_norms(whole[-1], alive))
@@ -93,7 +92,7 @@ def _died(trace: Trace) -> list[Finding]:
                 return []
     groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]] = {}
     for name, run, _ in _killers(calls[0], dead or set()):
-        if run.name.startswith(_SATURATE):
+        if run.name.startswith(_SATURATE) or run.node.op == OWN_FUNCTION:
             groups.setdefault((run.name, run.site, run.module), (run, set(), calls[0]))[1].add(name)
     return [
         replace(
@@ -128,11 +127,7 @@ def _merge_starved(groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]]) -
 
 def _killers(call: BackwardCall, dead: set[str]) -> list[tuple[str, NodeRun, bool]]:
     """(parameter, node that got a gradient and gave zeros on the way to it, whether it passed one on to a leaf)."""
-    into: dict[int, list[tuple[int, int]]] = {}
-    for run in call.nodes:
-        for k, edge in enumerate(run.node.edges):
-            if edge is not None:
-                into.setdefault(edge[0], []).append((run.node.index, k))
+    into = feeders(call)
     found = []
     for run in call.nodes:
         if run.parameter not in dead or run.order is None:  # ``autograd.grad`` was not asked for it: that is no zero

@@ -105,7 +105,8 @@ class Born:
     (``how`` is ``made``), or it was in its leaf (``leaf``), or came in there from outside the graph (``outside``).
 
     ``kept`` is what the node had kept, ``output`` what it gave, where that is known. ``sure`` is not so where nothing
-    is known of the result, but that it is the only one that can have been bad.
+    is known of the result, but that it is the only one that can have been bad. Of what came in from outside:
+    ``variable`` is what the user's code calls it, ``likely`` the line before that can have made it so, as it reads.
     """
 
     backward: int
@@ -114,6 +115,8 @@ class Born:
     kept: tuple[TensorStat, ...] = ()
     output: BadValues | None = None
     sure: bool = True
+    variable: str = ""
+    likely: Site | None = None
 
 
 @record

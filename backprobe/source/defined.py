@@ -15,6 +15,8 @@ from .frames import Frames
 
 #: A class, and the name of its instance in the module around it.
 Owner = tuple[type, str]
+#: Methods that put something into a container.
+CHANGERS = frozenset({"append", "extend", "add", "appendleft", "insert", "update", "setdefault", "put", "push"})
 
 
 def defined_at(owners: list[Owner], name: str) -> Site | None:
@@ -74,7 +76,7 @@ def filled_at(cls: type, name: str) -> Site | None:
         for node in ast.walk(tree):
             if isinstance(node, ast.Assign):
                 holders += [(node.lineno, t.value) for t in node.targets if isinstance(t, ast.Subscript)]
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGERS:
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGERS:
                 holders.append((node.lineno, node.func.value))
         at = [line for line, held in holders if isinstance(held, ast.Attribute) and _is_own(held, name)]
         if at and method.__name__ != "__init__":
@@ -245,108 +247,6 @@ def function_called(frames: Frames, name: str) -> Site | None:
     return found[0] if len(found) == 1 else None
 
 
-_CHANGERS = frozenset({"append", "extend", "add", "appendleft", "insert", "update", "setdefault", "put", "push"})
-#: Methods that write into an array, and functions that write into their first argument.
-_WRITERS = frozenset({"fill", "sort", "partition", "itemset", "setfield", "byteswap"})
-_WRITE_FIRST = frozenset({"copyto", "shuffle", "put", "place", "putmask", "fill_diagonal", "put_along_axis"})
-
-
-def changed_after(site: Site) -> Site | None:
-    """The first line after `site`, in its function, that writes into what the statement there assigns to."""
-    names = {
-        t.id
-        for node, function in syntax_nodes(site.file)
-        if isinstance(node, ast.Assign) and node.lineno <= site.line <= (node.end_lineno or node.lineno)
-        for t in node.targets
-        if isinstance(t, ast.Name)
-    }
-    for line, name, function in _changes(site.file):
-        if name in names and function == site.function and line > site.line:
-            return Site(site.file, line, function, linecache.getline(site.file, line).strip())
-    return None
-
-
-def filled_beside(site: Site) -> Site | None:
-    """The first line of the function of `site` that puts something into what its statement, or a condition around it,
-    looks into: ``cache[i] = k`` beside ``if i in cache: k = torch.cat([cache[i], k])``."""
-    looked: set[str] = set()
-    filled: list[tuple[int, str]] = []
-    for node, function in syntax_nodes(site.file):
-        if function != site.function:
-            continue
-        first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0) or 0
-        if isinstance(node, (ast.If, ast.IfExp, ast.While)) and first <= site.line <= last:
-            looked |= _containers(node.test)
-        elif isinstance(node, ast.stmt) and not hasattr(node, "body") and first <= site.line <= last:
-            looked |= _containers(getattr(node, "value", None) or node)
-        if isinstance(node, ast.Assign):
-            flat = [t for target in node.targets for t in (target.elts if isinstance(target, ast.Tuple) else [target])]
-            filled += [(first, _last_name(t.value)) for t in flat if isinstance(t, ast.Subscript)]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGERS:
-            filled.append((first, _last_name(node.func.value)))
-    puts = sorted(line for line, name in filled if name and name in looked)
-    if not puts:
-        return None
-    return Site(site.file, puts[0], site.function, linecache.getline(site.file, puts[0]).strip())
-
-
-def _containers(node: ast.AST) -> set[str]:
-    """Names of what is looked into in `node`: ``name[...]``, ``... in name``, ``len(name)``, ``name.get(...)``."""
-    found = set()
-    for one in ast.walk(node):
-        if isinstance(one, ast.Subscript):
-            found.add(_last_name(one.value))
-        elif isinstance(one, ast.Compare) and any(isinstance(o, (ast.In, ast.NotIn)) for o in one.ops):
-            found |= {_last_name(c) for c in one.comparators}
-        elif isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr in ("get", "pop"):
-            found.add(_last_name(one.func.value))
-        elif isinstance(one, ast.Call) and getattr(one.func, "id", "") == "len" and one.args:
-            found.add(_last_name(one.args[0]))
-    return found
-
-
-def _last_name(node: ast.AST | None) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-
-
-def changes_of(frames: Frames, name: str) -> Site | None:
-    """The first line of the user's code that writes into what is called `name`, a variable or an attribute."""
-    for file in frames.users_files():
-        for line, changed, function in _changes(file):
-            if changed == name:
-                return Site(file, line, function, linecache.getline(file, line).strip())
-    return None
-
-
-@lru_cache(256)
-def _changes(file: str) -> tuple[tuple[int, str, str], ...]:
-    """(line, name, function) of every ``name.append(...)``, ``name[...] = ...`` and ``name += ...`` in `file`."""
-    found = []
-    for node, function in syntax_nodes(file):
-        target: ast.AST | None = None
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            out = next((k.value for k in node.keywords if k.arg == "out"), None)
-            if node.func.attr in _CHANGERS | _WRITERS:
-                target = node.func.value
-            elif out is not None:
-                target = out
-            elif node.func.attr in _WRITE_FIRST and node.args:
-                target = node.args[0]
-        elif isinstance(node, ast.AugAssign):
-            target = node.target
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-            target = node.targets[0].value
-        line = getattr(node, "lineno", 0)
-        while isinstance(target, ast.Subscript):
-            if isinstance(target.slice, ast.Constant) and isinstance(target.slice.value, str):
-                found.append((line, target.slice.value, function))  # history["loss"].append: what holds it is "loss"
-            target = target.value
-        if target is not None:
-            name = target.id if isinstance(target, ast.Name) else getattr(target, "attr", "")
-            found.append((line, name, function))
-    return tuple(sorted(found))
-
-
 def use_of(frames: Frames, name: str, near: str) -> Site | None:
     """The first line of the user's code that uses `name`, a variable or an attribute; the file `near` first."""
     for file in sorted(frames.users_files(), key=lambda f: (f != near, f)):
@@ -360,3 +260,7 @@ def use_of(frames: Frames, name: str, near: str) -> Site | None:
             line, function = min(used)
             return Site(file, line, function, linecache.getline(file, line).strip())
     return None
+
+
+def last_name(node: ast.AST | None) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""

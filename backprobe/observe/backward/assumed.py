@@ -65,5 +65,17 @@ def from_new_lines(
     return made
 
 
+def from_names(names: Mapping[int, str], known: Iterable[tuple[str, Entry]]) -> dict[int, Entry]:
+    """What made nodes of these names that belong to a user's functions, where one line alone was seen to make such.
+
+    :param known: names of nodes, and what made them.
+    """
+    lines: dict[str, dict[Spot, Entry]] = {}
+    for name, entry in known:
+        if entry[0] is not None and name.endswith("Backward"):  # those of torch end with a number
+            lines.setdefault(name, {})[(entry[0], entry[1])] = entry
+    return {i: next(iter(lines[name].values())) for i, name in names.items() if len(lines.get(name, ())) == 1}
+
+
 def _plain(name: str) -> str:
     return name.replace("_", "").lower()

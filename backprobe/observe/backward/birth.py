@@ -82,6 +82,14 @@ def birth(graph: LiveGraph, starts: Iterable[int]) -> Birth | None:
         torch._C._set_grad_enabled(was)
 
 
+def bad_storages(graph: LiveGraph, i: int) -> list[int]:
+    """The memory of what node `i` keeps of others that is not finite."""
+    with private.unseen(), private.unnoticed(), torch.no_grad():
+        search = _Search(graph, ())
+        kept = [t for _, t, own in search.kept(graph.nodes[i]) if not own and search.measured(t) is not None]
+        return [t.untyped_storage().data_ptr() for t in kept]
+
+
 class _Search:
     """Goes down from bad results through all that is not known to be finite, then looks where that began."""
 
@@ -126,7 +134,7 @@ class _Search:
             self._note(i, node.variable)
             return
         kept: dict[str, Any] = {}
-        for name, tensor, own in self._kept(node):
+        for name, tensor, own in self.kept(node):
             if own:
                 self._note(i, tensor)
                 continue
@@ -137,7 +145,7 @@ class _Search:
                 if maker not in self._bad and self._result.get(maker, 0) is None:
                     self._fine.add((maker, tensor.output_nr))
             elif tensor.is_leaf and not tensor.requires_grad and not name.startswith("result"):
-                bad = self._measured(tensor)
+                bad = self.measured(tensor)
                 if bad is not None and (bad.nan or i in self._bad):
                     self._outside.add(i)
         if i not in self._result:
@@ -147,13 +155,13 @@ class _Search:
         """What was seen of a result of node `i`."""
         if not _readable(result):
             return
-        bad = self._measured(result)
+        bad = self.measured(result)
         if bad is not None or i not in self._result:
             self._result[i] = bad
         if bad is not None:
             self._bad.add(i)
 
-    def _kept(self, node: Any) -> list[tuple[str, Any, bool]]:
+    def kept(self, node: Any) -> list[tuple[str, Any, bool]]:
         """What a node keeps that can be read: name, tensor, and whether it is the node's own result."""
         kind = type(node)
         try:
@@ -166,7 +174,7 @@ class _Search:
             (name, t, own) for name, t, own, changed, hook in views if not changed and hook is None and _readable(t)
         ]
 
-    def _measured(self, tensor: Any) -> BadValues | None:
+    def measured(self, tensor: Any) -> BadValues | None:
         if not _readable(tensor):
             return None
         key = (tensor.data_ptr(), tensor._version, (tensor.shape, tensor.stride()))
@@ -238,7 +246,7 @@ class _Search:
         return i in self._bad and None in self._plan.edges(i) and _stem(self._plan.names[i]) in _TAKES_IN
 
     def _stats(self, i: int) -> tuple[TensorStat, ...]:
-        return tuple(stat_of(name, t) for name, t, own in self._kept(self._nodes[i]) if not own)
+        return tuple(stat_of(name, t) for name, t, own in self.kept(self._nodes[i]) if not own)
 
 
 def _stem(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from ..forward.leaves import Leaf
 from ..forward.naming import Naming
 from ..forward.oplog import UNKNOWN, Entry, OpLog
 from ..forward.origins import line_and_op, makers
-from .assumed import alike, from_new_lines
+from .assumed import alike, from_names, from_new_lines
 from .program import Program
 
 
@@ -68,13 +68,21 @@ class LiveLayout:
     def entries_for(self, names: list[str]) -> dict[int, Entry]:
         """By position in `names`, the names of nodes in the order in which they were made, what made the node of ours
         that stands in its place."""
+        ours, entries = self._ordered()
+        return {at: entries[i] for at, i in alike(names, ours)}
+
+    def named_entries(self) -> Iterable[tuple[str, Entry]]:
+        """The name of each node, and what made it."""
+        return zip(*self._ordered(), strict=True)
+
+    def _ordered(self) -> tuple[list[str], list[Entry]]:
+        """Names of nodes and what made them, in the order in which they were made."""
         if self._in_order is None:
             found = dict(makers(self.seqs, self.ends, self.entries, self.first))
             order = [i for i, seq in enumerate(self.seqs) if seq != ACCUMULATE_SEQ]
             order.sort(key=self.seqs.__getitem__)
             self._in_order = [self.plan.names[i] for i in order], [found.get(i, UNKNOWN) for i in order]
-        ours, entries = self._in_order
-        return {at: entries[i] for at, i in alike(names, ours)}
+        return self._in_order
 
     def layout(self, names: Naming) -> Layout:
         """The record, made again when the names of modules have changed."""
@@ -165,6 +173,9 @@ class Layouts:
         if self.newcomers and self.news is not None:
             names_of = {i: names[i] for i in self.newcomers}
             made |= from_new_lines(names_of, self.news(), self._names.frames, made.values())
+        rest = {i: names[i] for i in self.newcomers - made.keys()}
+        if rest:
+            made |= from_names(rest, (pair for live in self._layouts for pair in live.named_entries()))
         log.tell([(seqs[i], made[i]) for i in order if i in made])
 
     def unseen(self) -> list[Unseen]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
+
+import torch
 
 from ...packed import Signature, unpack
+from ...torchside import private
 from ..forward.leaves import Leaf, Leaves
 from .recorded import Recorded
 
@@ -16,6 +20,19 @@ class Reached:
         self._leaves = leaves
         #: By layout: for a signature, each leaf that got a gradient with the slot of its norm.
         self._slots: dict[int, tuple[Signature, list[tuple[Leaf, int | None]]]] = {}
+        self._updates = 0
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        """A gradient that is there and that no call gave is one that the script computes by itself: per sample, by
+        ``torch.func``, from other processes. That takes as long as a look at each parameter: not in every step."""
+        self._updates += 1
+        if self._updates > 3 and self._updates % 64:
+            return
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                leaf = self._leaves.of_id(id(p))
+                if leaf is not None and not leaf.reached and leaf.ref() is p and _filled(getattr(p, "grad", None)):
+                    leaf.reached, leaf.alive = 1, True
 
     def backward_over(self, running: object, recorded: Recorded) -> None:
         norms, live = recorded.norms, recorded.live
@@ -51,3 +68,11 @@ class Reached:
             self._slots.clear()
         self._slots[live.index] = (recorded.signature, found)
         return found
+
+
+def _filled(grad: Any) -> bool:
+    """Whether there is a gradient that is not zero."""
+    if grad is None or grad.layout is not torch.strided or private.hands_off(grad):
+        return grad is not None
+    with private.unseen(), private.unnoticed(), torch.no_grad():
+        return bool(grad.count_nonzero())

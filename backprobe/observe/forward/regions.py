@@ -17,8 +17,9 @@ import torch
 import torch.utils.checkpoint
 
 from ...records import Cut, RegionDiffers, Site
-from ...source.defined import calls_of_method, filled_beside
+from ...source.defined import calls_of_method
 from ...source.frames import Spot, variables
+from ...source.puts import filled_beside
 from ...source.roots import Where
 from ...torchside import places, private
 from ...torchside.measure import dtype_name, is_float

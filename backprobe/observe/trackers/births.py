@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from ...records import Born
+from typing import Any
+
+from ...records import Born, Site
+from ...source.frames import variables
+from ...source.upstream import singular_before
 from ...torchside.entry_points import root_record
-from ..backward.birth import birth
+from ..backward.birth import Birth, bad_storages, birth
 from ..backward.calls import Running
 from ..events import Tracker
+from ..forward.writes import names_of_storage, variable_of
 from ..scene import Scene
 
 #: Calls that are looked into.
@@ -18,10 +23,11 @@ class Births(Tracker):
     alone: reading one would wait for it."""
 
     def __init__(self, scene: Scene) -> None:
+        self._scene = scene
         self._found: list[Born] = []
         self._row = 0
 
-    def graph_known(self, running: Running, frame: object) -> None:
+    def graph_known(self, running: Running, frame: Any) -> None:
         number = {node: i for i, node in enumerate(running.graph.nodes[: len(running.starts)])}
         starts = [
             number[start]
@@ -36,7 +42,25 @@ class Births(Tracker):
             return
         found = birth(running.graph, starts)
         if found is not None:
-            self._found.append(Born(running.index, found.node, found.how, found.kept, found.output, found.sure))
+            here = found.node, found.how, found.kept, found.output, found.sure
+            before = self._before(running, found, frame) if found.how == "outside" else ("", None)
+            self._found.append(Born(running.index, *here, *before))
+
+    def _before(self, running: Running, found: Birth, frame: Any) -> tuple[str, Site | None]:
+        """What the user's code calls the tensor that came in, and the line that may have made it what it is."""
+        names = self._scene.names
+        storages = bad_storages(running.graph, found.node)
+        for storage in storages:
+            variable, around = variable_of(storage, frame, names.frames), frame
+            while variable and variable not in variables(around):
+                around = around.f_back
+            if variable:
+                at = names.frames.site((around.f_code, around.f_lasti))
+                return variable, singular_before(at, names.frames, variable) if at is not None else None
+        root = next((r for storage in storages if (r := names_of_storage(storage, names.modules)) is not None), None)
+        name = names.modules.full_name(*root) if root is not None else ""
+        site = running.live.layout(names).nodes[found.node].site
+        return name, singular_before(site, names.frames) if site is not None else None
 
     def records(self) -> tuple[Born, ...]:
         return tuple(self._found)

@@ -13,12 +13,15 @@ from ...source.defined import calls_of_method
 from ...source.frames import Frames
 from ...source.roots import Where
 from ...torch_texts import HOOKED_VIEW, WRITTEN_VIEW
+from ...torchside import compiled_regions
 from ..backward.calls import Running
 from ..events import Tracker
 from ..scene import Scene
 
 #: Methods that register a hook on gradients of a module.
 MODULE_HOOKS = ("register_full_backward_hook", "register_full_backward_pre_hook", "register_backward_hook")
+#: Those that register one on its calls.
+FORWARD_HOOKS = ("register_forward_hook", "register_forward_pre_hook")
 
 
 class Hooked(Tracker):
@@ -65,6 +68,21 @@ class Hooked(Tracker):
                 where = Where(root, root.path_of(module), type(module).__name__, 1)
                 self._note(module, where, "forward", "", None)
 
+    def ended(self) -> None:
+        """Look once more: hooks may have been put there late, in steps of which little was noted."""
+        if compiled_regions.in_use():
+            return  # what runs compiled is not seen being called
+        leaves = self._scene.names.leaves
+        for root in self._modules.roots:
+            model = root.ref()
+            for module in model.modules() if model is not None else ():
+                if _hook_of(module) is None or id(module) in self._called or self._modules.was_called(module):
+                    continue
+                known = [leaf for p in module.parameters() if (leaf := leaves.of_id(id(p))) is not None]
+                if any(leaf.reached for leaf in known) and not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+                    where = Where(root, root.path_of(module), type(module).__name__, 1)
+                    self._note(module, where, "forward", "", None)
+
     def op_raised(self, text: str, frame: Any, args: Any) -> None:
         """An in-place op met the view that a full backward hook makes of a module's output."""
         if HOOKED_VIEW not in text or WRITTEN_VIEW not in text or self._last is None:
@@ -79,11 +97,13 @@ class Hooked(Tracker):
         self._note(module, where, "inplace", "", self._frames.site(self._frames.spot(frame)))
 
     def _note(self, module: nn.Module, where: Where, reason: str, detail: str, bypass: Site | None) -> None:
-        hook = next(iter(module._backward_hooks.values()), None) or next(
-            iter(module._backward_pre_hooks.values()), None
-        )
-        key = (registered_at(self._frames, hook, MODULE_HOOKS), reason)
         name = self._modules.name_of(where) or ""
+        hook, methods = _hook_of(module) or (None, MODULE_HOOKS)
+        code = getattr(getattr(hook, "__func__", hook), "__code__", None)
+        if methods is FORWARD_HOOKS and (code is None or not self._frames.is_user(code)):
+            return  # a library's own
+        site = registered_at(self._frames, hook, methods, name.rpartition(".")[2])
+        key = (site, reason)
         known = self._found.get(key)
         if known is not None:
             if name not in known.modules:
@@ -97,8 +117,22 @@ class Hooked(Tracker):
         return tuple(self._found.values())
 
 
-def registered_at(frames: Frames, hook: Any, methods: tuple[str, ...]) -> Site | None:
-    """The user's line that registered `hook`, a function or its code: the one whose argument it is, or the only one."""
+def _hook_of(module: nn.Module) -> tuple[Any, tuple[str, ...]] | None:
+    """The first hook of a module, and the methods that can have registered it."""
+    for hooks in (module._backward_hooks, module._backward_pre_hooks):
+        for hook in hooks.values():
+            return hook, MODULE_HOOKS
+    for hooks in (module._forward_hooks, module._forward_pre_hooks):
+        for hook in hooks.values():
+            return hook, FORWARD_HOOKS
+    return None
+
+
+def registered_at(frames: Frames, hook: Any, methods: tuple[str, ...], of: str = "") -> Site | None:
+    """The user's line that registered `hook`, a function or its code: the one whose argument it is, or the only one.
+
+    :param of: what the module is called in the one around it: rather a line that has this name.
+    """
     code = getattr(hook, "__code__", None) or getattr(getattr(hook, "__func__", None), "__code__", None)
     if isinstance(hook, CodeType):
         code, name = hook, hook.co_name
@@ -115,4 +149,6 @@ def registered_at(frames: Frames, hook: Any, methods: tuple[str, ...]) -> Site |
     for site, _, _, argument in candidates:
         if name and argument == name:
             return site
-    return candidates[0][0] if candidates else None
+    return next((site for site, *_ in candidates if of and f".{of}." in site.text), None) or (
+        candidates[0][0] if candidates else None
+    )

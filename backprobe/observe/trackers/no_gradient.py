@@ -7,9 +7,11 @@ from typing import Any
 
 import torch
 
-from ...records import NoGradient
+from ...records import NoGradient, Site
 from ...source.defined import use_of
+from ...source.frames import variables
 from ...torch_texts import INFERENCE, NO_GRAPH
+from ...torchside import places
 from ..backward.calls import Running
 from ..backward.recorded import Recorded
 from ..events import Tracker
@@ -26,6 +28,19 @@ class NoGradients(Tracker):
     def __init__(self, scene: Scene) -> None:
         self._eye, self._names = scene.eye, scene.names
         self._found: dict[Any, NoGradient] = {}
+        #: The user's line that called what turned gradient mode off last, where that was another library than torch.
+        self._library: Site | None = None
+
+    def grad_mode_set(self, on: bool, frame: Any) -> None:
+        if on or not torch.is_grad_enabled():
+            return
+        frames, code = self._names.frames, frame.f_code
+        if places.is_decorator(code):
+            code = getattr(variables(frame).get(places.DECORATED), "__code__", code)
+        if frames.is_user(code):
+            self._library = None
+        elif not code.co_filename.startswith(places.TORCH):
+            self._library = frames.site(frames.spot(frame))
 
     def nonleaf_grad_read(self, tensor: Any, frame: Any) -> None:
         frames = self._names.frames
@@ -58,7 +73,7 @@ class NoGradients(Tracker):
         elif raised.node is not None or NO_GRAPH not in raised.text:
             return
         modules, frames = self._names.modules, self._names.frames
-        site, failed = modules.grad_off, frames.site(spot)
+        site, failed = self._library or modules.grad_off, frames.site(spot)
         if len(self._found) > LIMIT:
             return
         if any(isinstance(r, torch.Tensor) and r.is_inference() for r in roots):

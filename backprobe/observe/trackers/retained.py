@@ -12,15 +12,16 @@ import gc
 import sys
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from ...graphs.plan import ACCUMULATE
 from ...records import Retained, Site, Step
-from ...source.defined import changes_of
 from ...source.frames import Spot, variables
+from ...source.puts import assigned_in, changes_of, gives
 from ...torchside import private
 from ...torchside.structure import tensors_in
 from ..events import Tracker
@@ -34,7 +35,8 @@ ENOUGH = 3
 _WALK = 5_000
 #: Nodes made outside of modules that are marked in one step.
 OUTSIDE = 64
-
+#: Tensors that are asked for a name, and containers in each other that are.
+CANDIDATES, DEEP = 20, 3
 
 #: How far from the root of a graph a node is marked, at most.
 FAR = 64
@@ -175,22 +177,30 @@ class RetainedGraphs(Tracker):
                     reach.append((thing, rounds))
         if not reach:
             return None
-        # Of those that reach as many, the one that was made first: the others are made from it.
-        sum_, rounds = max(reach, key=lambda item: (len(item[1]), -item[0].grad_fn._sequence_nr()))
-        if len(rounds) >= ENOUGH - self._only_forward:
-            name = self._name_of(sum_)
-            site, module, op = self._made(sum_)
-            return Retained(name, f"a tensor whose graph {op or 'an operation'} extends", site, module, alive)
+        # Of those that reach as many and have a name, the one that was made first: the others are made from it.
+        reach.sort(key=lambda item: (-len(item[1]), item[0].grad_fn._sequence_nr()))
+        most = len(reach[0][1])
+        if most >= ENOUGH - self._only_forward:
+            ends = [tensor for tensor, rounds in reach[:CANDIDATES] if len(rounds) == most]
+            reach = []
+            end, name = self._name_of(ends)
+            site, module, op = self._made(end)
+            if name is not None and (site is None or not gives(site, name.name, name.code is not None)):
+                site = assigned_in(self._frames, name.name, name.code) or site
+            how = f"a tensor whose graph {op or 'an operation'} extends"
+            return Retained(str(name or ""), how, site, module, alive)
         tensors = [t for t, _ in reach]
-        del reach, thing, node, rounds, sum_
-        container, kept = _common_holder(tensors, ENOUGH - self._only_forward)
-        if container is None:
-            return None
-        name = self._name_of(container)
-        module = self._made(kept)[1]
-        short = name.rpartition(".")[2]
-        site = changes_of(self._frames, short) if short else None
-        return Retained(name, f"a {type(container).__name__}", site, module, alive)
+        del reach, thing, node, rounds
+        found: Retained | None = None
+        for container, kept in _common_holders(tensors, ENOUGH - self._only_forward):
+            _, name = self._name_of([container])
+            site = changes_of(self._frames, name.name, name.key, graphs=True) if name is not None else None
+            if found is None or site is not None:
+                module, how = self._made(kept)[1], f"a {type(container).__name__}"
+                found = Retained(str(name or ""), how, site, module, alive)
+            if site is not None:
+                break  # a list that is made anew each time is not what keeps them
+        return found
 
     def _made(self, tensor: Any) -> tuple[Site | None, str | None, str]:
         """Line, module and op that made `tensor`."""
@@ -202,23 +212,67 @@ class RetainedGraphs(Tracker):
         name = op_name(entry[2]) if entry[2] is not None else ""
         return self._frames.site(spot_of(entry)), self._modules.name_of(entry[3]), name
 
-    def _name_of(self, thing: Any) -> str:
-        """What the user's code calls `thing`: a variable, or an attribute of an object."""
-        frame: Any = sys._getframe(1)
+    def _name_of(self, things: list[Any]) -> tuple[Any, _Name | None]:
+        """The first of `things` that the user's code has a name for, a variable or an attribute of an object that is
+        or holds it, and what that is; the first of all where there is none. Each look at who holds what takes long:
+        one for all of a level."""
+        level = [(thing, at, "") for at, thing in enumerate(things)]
+        first: tuple[int, _Name] | None = None
+        for _ in range(DEEP + 1):
+            known = {id(held): (at, key) for held, at, key in reversed(level)}
+            named, before = [*self._variables(known)], first
+            holders = _holders([held for held, _, _ in level]) if not any(at == 0 for (at, _), _ in named) else []
+            for _, attributes in holders:
+                for name, value in attributes.items():
+                    if id(value) in known and isinstance(name, str):
+                        named.append((known[id(value)], _Name(name)))
+            for (at, key), one in named:
+                if first is None or at < first[0]:
+                    first = at, replace(one, key=key)
+            if before is not None or (first is not None and first[0] == 0):
+                break  # what is in a container of that name may have been made before it: one more level is enough
+            level = [
+                (holder, *known[id(value)][:1], known[id(value)][1] or (key if isinstance(key, str) else ""))
+                for holder, _ in holders
+                if isinstance(holder, (dict, list, tuple, deque)) and holder is not things
+                for key, value in (holder.items() if isinstance(holder, dict) else ((None, one) for one in holder))
+                if id(value) in known
+            ][:CANDIDATES]
+            if not level:
+                break
+        return (things[first[0]], first[1]) if first is not None else (things[0], None)
+
+    def _variables(self, known: Mapping[int, tuple[int, str]]) -> Iterator[tuple[tuple[int, str], _Name]]:
+        """Variables of the user's functions that are running whose number is known."""
+        frame: Any = sys._getframe(2)
         while frame is not None:
             if self._frames.is_user(frame.f_code):
                 for name, value in variables(frame).items():
-                    if value is thing:
-                        return name
+                    if id(value) in known:
+                        yield known[id(value)], _Name(name, "", frame.f_code)
             frame = frame.f_back
-        for holder in gc.get_referrers(thing):
-            names = holder if type(holder) is dict else getattr(holder, "__dict__", None)
-            if type(names) is not dict:
-                continue
-            for name, value in list(names.items()):
-                if value is thing and isinstance(name, str):
-                    return name
-        return ""
+
+
+@dataclass(frozen=True)
+class _Name:
+    """What something is called: a variable of the function of `code`, or an attribute; `key`: it is in there."""
+
+    name: str
+    key: str = ""
+    code: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.name}[{self.key!r}]" if self.key else self.name
+
+
+def _holders(things: list[Any]) -> list[tuple[Any, dict[Any, Any]]]:
+    """Who holds any of `things`, each with the attributes of the object that it is."""
+    found = [h for h in gc.get_referrers(*things) if type(h).__name__ != "frame" and h is not things]
+    found = [h for h in found if not _is_namespace(h)]
+    dicts = {id(h): h for h in found if type(h) is dict}
+    owned = {id(getattr(one, "__dict__", None)) for one in (gc.get_referrers(*dicts.values()) if dicts else ())}
+    attributes = [h if id(h) in dicts and id(h) in owned else getattr(h, "__dict__", None) for h in found]
+    return [(h, names if type(names) is dict else {}) for h, names in zip(found, attributes, strict=True)]
 
 
 def _rounds(node: Any) -> set[int]:
@@ -235,11 +289,12 @@ def _rounds(node: Any) -> set[int]:
     return rounds
 
 
-def _common_holder(tensors: list[Any], enough: int) -> tuple[Any, Any]:
-    """The list, dict, deque or set that holds most of `tensors`, directly or in tuples, dicts or objects; and one."""
+def _common_holders(tensors: list[Any], enough: int) -> Iterator[tuple[Any, Any]]:
+    """The lists, dicts, deques and sets that hold most of `tensors`, directly or in others or in objects, and one of
+    the tensors: the nearest first."""
     level: dict[int, tuple[Any, Any]] = {id(t): (t, t) for t in tensors}
     ours = {id(tensors), id(level), *(id(pair) for pair in level.values())}
-    for _ in range(3):
+    for _ in range(DEEP + 1):
         things = [thing for thing, _ in level.values()]
         count: dict[int, list[Any]] = {}
         for thing, tensor in level.values():
@@ -248,13 +303,13 @@ def _common_holder(tensors: list[Any], enough: int) -> tuple[Any, Any]:
                     continue
                 entry = count.setdefault(id(holder), [holder, tensor, 0])
                 entry[2] += 1
-        best = max(
-            (e for e in count.values() if isinstance(e[0], (list, dict, deque, set)) and not _is_namespace(e[0])),
-            key=lambda e: e[2],
-            default=None,
-        )
-        if best is not None and best[2] >= enough:
-            return best[0], best[1]
+        several = [
+            e
+            for e in count.values()
+            if e[2] >= enough and isinstance(e[0], (list, dict, deque, set)) and not _is_namespace(e[0])
+        ]
+        for holder, tensor, _ in sorted(several, key=lambda e: -e[2])[:2]:
+            yield holder, tensor
         level = {
             key: (holder, tensor)
             for key, (holder, tensor, _) in count.items()
@@ -263,7 +318,6 @@ def _common_holder(tensors: list[Any], enough: int) -> tuple[Any, Any]:
         ours |= {id(level), id(count), id(things), *(id(p) for p in level.values()), *(id(e) for e in count.values())}
         if len(level) > 5000:
             break
-    return None, None
 
 
 def _is_namespace(holder: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ...records import ACCUMULATE_SEQ, Node, SilentWrite, Site
-from ...source.defined import changed_after, changes_of
+from ...source.puts import changed_after, changes_of
 from ...torchside import private
 from ..backward.calls import Running
 from ..events import Tracker

@@ -25,6 +25,10 @@ from ..scene import Scene
 
 #: Calls of a line that a parameter has to be away for, and the part of the calls before that it has to be.
 AWAY, SHARE = 5, 0.2
+#: Calls that are enough where an operation was seen to cut the path.
+SEEN_CUT = 30
+#: How many times as often a module is called that one part of the script froze and another goes on to train.
+SHARED = 1.8
 #: Calls after which it is looked at why, and how often in a run.
 LOOK_AFTER, LOOKS = 2, 3
 
@@ -146,11 +150,14 @@ class Stopped(Tracker):
         for spot, line in self._lines.items():
             for key, away in line.away.items():
                 gone = line.calls - away.call + 1
-                enough = max(AWAY, SHARE * away.call, 3 * line.gaps.get(key, 0))
-                steady = away.call > AWAY and gone >= enough
-                if not steady or any(key in other.leaves for other in self._lines.values()) or not self._held(away):
+                least, share = max(AWAY, 3 * line.gaps.get(key, 0)), SHARE * away.call
+                if away.call <= AWAY or gone < max(least, min(share, SEEN_CUT)):
+                    continue
+                if any(key in other.leaves for other in self._lines.values()) or not self._held(away):
                     continue
                 reason = self._reason(away, line.recorded - away.recorded + 1)
+                if reason[0] != "cut" and gone < share:
+                    continue
                 groups.setdefault((spot, *reason), []).append(away)
         found = []
         for (spot, reason, site), mine in groups.items():
@@ -196,10 +203,12 @@ class Stopped(Tracker):
         if not tensor.requires_grad:
             if frozen is None or frozen.ref() is not tensor:
                 return "", None
-            whole = self._restored_in_part(leaf, frozen)
-            return ("frozen" if frozen.indirectly or frozen.again or whole else ""), frames.site(frozen.spot)
+            meant = not (frozen.indirectly or frozen.again)
+            if meant and not self._restored_in_part(leaf, frozen) and not self._shared(away, gone):
+                return "", None
+            return "frozen", frames.site(frozen.spot)
         calls, quiet = self._since(leaf, away.counts)
-        if calls:
+        if calls or self._modules.counts(leaf.owner) == (0, 0):  # nobody calls its module: its own methods run
             return "cut", None
         evaluated = self._since(*away.beside)[1] if away.beside is not None else 0
         if quiet - evaluated > gone / 2:
@@ -210,6 +219,11 @@ class Stopped(Tracker):
         """Calls of a parameter's module, with gradient mode on and off."""
         calls, quiet = self._modules.counts(leaf.owner)
         return calls - then[0], quiet - then[1]
+
+    def _shared(self, away: _Away, gone: int) -> bool:
+        """Whether its module is called more often since it was frozen: as what it was, and as what was to be frozen."""
+        calls, before = self._since(away.leaf, away.counts)[0], away.counts[0]
+        return before > 0 and calls * away.recorded >= SHARED * before * gone
 
     def _restored_in_part(self, leaf: Leaf, frozen: _Frozen) -> bool:
         """Whether `leaf` was frozen with all of its model, of which another part was thawed again."""

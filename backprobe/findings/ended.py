@@ -1,0 +1,66 @@
+"""The last steps of a run that were recorded: what learned before them, and does not any more."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ..records import BackwardCall, NodeRun, Parameter
+
+if TYPE_CHECKING:
+    from ..traced import Trace
+
+#: Recorded steps at the end of a run in which a parameter that learned before does not.
+AT_THE_END = 6
+#: The operation of a custom function's node.
+OWN_FUNCTION = "Function.apply"
+
+
+def last_recorded(trace: Trace, count: int) -> list[list[BackwardCall]]:
+    """The calls of each of the last `count` steps that have nodes; none where there are fewer such steps."""
+    recorded = ([c for c in step.backwards if c.inside is None and len(c.nodes)] for step in reversed(trace.steps))
+    found = [*islice((calls for calls in recorded if calls), count)]
+    return found[::-1] if len(found) == count else []
+
+
+def feeders(call: BackwardCall) -> dict[int, list[tuple[int, int]]]:
+    """Node -> those that give it gradients, and which of theirs."""
+    into: dict[int, list[tuple[int, int]]] = {}
+    for run in call.nodes:
+        for k, edge in enumerate(run.node.edges):
+            if edge is not None:
+                into.setdefault(edge[0], []).append((run.node.index, k))
+    return into
+
+
+def learned(trace: Trace) -> list[Parameter]:
+    """Parameters that had a gradient which was not zero."""
+    return [p for p in trace.parameters if p.requires_grad and p.alive and all(p.shape)]
+
+
+def left_out(trace: Trace) -> list[tuple[NodeRun, list[str], BackwardCall]]:
+    """Custom functions that gave no gradient in any of the last steps to parameters that learned before: each with
+    those, and the first of the calls."""
+    names = {p.name for p in learned(trace)}
+    steps = last_recorded(trace, AT_THE_END) if names else []
+    makers: dict[str, NodeRun] = {}
+    first: BackwardCall | None = None
+    for call in (call for calls in steps for call in calls):
+        if call.raised is not None or call.kind == "autograd.grad":
+            continue
+        if not any(run.node.op == OWN_FUNCTION for run in call.nodes):
+            return []
+        into = feeders(call)
+        mine: dict[str, NodeRun] = {}
+        for run in call.nodes:
+            if run.parameter in names and not any(run.grad_outputs[:1]):
+                above = [call.nodes[i] for i, _ in into.get(run.node.index, ())]
+                if above and all(one.node.op == OWN_FUNCTION and one.order is not None for one in above):
+                    mine[str(run.parameter)] = above[0]
+        first, makers = (call, mine) if first is None else (first, {n: r for n, r in makers.items() if n in mine})
+        if not makers:
+            return []
+    groups: dict[int, tuple[NodeRun, list[str]]] = {}
+    for name, run in makers.items():
+        groups.setdefault(run.node.index, (run, []))[1].append(name)
+    return [(run, sorted(mine), first) for run, mine in groups.values() if first is not None]

@@ -1,0 +1,271 @@
+"""What begins in the middle of a run: told with its line, also where that step was not looked at."""
+
+from __future__ import annotations
+
+import linecache
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import backprobe
+from backprobe.observe.backward.assumed import from_names
+from backprobe.records import Site
+from backprobe.source.puts import assigned_in, changes_of, gives
+from backprobe.source.upstream import singular_before
+
+STEPS, WHEN = 80, 40
+
+
+class Shift(torch.autograd.Function):
+    """Adds a parameter, and forgets its gradient: not given at all, or zeros in its place."""
+
+    @staticmethod
+    def forward(ctx, x, shift, zeros):
+        ctx.zeros, ctx.shape = zeros, shift.shape
+        return x + shift
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, torch.zeros(ctx.shape) if ctx.zeros else None, None
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 2)
+        self.shift = nn.Parameter(torch.full((6,), 0.1))
+        self.way = "plain"
+
+    def forward(self, x):
+        h = self.first(x)
+        if self.way == "number":
+            h = h + self.shift.max().item()  # a number
+        elif self.way == "plain":
+            h = h + self.shift
+        else:
+            h = Shift.apply(h, self.shift, self.way == "zeros")
+        return self.last(h.relu())
+
+
+def train(late=None, after=None, steps=STEPS, net=None):
+    """What is found where ``late(net)`` is called in step ``WHEN``, and ``after(net, step, loss)`` after backward."""
+    torch.manual_seed(0)
+    net = net or Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    with backprobe.trace(net, budget=None) as trace:
+        for step in range(steps):
+            if late is not None and step == WHEN:
+                late(net)
+            loss = nn.functional.cross_entropy(net(torch.randn(8, 4)), torch.randint(0, 2, (8,)))
+            optimizer.zero_grad()
+            loss.backward()
+            if after is not None:
+                after(net, step, loss)
+            optimizer.step()
+    return trace.findings
+
+
+def site(finding, role):
+    return next(s.site.text for s in finding.sites if s.role == role)
+
+
+@pytest.mark.parametrize("way, kind", [("nothing", "none-grad"), ("zeros", "zero-grad"), ("number", "none-grad")])
+def test_a_parameter_that_one_line_stops(way: str, kind: str) -> None:
+    (found,) = train(lambda net: setattr(net, "way", way))
+    assert (found.kind, found.parameters) == (kind, ("shift",))
+    assert site(found, "cut").startswith("h = h + self.shift.max().item()" if way == "number" else "h = Shift.apply(")
+    assert train() == []
+
+
+def test_a_part_that_is_frozen_as_another_ones_teacher() -> None:
+    """The same module in two places: what was to be frozen is to learn too. A part that is only frozen is meant."""
+
+    def freeze(net):
+        for p in net.first.parameters():
+            p.requires_grad_(False)
+
+    def twin(net):
+        freeze(net)
+        net.way = "twin"
+
+    net = Net()
+    net.forward = lambda x: _twice(net, x) if net.way == "twin" else Net.forward(net, x)  # type: ignore[method-assign]
+    (found,) = train(twin, net=net)
+    assert (found.kind, found.step, set(found.parameters)) == ("none-grad", WHEN, {"first.weight", "first.bias"})
+    assert site(found, "cut") == "p.requires_grad_(False)"
+    assert train(freeze) == []
+
+
+def _twice(net, x):
+    net.way = "plain"
+    try:
+        return Net.forward(net, x) + 0 * net.first(x).sum()
+    finally:
+        net.way = "twin"
+
+
+def test_gradients_that_the_script_puts_there_are_no_missing_ones() -> None:
+    torch.manual_seed(0)
+    net = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    with backprobe.trace(net, budget=None) as trace:
+        for _ in range(12):
+            weights = {name: p.detach().requires_grad_() for name, p in net.named_parameters()}
+            loss = torch.func.functional_call(net, weights, (torch.randn(8, 4),)).square().mean()
+            grads = torch.autograd.grad(loss, list(weights.values()))
+            for p, g in zip(net.parameters(), grads, strict=True):
+                p.grad = g
+            optimizer.step()
+    assert trace.findings == []
+
+
+class Keeper:
+    def __init__(self) -> None:
+        self.curves, self.carried = {"loss": [], "other": []}, None
+        self.count = [0.0]
+
+    def put(self, loss):
+        self.count.append(0.0)
+        self.curves["other"].append(loss.item())
+        self.curves["loss"].append(loss)
+
+    def carry(self, loss):
+        self.carried = scaled(loss, self.carried)
+
+
+def scaled(loss, before):
+    out = loss * 0.1 if before is None else before * 0.9 + loss
+    return out
+
+
+@pytest.mark.parametrize(
+    "how, holder, line",
+    [
+        ("put", "curves['loss']", 'self.curves["loss"].append(loss)'),
+        ("carry", "carried", "self.carried = scaled(loss, self.carried)"),
+    ],
+)
+def test_who_keeps_graphs_is_called_what_the_script_calls_it(how: str, holder: str, line: str) -> None:
+    keeper = Keeper()
+    found = train(after=lambda net, step, loss: getattr(keeper, how)(loss) if step >= WHEN else None)
+    assert [f.kind for f in found] == ["graph-retained"]
+    assert (found[0].tensor, site(found[0], "held")) == (holder, line)
+
+
+def test_a_hook_on_calls_of_a_module_that_is_never_called() -> None:
+    class Direct(Net):
+        def forward(self, x):
+            return self.last(self.first.forward(x).relu() + self.shift)
+
+    def hook(module, args, out):
+        return None
+
+    def late(net):
+        net.first.register_forward_hook(hook)
+
+    net = Direct()
+    (found,) = train(late, net=net)
+    assert (found.kind, found.module) == ("hook-never-fires", "first")
+    assert site(found, "hook") == "net.first.register_forward_hook(hook)"
+    assert train(late) == []  # called as a module: it fires
+
+
+class _Frames:
+    def __init__(self, file: Path) -> None:
+        self.file = str(file)
+
+    def users_files(self) -> list[str]:
+        return [self.file]
+
+
+SOURCE = """
+class Norm(nn.Module):
+    def forward(self, x):
+        with torch.no_grad():
+            self.scale.copy_(self.total / self.count)
+        return (x - self.mean) * self.scale.rsqrt()
+
+class Net(nn.Module):
+    def __init__(self):
+        self.norm, self.body = Norm(), nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.body(self.norm(x))
+
+def weights(labels):
+    count = labels.sum()
+    share = len(labels) / count
+    wide = share + 1
+    return labels * wide
+
+def own(model, x, n):
+    y = x / 2
+    return model((y - y.mean()) / y.std())
+
+def nothing(model, x):
+    z = x + 1
+    return model(z)
+"""
+
+
+def test_the_line_before_that_can_have_made_it(tmp_path: Path) -> None:
+    file = tmp_path / "script.py"
+    file.write_text(SOURCE)
+    frames, lines = _Frames(file), SOURCE.splitlines()
+
+    def before(text: str, variable: str = "") -> str | None:
+        at = next(n for n, line in enumerate(lines, 1) if text in line)
+        found = singular_before(Site(str(file), at, "f"), frames, variable)  # type: ignore[arg-type]
+        return None if found is None else found.text
+
+    assert before("return self.body(") == "return (x - self.mean) * self.scale.rsqrt()"
+    assert before("return (x - self.mean)") == "self.scale.copy_(self.total / self.count)"
+    assert before("return labels") == "share = len(labels) / count"
+    assert before("return labels", "count") is None
+    assert before("return model((y") == "return model((y - y.mean()) / y.std())"
+    assert before("return model(z)") is None
+    linecache.clearcache()
+
+
+PUTS = """
+class A:
+    def __init__(self):
+        self.state = None
+
+    def act(self, x):
+        out, self.state = self.net(x, self.state)
+
+    def clear(self):
+        self.rows.append(0.0)
+        self.rows, other[2] = [], x
+        self.rows[3] = x
+
+def loop(h):
+    h = step(h)
+"""
+
+
+def test_lines_that_put_something_somewhere(tmp_path: Path) -> None:
+    file = tmp_path / "puts.py"
+    file.write_text(PUTS)
+    frames, lines = _Frames(file), PUTS.splitlines()
+
+    def text(found: Site | None) -> str | None:
+        return None if found is None else found.text
+
+    assert text(assigned_in(frames, "state")) == "out, self.state = self.net(x, self.state)"  # type: ignore[arg-type]
+    assert text(changes_of(frames, "rows")) == "self.rows.append(0.0)"  # type: ignore[arg-type]
+    assert text(changes_of(frames, "rows", graphs=True)) == "self.rows[3] = x"  # type: ignore[arg-type]
+    act = Site(str(file), next(n for n, line in enumerate(lines, 1) if "out, self" in line), "act")
+    assert gives(act, "state")
+    assert not gives(act, "out")  # that is a variable, no attribute
+
+
+def test_a_custom_function_that_one_line_calls_is_known_by_its_name() -> None:
+    one, other = test_lines_that_put_something_somewhere.__code__, train.__code__
+    known = [("ShiftBackward", (one, 1, None, None, None)), ("ShiftBackward", (one, 1, None, None, None))]
+    assert from_names({7: "ShiftBackward", 8: "MulBackward0"}, known) == {7: known[0][1]}  # type: ignore[arg-type]
+    two = [*known, ("ShiftBackward", (other, 1, None, None, None)), ("MulBackward0", (one, 4, None, None, None))]
+    assert from_names({7: "ShiftBackward", 8: "MulBackward0"}, two) == {}  # type: ignore[arg-type]
