@@ -55,6 +55,7 @@ def main(rank, ranks, store):
             p.grad /= ranks
         opt.step()
     print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -57,6 +57,7 @@ def main(rank, ranks, store):
             right = sum((model.module(x).argmax(1) == y).sum() for x, y in batches(rank, 3))
             dist.all_reduce(right)
     print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -56,6 +56,7 @@ def main(rank, ranks, store):
         if rank == 0 and step % 4 == 0:
             print(f"step {step} loss {loss.item():.6f} norm {norm:.6f}", flush=True)
     print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
+    dist.barrier()
     dist.destroy_process_group()
 
 

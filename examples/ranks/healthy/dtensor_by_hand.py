@@ -50,6 +50,7 @@ def main(rank, ranks, store):
         loss.backward()
         opt.step()
     print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
+    dist.barrier()
     dist.destroy_process_group()
 
 

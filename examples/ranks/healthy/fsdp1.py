@@ -54,6 +54,7 @@ def main(rank, ranks, store):
         model.clip_grad_norm_(1.0)
         opt.step()
     print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
+    dist.barrier()
     dist.destroy_process_group()
 
 

@@ -56,6 +56,7 @@ def main(rank, ranks, store):
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         opt.step()
     print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
+    dist.barrier()
     dist.destroy_process_group()
 
 

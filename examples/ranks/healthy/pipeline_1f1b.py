@@ -57,6 +57,7 @@ def main(rank, ranks, store):
         loss = torch.stack(losses).mean()
         opt.step()
     print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
+    dist.barrier()
     dist.destroy_process_group()
 
 
