@@ -55,4 +55,11 @@ GLOBAL_HOOKS = r"Using `torch.compile\(module\)` when there are global hooks"
 COPY_SLICES, AS_STRIDED, COMPILED = "torch::autograd::CopySlices", "AsStridedBackward0", "CompiledFunction"
 #: What ``torch.compile`` makes of a module; modules around a module, each with its attribute for it.
 OPTIMIZED = "OptimizedModule"
-WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", OPTIMIZED: "_orig_mod"}
+WRAPPERS = {
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+    "FullyShardedDataParallel": "_fsdp_wrapped_module",
+    "CheckpointWrapper": "_checkpoint_wrapped_module",
+    "OffloadWrapper": "_checkpoint_wrapped_module",
+    OPTIMIZED: "_orig_mod",
+}

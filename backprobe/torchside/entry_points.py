@@ -14,6 +14,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from ..graphs.plan import needed_for
 from ..records import Root
 from . import backward_by_name, modes
+from .local import is_partial, local
 from .measure import bad_values, dtype_name, shape_of
 from .walk import LiveGraph
 

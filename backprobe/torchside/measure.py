@@ -10,7 +10,7 @@ import torch
 
 from ..records import BadValues, TensorStat, together
 from . import modes
-from .local import is_freed, is_partial, local
+from .local import is_partial, local
 from .norms import LARGE, TINY, again, exact, holds, norm, quick, quick_large, rows_again
 
 _norm = torch.linalg.vector_norm

@@ -80,7 +80,8 @@ def loss_value(root: Any) -> float | None:
     if not isinstance(root, torch.Tensor) or not root.is_cpu or root.numel() != 1 or root.is_complex():
         return None
     try:
-        return float(root.detach()) if root.layout is torch.strided else None
+        here = None if private.is_partial(root) else private.local(root)
+        return float(here.detach()) if here is not None and here.layout is torch.strided else None
     except Exception:  # a subclass may have none, and raise what it likes when it is asked for it
         return None
 

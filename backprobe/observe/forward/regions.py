@@ -355,7 +355,7 @@ def _of_parameter(tensor: Any) -> tuple[int, int, bool]:
 def _value(tensor: Any) -> tuple[float, float] | None:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not is_float(tensor) or private.hands_off(tensor):
         return None
-    if tensor.is_complex() or tensor.layout is not torch.strided or not tensor.numel():
+    if tensor.is_complex() or tensor.layout is not torch.strided or not tensor.numel() or private.is_freed(tensor):
         return None
     with torch.no_grad():
         detached = tensor.detach()

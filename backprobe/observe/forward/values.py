@@ -27,7 +27,7 @@ from .oplog import Entry
 if TYPE_CHECKING:
     from ..backward.recorded import Recorded
 
-_Tensor = torch.Tensor
+_Tensor, _storage = torch.Tensor, torch.Tensor.untyped_storage
 _wrapped, _modes, _ref = private.is_wrapped, private.dispatch_modes, private.tensor_ref
 
 
@@ -159,6 +159,8 @@ class Values:
                     if group is not None:
                         more.append(group)
                     group = groups[t.shape] = ([], [])
+                if not _storage(t).nbytes():  # Note [Memory that was given back]
+                    continue
                 waiting.append((*made,))
                 group[0].append(at)
                 group[1].append(t)

@@ -81,7 +81,8 @@ def _cleared(leaf: Any) -> bool:
     grad = leaf.grad
     if grad is None:
         return True
-    if grad.layout is not torch.strided or grad.device.type != "cpu":
+    grad = private.local(grad)
+    if grad is None or grad.layout is not torch.strided or grad.device.type != "cpu":
         return False
     with torch.no_grad():
         return not grad.detach().count_nonzero()
