@@ -24,7 +24,8 @@ def test_a_rank_that_waits_for_one_that_is_elsewhere() -> None:
         RankSeen(0, 100, (RankWait("all_reduce", WAIT, 50.0, 4.0, "raised"),), ((50.0, WAIT),), error="timeout"),
         RankSeen(1, 101, (), ((40.0, WAIT), (50.5, END)), over=False),
     )
-    assert (found.kind, found.rank, found.confidence) == ("rank-desync", 0, "likely")
+    assert (found.kind, found.rank, found.confidence) == ("rank-desync", 1, "likely")
+    assert found.evidence["waiting"] == 0
     assert [(s.role, s.site) for s in found.sites] == [("waiting", WAIT), ("skipping", END)]
     assert (
         "rank 0 waited 4 s in all_reduce, until it failed: rank 1 did not call it and was at train.py:30" in found.title
@@ -36,7 +37,7 @@ def test_two_ranks_in_two_operations() -> None:
         RankSeen(0, 100, (RankWait("broadcast", OTHER, 51.0, 4.0, "raised"),)),
         RankSeen(1, 101, (RankWait("barrier", WAIT, 50.0, 5.0, "never"),)),
     )
-    assert found.rank == 1
+    assert (found.rank, found.evidence["waiting"]) == (0, 1)
     assert [s.site for s in found.sites] == [WAIT, OTHER]
     assert "to the end of the run: rank 0 waited in broadcast at another line" in found.title
 

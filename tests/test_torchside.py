@@ -136,6 +136,8 @@ BROKEN = {
     "what modules hold": [("torch.nn.Module.named_parameters", lambda self: [])],
     "hooks of modules": [("torch.nn.Module.register_backward_hook", torch.nn.Module.register_full_backward_hook)],
     "compiled modules": [("torch.nn.Module._compiled_call_impl", GONE)],
+    "parameters that FSDP swaps": [("backprobe.torchside.facts.others._sources", lambda folder: "")],
+    "the part of a DTensor that is here": [("backprobe.torchside.facts.others._sources", lambda folder: "")],
 }
 
 

@@ -51,6 +51,7 @@ def desync(trace: Trace) -> list[Finding]:
         sites.append(FindingSite("skipping", where))
     name = _name(seen)
     how = "until it failed" if wait.ended == "raised" else "to the end of the run"
+    waited = f"waited {wait.seconds:.0f} s in {wait.op}, {how}" if wait.seconds >= 1 else f"failed in {wait.op}"
     if absent is None:
         other = "no other rank was seen to call it"
     else:
@@ -65,12 +66,13 @@ def desync(trace: Trace) -> list[Finding]:
         Finding(
             kind="rank-desync",
             severity="error",
-            title=f"{name} waited {wait.seconds:.0f} s in {wait.op}, {how}: {other}",
+            title=f"{name} {waited}: {other}",
             confidence="likely" if absent is not None else "possible",
-            rank=seen.rank,
+            rank=seen.rank if absent is None else absent.rank,
             sites=tuple(sites),
             evidence={
                 "collective": wait.op,
+                "waiting": seen.rank,
                 "seconds": round(wait.seconds, 1),
                 "ranks_seen": sorted(r.rank for r in ranks if r.rank is not None),
                 "errors": {str(r.rank): r.error for r in ranks if r.error},

@@ -32,7 +32,7 @@ class Ranks(Tracker):
         waiting, error = self._waiting, self._scene.raised
         if waiting is None:
             return ()
-        waits = waiting.records(error is not None)
+        waits = waiting.records(of_collective(error))
         if error is not None and of_collective(error) and not any(w.ended == "raised" for w in waits):
             site = self._scene.frames.site_of_traceback(error.__traceback__)
             waits = (*waits, RankWait("a collective operation", site, time.time(), 0.0, "raised"))

@@ -77,7 +77,9 @@ def main(rank, ranks, store):
         mesh,
         {
             "stem": PrepareModuleOutput(output_layouts=Replicate(), desired_output_layouts=Shard(1)),
-            "head": PrepareModuleInput(input_layouts=Shard(1), desired_input_layouts=Replicate(), use_local_output=True),
+            "head": PrepareModuleInput(
+                input_layouts=Shard(1), desired_input_layouts=Replicate(), use_local_output=True
+            ),
         },
     )
     opt = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
