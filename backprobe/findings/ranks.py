@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, RankSeen, RankWait, Site
 from ..torch_texts import COLLECTIVE
+from .first_bad import first_bad
 from .questions import WRONG, Kind, question
 
 if TYPE_CHECKING:
@@ -16,15 +17,14 @@ if TYPE_CHECKING:
 def of_children(trace: Trace) -> list[Finding]:
     """What was found in other processes; the same in several is said once."""
     found: dict[object, list[Finding]] = {}
-    for seen in trace.facts.of(RankSeen):
-        for finding in seen.findings:
-            sites = tuple((s.role, s.site) for s in finding.sites)
-            one = dataclasses.replace(finding, rank=seen.rank)
-            found.setdefault((finding.kind, finding.module, sites), []).append(one)
+    every = [dataclasses.replace(f, rank=seen.rank) for seen in trace.facts.of(RankSeen) for f in seen.findings]
+    for one in first_bad(every):
+        sites = tuple((s.role, s.site) for s in one.sites)
+        found.setdefault((one.kind, one.module, sites), []).append(one)
     merged = []
     for same in found.values():
         ranks = sorted({f.rank for f in same if f.rank is not None})
-        first = same[0]
+        first = min(same, key=lambda f: (f.step is None, f.step or 0))
         if len(ranks) > 1:
             first = dataclasses.replace(first, rank=None, evidence={**first.evidence, "ranks": ranks})
         merged.append(first)

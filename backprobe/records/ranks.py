@@ -43,3 +43,56 @@ class RankSeen:
     steps: int = 0
     backwards: int = 0
     alive: bool = False
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A parameter or a buffer of this process, of which others may have the same.
+
+    :ivar how: what keeps it equal: ``ddp``, ``dtensor``, ``buffer`` (of a model in DDP, which the forward reads and DDP
+        does not send), or nothing: the script may.
+    :ivar place: ranks of the same place have the same values. Of a sharded one that is where in the mesh its part is.
+    :ivar mesh, placements: of a distributed tensor: sizes of the mesh, and on each of its dimensions ``R``, ``S(dim)`` or
+        ``P``.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    how: str = ""
+    place: tuple[int, ...] = ()
+    mesh: tuple[int, ...] = ()
+    placements: tuple[str, ...] = ()
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """Sums over the bits of replicas around an optimizer's step, in their order: of the values before and after it, and
+    of the gradients; ``None`` where there was none. ``optimizer`` counts those that stepped.
+
+    :ivar backward: the line of the last backward call.
+    """
+
+    step: int
+    optimizer: int
+    before: tuple[int | None, ...]
+    gradients: tuple[int | None, ...]
+    after: tuple[int | None, ...]
+    backward: Site | None = None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """The state of a rank's replicas at some steps, the same on all ranks.
+
+    :ivar written: lines of the script that wrote to one of them between an optimizer's step and the next one: the step
+        in which they ran, its name, what wrote, the line.
+    """
+
+    rank: int
+    world: int
+    tensors: tuple[Replica, ...]
+    states: tuple[ReplicaState, ...]
+    written: tuple[tuple[int, str, str, Site | None], ...] = ()

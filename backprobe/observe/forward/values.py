@@ -72,6 +72,8 @@ class Values:
             for t in out:
                 if type(t) is _Tensor:
                     self.now(t, before, after, entry)
+        elif private.is_distributed(out):
+            self.now(out, before, after, entry)
 
     def op(self, op: Op) -> None:
         """An op ran in a step that is looked at closely."""
@@ -207,8 +209,9 @@ class Values:
         out = op.out
         tensors = (out,) if isinstance(out, _Tensor) else out if isinstance(out, (tuple, list)) else ()
         for t in tensors:
-            if type(t) is not _Tensor or not is_float(t) or private.hands_off(t):
-                self._unchecked += type(t) is not _Tensor and isinstance(t, _Tensor)
+            plain = type(t) is _Tensor or private.is_distributed(t)
+            if not plain or not is_float(t) or private.hands_off(t):
+                self._unchecked += not plain and isinstance(t, _Tensor)
                 continue
             was = torch.is_grad_enabled()
             torch._C._set_grad_enabled(False)

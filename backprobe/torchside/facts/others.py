@@ -167,10 +167,13 @@ def swapped_parameters() -> None:
 @fact(
     "the part of a DTensor that is here",
     "values of distributed tensors are not looked at, or only together with all ranks",
-    "_local_tensor",
+    "_local_tensor COLLECTIVE_OPS",
 )
 def local_part() -> None:
     _distributed()
+    source = _sources("distributed/tensor") + _sources("distributed/nn")
+    unknown = _named((*torch_texts.COLLECTIVE_OPS,), source)
+    expect(not unknown, f"torch's source does not name {', '.join(unknown)}")
     lost = _named(("_local_tensor", "device_mesh", "placements"), _sources("distributed/tensor"))
     expect(not lost, f"torch's source does not name {', '.join(lost)}")
 
