@@ -3,8 +3,8 @@
     python ranked.py JOBS      JOBS is a JSON list of {"folder", "script", "ranks", "watched", "environment"}
 
 The ranks are told apart as a launcher tells them (RANK, WORLD_SIZE, MASTER_ADDR, ...). Each leaves ``out-RANK``,
-``err-RANK`` and ``code-RANK``, and where it is watched ``findings-RANK.json`` and the run ``run-RANK``. When one of them
-has failed, the others get a while to come to their end.
+``err-RANK`` and ``code-RANK``, and where it is watched ``findings-RANK.json`` and the run ``run-RANK``. When one of
+them has failed, the others get a while to come to their end.
 """
 
 from __future__ import annotations

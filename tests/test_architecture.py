@@ -40,6 +40,7 @@ ALLOWED = {
     "trust": {"records", "text"},
     "traced": {"errors", "select", "records", "gradients", "findings", "store", "report", "trust"},
     "store": {"errors", "records", "packed", "traced"},
+    "job": {"records", "traced"},
     "view": {"records", "text", "gradients", "findings", "traced"},
     "report": {
         "errors",

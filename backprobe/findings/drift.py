@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..records import Finding, FindingSite, Replica, Replicas, ReplicaState, Site
+from ..records import Finding, FindingSite, RankSeen, Replica, Replicas, ReplicaState, Site
 from ..text import few
+from ..torch_texts import READY_TWICE, UNREDUCED
 from .questions import WRONG, Kind, question
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ class _Drift:
 def drift(trace: Trace) -> list[Finding]:
     """The first step in which replicas differ, and why as far as that can be told."""
     ranks = sorted({one.rank: one for one in trace.facts.of(Replicas)}.values(), key=lambda one: one.rank)
-    if len(ranks) < 2:
-        return []
+    errors = [seen.error for seen in trace.facts.of(RankSeen)]
+    if len(ranks) < 2 or any(text in error for error in errors for text in (UNREDUCED, READY_TWICE)):
+        return []  # what data-parallel training did not finish is not equal
     return _order(ranks) or _drifted(ranks)
 
 
@@ -58,8 +60,8 @@ def _order(ranks: Sequence[Replicas]) -> list[Finding]:
         title = f"parameter {at} of the model is {here} on rank {first.rank} and {there} on rank {other.rank}"
         moved = tuple(a for a, b in zip(own, names, strict=False) if a != b)
         advice = (
-            "Data-parallel training adds up gradients by the place of a parameter, not by its name. Make modules in the "
-            "same order on every rank: not from a set, nor from files as a folder lists them; sort first."
+            "Data-parallel training adds up gradients by the place of a parameter, not by its name. Make modules in "
+            "the same order on every rank: not from a set, nor from files as a folder lists them; sort first."
         )
         return [_finding(f"{title}: their gradients are mixed up", "order", moved or (here,), 0, None, advice)]
     return []
@@ -97,15 +99,15 @@ def _drifted(ranks: Sequence[Replicas]) -> list[Finding]:
     if phase == "gradients":
         sites = [FindingSite("backward", s.backward) for s in states[:1] if s.backward is not None]
         advice = (
-            "Not reduced: was no_sync left on for the last backward, did a backward go through ddp.module, or do the lines "
-            "that reduce leave these out? Every rank then takes a step of its own."
+            "Not reduced: was no_sync left on for the last backward, did a backward go through ddp.module or come "
+            "second, or do the lines that reduce leave these out? Every rank then takes a step of its own."
         )
         title = f"the gradient of {what} is not the same on {who} when the optimizer steps"
         return [_finding(title, "not reduced", found.names, found.step, None, advice, sites)]
     if phase == "after":
         advice = (
-            "The weights and gradients were the same: settings or state of the optimizer are not. A scheduler that is given "
-            "each rank's own loss, or a state that was loaded on one rank only, does that."
+            "The weights and gradients were the same: settings or state of the optimizer are not. A scheduler that is "
+            "given each rank's own loss, or a state that was loaded on one rank only, does that."
         )
         title = f"one optimizer step made {what} differ on {who}"
         return [_finding(title, "optimizer", found.names, found.step, None, advice)]

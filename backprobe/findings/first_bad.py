@@ -1,8 +1,8 @@
 """Which of several ranks made the first value that is not finite.
 
-Note [The first bad rank]: what one rank makes NaN the others get from the next reduction, so the first is where it began:
-by step, and within a step where it was made rather than brought by a collective. What the others found about NaN then is
-a consequence, and is told in the evidence of the first.
+Note [The first bad rank]: what one rank makes NaN the others get from the next reduction, so the first is where it
+began: by step, and within a step where it was made rather than brought by a collective. What the others found about NaN
+then is a consequence, and is told in the evidence of the first.
 """
 
 from __future__ import annotations

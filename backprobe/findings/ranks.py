@@ -40,7 +40,7 @@ def desync(trace: Trace) -> list[Finding]:
     """A collective operation that failed, or never ended, because not every rank called it."""
     ranks = trace.facts.of(RankSeen)
     stuck = [(wait, seen) for seen in ranks for wait in seen.waits if wait.ended != "returned"]
-    if not stuck or any(_explained(r) for r in ranks):
+    if not stuck or any(_own_error(r) for r in ranks):
         return []
     wait, seen = min(stuck, key=lambda pair: pair[0].began)
     others = [r for r in ranks if r is not seen]
@@ -84,10 +84,39 @@ def desync(trace: Trace) -> list[Finding]:
     ]
 
 
-def _explained(seen: RankSeen) -> bool:
-    """Whether a rank ended by an error of its own that a finding explains: the others wait for one that is gone."""
-    own = seen.error and not any(word in seen.error.lower() for word in COLLECTIVE)
-    return bool(own) and any(f.severity == "error" for f in seen.findings)
+@question(
+    Kind(
+        "rank-failed", "error", "a process of a distributed run raised an error, and the others lost it", rank=WRONG + 5
+    ),
+    spoils=True,
+)
+def failed(trace: Trace) -> list[Finding]:
+    """The rank that raised an error of its own, where no finding of that rank explains it."""
+    ranks = trace.facts.of(RankSeen)
+    found = []
+    for seen in sorted(ranks, key=lambda one: (one.step is None, one.step or 0)):
+        if len(ranks) > 1 and _own_error(seen) and not any(f.severity == "error" for f in seen.findings):
+            victims = {str(r.rank): r.error for r in ranks if r.error and not _own_error(r)}
+            found.append(
+                Finding(
+                    kind="rank-failed",
+                    severity="error",
+                    title=f"{_name(seen)} raised {seen.error}",
+                    confidence="certain",
+                    rank=seen.rank,
+                    step=seen.step,
+                    sites=(FindingSite("cause", seen.raised),) if seen.raised is not None else (),
+                    evidence={"error": seen.error, "victims": victims},
+                    advice="What the other ranks raised then (connection closed, a timeout) is a consequence: they "
+                    "wait for one that is gone. Look at this rank's own data and line.",
+                )
+            )
+    return found[:1]
+
+
+def _own_error(seen: RankSeen) -> bool:
+    """Whether a rank ended by an error that is not of a collective."""
+    return bool(seen.error) and not any(word in seen.error.lower() for word in COLLECTIVE)
 
 
 def _name(seen: RankSeen) -> str:

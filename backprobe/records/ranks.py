@@ -31,6 +31,7 @@ class RankSeen:
     :ivar over: it came to its end; a process that was killed did not.
     :ivar findings: what was found in it.
     :ivar alive: it was still there when the script ended.
+    :ivar raised: the line that raised the error which ended it; ``step``: the step that it was in.
     """
 
     rank: int | None
@@ -43,6 +44,8 @@ class RankSeen:
     steps: int = 0
     backwards: int = 0
     alive: bool = False
+    raised: Site | None = None
+    step: int | None = None
 
 
 @record
@@ -53,8 +56,8 @@ class Replica:
     :ivar how: what keeps it equal: ``ddp``, ``dtensor``, ``buffer`` (of a model in DDP, which the forward reads and DDP
         does not send), or nothing: the script may.
     :ivar place: ranks of the same place have the same values. Of a sharded one that is where in the mesh its part is.
-    :ivar mesh, placements: of a distributed tensor: sizes of the mesh, and on each of its dimensions ``R``, ``S(dim)`` or
-        ``P``.
+    :ivar mesh, placements: of a distributed tensor: sizes of the mesh, and on each of its dimensions ``R``, ``S(dim)``
+        or ``P``.
     """
 
     name: str

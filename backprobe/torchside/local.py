@@ -1,9 +1,9 @@
 """The values of a tensor that this process has, and may read.
 
-Note [No collective of ours]: an op on a ``DTensor`` may call the other ranks: its norm is added up over them, and so is
-``item()``. They do not look when we do, and would hang, or take our call for one of the script's. So what is measured is
-the local tensor, always, and what its norm says about the whole is worked out later, from the placements, over the
-records of all ranks.
+Note [No collective of ours]: an op on a ``DTensor`` may call the other ranks: its norm is added up over them, and so
+is ``item()``. They do not look when we do, and would hang, or take our call for one of the script's. So what is
+measured is the local tensor, always, and what its norm says about the whole is worked out later, from the placements,
+over the records of all ranks.
 
 Note [Memory that was given back]: FSDP frees the memory of its parameters between their uses
 (``untyped_storage().resize_(0)``), and anybody may. The tensor stays and has its shape; reading it ends the process. So

@@ -24,8 +24,8 @@ def in_ddp(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def kept_buffers(wrapper: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """Buffers of a model in DDP that each rank keeps for itself, and that its forward may read: not those that DDP sends
-    before each forward, and no running statistics, which a forward in training only writes."""
+    """Buffers of a model in DDP that each rank keeps for itself, and that its forward may read: not those that DDP
+    sends before each forward, and no running statistics, which a forward in training only writes."""
     if wrapper.broadcast_buffers:
         return
     for path, module in wrapper.module.named_modules():

@@ -36,5 +36,8 @@ class Ranks(Tracker):
         if error is not None and of_collective(error) and not any(w.ended == "raised" for w in waits):
             site = self._scene.frames.site_of_traceback(error.__traceback__)
             waits = (*waits, RankWait("a collective operation", site, time.time(), 0.0, "raised"))
-        text = "" if error is None else str(error)[:500]
-        return (RankSeen(waiting.rank, os.getpid(), waits, waiting.trail(), True, text),)
+        if error is None:
+            return (RankSeen(waiting.rank, os.getpid(), waits, waiting.trail()),)
+        text = f"{type(error).__name__}: {error}"[:500]
+        raised, step = self._scene.frames.site_of_traceback(error.__traceback__), self._scene.steps.index
+        return (RankSeen(waiting.rank, os.getpid(), waits, waiting.trail(), True, text, raised=raised, step=step),)

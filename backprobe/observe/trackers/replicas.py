@@ -1,11 +1,12 @@
 """The bits of parameters that other ranks have too: whether they are equal is found when the records come together.
 
-Note [Steps that all ranks look at]: no rank asks another, so all have to choose the same steps: the first sixteen, and
-then four between each power of two and the next. What a budget records is another matter, and differs from rank to rank.
+Note [Steps that all ranks look at]: no rank asks another, so all have to choose the same steps: the first sixteen, then
+four between each power of two and the next. What a budget records is another matter, and differs from rank to rank.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -77,7 +78,7 @@ class ReplicaWatch(Tracker):
         self._rank = torch.distributed.get_rank(), torch.distributed.get_world_size()
         if self._rank[1] < 2 or self._kept > MOST:
             return
-        number, names, tensors = self._listed(optimizer)
+        tensors = self._listed(optimizer)[2]
         with private.unseen(), private.unnoticed(), torch.no_grad():
             before = replicas.bits_of(tensors)
             gradients = replicas.bits_of([None if t is None else t.grad for t in tensors])
@@ -93,9 +94,10 @@ class ReplicaWatch(Tracker):
         with private.unseen(), private.unnoticed(), torch.no_grad():
             after = replicas.bits_of(tensors)
         order = {name: at for at, name in enumerate(names)}
-        rows = [[row[order[n]] if n in order else None for n in self._tensors] for row in (now[2], now[3], after)]
+        places = [order.get(name) for name in self._tensors]
+        rows = [tuple(None if at is None else row[at] for at in places) for row in (now[2], now[3], after)]
         backward = self._scene.frames.site(self._backward)
-        self._states.append(ReplicaState(now[1], number, *(tuple(row) for row in rows), backward))
+        self._states.append(ReplicaState(now[1], number, rows[0], rows[1], rows[2], backward))
         self._kept += 3 * len(names)
 
     def _listed(self, optimizer: Any) -> tuple[int, list[str], list[Any]]:
@@ -106,7 +108,8 @@ class ReplicaWatch(Tracker):
             return known[1], known[2], [ref() for ref in known[3]]
         how, order, parts, buffers = self._models()
         held.sort(key=lambda p: order.get(id(p), len(order)))
-        names, tensors = [], []
+        names: list[str] = []
+        tensors: list[Any] = []
         for p in held:
             name = self._names.of(p)
             mesh, placements, place = replicas.place_of(p)
@@ -153,9 +156,7 @@ class ReplicaWatch(Tracker):
         written = tuple((step, self._of_id[at], what, site(spot)) for step, at, what, spot in self._written)
         width = len(self._tensors)
         states = tuple(
-            ReplicaState(
-                s.step, s.optimizer, *(_wide(row, width) for row in (s.before, s.gradients, s.after)), s.backward
-            )
+            replace(s, before=_wide(s.before, width), gradients=_wide(s.gradients, width), after=_wide(s.after, width))
             for s in self._states
         )
         return (Replicas(*self._rank, tuple(self._tensors.values()), states, written),)

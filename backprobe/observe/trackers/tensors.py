@@ -103,8 +103,8 @@ def due(step: int) -> bool:
 
 
 def seen(name: str, kind: str, module: str, step: int, tensor: Any) -> TensorSeen | None:
-    """What `tensor` looks like, or the part of it that is here; ``None`` for one that is not a plain tensor of real floats
-    with values."""
+    """What `tensor` looks like, or the part of it that is here; ``None`` for one that is not a plain tensor of real
+    floats with values."""
     tensor = private.local(tensor)
     if tensor is None:
         return None

@@ -129,8 +129,8 @@ class Waiting:
         return None, ""
 
     def records(self, failed: bool) -> tuple[RankWait, ...]:
-        """The long waits. `failed`: the process ended with an error, right after the last of them. Asked by the thread that
-        is looked at, none goes on."""
+        """The long waits. `failed`: the process ended with an error, right after the last of them. Asked by the thread
+        that is looked at, none goes on."""
         at = time.time()
         if self._now is not None and threading.get_ident() == self._thread_id:
             self._end(at)

@@ -11,7 +11,7 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": "ddp-ready-twice", "rank": None, "line": ("failed", "FAILS")}
+EXPECT = {"kind": "rank-drift", "rank": None, "cause": "not reduced", "line": ("backward", "FAILS")}
 
 
 class Net(nn.Module):
