@@ -27,9 +27,8 @@ def job_trace(traces: Sequence[Trace]) -> Trace:
         own = rank_of(trace)
         mine = [one for one in trace.facts.of(RankSeen) if one.rank == own][:1] or [RankSeen(own, 0)]
         found = tuple(finding for finding in trace.findings if finding.kind != "rank-desync")
-        seen.append(replace(mine[0], rank=own, findings=found))
+        seen.append(replace(mine[0], rank=own, findings=found, replicas=trace.facts.of(Replicas)))
         seen += [one for one in trace.facts.of(RankSeen) if one.rank != own]
-        seen += trace.facts.of(Replicas)
     first = traces[0]
     facts = replace(first.facts, seen=tuple(seen))
     findings = Trace((), Facts(seen=tuple(seen))).findings

@@ -40,8 +40,10 @@ class _Drift:
 )
 def drift(trace: Trace) -> list[Finding]:
     """The first step in which replicas differ, and why as far as that can be told."""
-    ranks = sorted({one.rank: one for one in trace.facts.of(Replicas)}.values(), key=lambda one: one.rank)
-    errors = [seen.error for seen in trace.facts.of(RankSeen)]
+    seen = trace.facts.of(RankSeen)
+    known = {one.rank: one for one in (*trace.facts.of(Replicas), *(r for one in seen for r in one.replicas))}
+    ranks = [known[rank] for rank in sorted(known)]
+    errors = [one.error for one in seen]
     if len(ranks) < 2 or any(text in error for error in errors for text in (UNREDUCED, READY_TWICE)):
         return []  # what data-parallel training did not finish is not equal
     return _order(ranks) or _drifted(ranks)
@@ -80,8 +82,8 @@ def _drifted(ranks: Sequence[Replicas]) -> list[Finding]:
             _finding(
                 f"the buffer {what} is not the same on {who} from step {found.step} on",
                 *("buffer", found.names, found.step, None),
-                "Each rank updates it from its own batches, and its forward may read it. Reduce it where it is updated, "
-                "or leave broadcast_buffers on.",
+                "Each rank updates it from its own batches, and its forward may read it. Reduce it where it is "
+                "updated, or leave broadcast_buffers on.",
                 confidence="possible",
                 severity="warning",
             )

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, RankSeen, RankWait, Site
-from ..torch_texts import COLLECTIVE
+from ..torch_texts import COLLECTIVE, UNREDUCED
 from .first_bad import first_bad
 from .questions import WRONG, Kind, question
 
@@ -95,7 +95,8 @@ def failed(trace: Trace) -> list[Finding]:
     ranks = trace.facts.of(RankSeen)
     found = []
     for seen in sorted(ranks, key=lambda one: (one.step is None, one.step or 0)):
-        if len(ranks) > 1 and _own_error(seen) and not any(f.severity == "error" for f in seen.findings):
+        told = any(f.severity == "error" or UNREDUCED in seen.error for f in seen.findings)
+        if len(ranks) > 1 and _own_error(seen) and not told:
             victims = {str(r.rank): r.error for r in ranks if r.error and not _own_error(r)}
             found.append(
                 Finding(

@@ -24,32 +24,6 @@ class RankWait:
 
 @record
 @dataclass(frozen=True, slots=True)
-class RankSeen:
-    """One process of several.
-
-    :ivar trail: when it was seen at which line, oldest first.
-    :ivar over: it came to its end; a process that was killed did not.
-    :ivar findings: what was found in it.
-    :ivar alive: it was still there when the script ended.
-    :ivar raised: the line that raised the error which ended it; ``step``: the step that it was in.
-    """
-
-    rank: int | None
-    pid: int
-    waits: tuple[RankWait, ...] = ()
-    trail: tuple[tuple[float, Site], ...] = ()
-    over: bool = True
-    error: str = ""
-    findings: tuple[Finding, ...] = ()
-    steps: int = 0
-    backwards: int = 0
-    alive: bool = False
-    raised: Site | None = None
-    step: int | None = None
-
-
-@record
-@dataclass(frozen=True, slots=True)
 class Replica:
     """A parameter or a buffer of this process, of which others may have the same.
 
@@ -99,3 +73,31 @@ class Replicas:
     tensors: tuple[Replica, ...]
     states: tuple[ReplicaState, ...]
     written: tuple[tuple[int, str, str, Site | None], ...] = ()
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class RankSeen:
+    """One process of several.
+
+    :ivar trail: when it was seen at which line, oldest first.
+    :ivar over: it came to its end; a process that was killed did not.
+    :ivar findings: what was found in it.
+    :ivar alive: it was still there when the script ended.
+    :ivar raised: the line that raised the error which ended it; ``step``: the step that it was in.
+    :ivar replicas: of a process that left no trace of its own.
+    """
+
+    rank: int | None
+    pid: int
+    waits: tuple[RankWait, ...] = ()
+    trail: tuple[tuple[float, Site], ...] = ()
+    over: bool = True
+    error: str = ""
+    findings: tuple[Finding, ...] = ()
+    steps: int = 0
+    backwards: int = 0
+    alive: bool = False
+    raised: Site | None = None
+    step: int | None = None
+    replicas: tuple[Replicas, ...] = ()

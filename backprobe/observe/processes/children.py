@@ -155,6 +155,7 @@ class _Child:
         given["tensors"] = tuple(given["tensors"])
         settings: Settings = Settings(**given)
         self._file = folder / f"child-{os.getpid()}.json"
+        self._error: BaseException | None = None
         self.collector = Collector()
         self.session = Session(self.collector, settings, tuple(told["own"]))
         self.session.start()
@@ -167,7 +168,7 @@ class _Child:
         error = sys.exc_info()[1]
         if isinstance(error, SystemExit) and error.code and error.__context__ is not None:
             error = error.__context__  # torch.multiprocessing writes down what was raised, and exits
-        self.session.scene.raised = error
+        self.session.scene.raised = self._error = error
         failed = error is not None and not (isinstance(error, SystemExit) and not error.code)
         with contextlib.suppress(Exception):
             self.waiting.stop()
@@ -175,15 +176,19 @@ class _Child:
             self._save(True, failed, f"{type(error).__name__}: {error}"[:500] if failed else "")
 
     def _save(self, over: bool = False, failed: bool = False, error: str = "") -> None:
-        from ...records import RankSeen
+        from ...records import RankSeen, Replicas
         from ...store.codec import to_plain
 
-        findings = self.collector.trace(self.session).findings if over else ()
-        waiting, collector = self.waiting, self.collector
+        trace = self.collector.trace(self.session) if over else None
+        findings = trace.findings if trace is not None else ()
+        waiting, collector, failure = self.waiting, self.collector, self._error
         seen = RankSeen(
             *(waiting.rank, os.getpid(), waiting.records(failed), waiting.trail(), over, error, tuple(findings)),
             steps=collector.steps,
             backwards=self.session.calls,
+            raised=None if failure is None else self.session.frames.site_of_traceback(failure.__traceback__),
+            step=self.session.scene.steps.index,
+            replicas=trace.facts.of(Replicas) if trace is not None else (),
         )
         part = self._file.with_suffix(".part")
         part.write_text(json.dumps(to_plain(seen)))

@@ -8,7 +8,7 @@ import time
 from ...records import RankSeen, RankWait
 from ..events import Tracker
 from ..scene import Scene
-from .waiting import Waiting, in_use, of_collective
+from .waiting import Waiting, in_use, of_collective, rank
 
 
 class Ranks(Tracker):
@@ -22,6 +22,7 @@ class Ranks(Tracker):
         """Look after waits, from where there may be some."""
         if self._waiting is None and self._scene.whole and in_use():
             self._waiting = Waiting(self._scene.frames, say=not self._scene.settings.quiet)
+            self._waiting.rank = rank()
             self._waiting.start()
 
     def ended(self) -> None:
