@@ -50,7 +50,7 @@ def drift(trace: Trace) -> list[Finding]:
 
 
 def _order(ranks: Sequence[Replicas]) -> list[Finding]:
-    """Data-parallel training pairs parameters by their place: a model that lists them in another order trains another."""
+    """Data-parallel training pairs parameters by their place: a model that lists them in another order is another."""
     first = ranks[0]
     own = [t.name for t in first.tensors if t.how == "ddp"]
     for other in ranks[1:]:
