@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-SECONDS, AFTER_A_FAILURE = 150, 40
+SECONDS, AFTER_A_FAILURE = 600, 600
 
 
 class Ended:
