@@ -56,7 +56,7 @@ COPY_SLICES, AS_STRIDED, COMPILED = "torch::autograd::CopySlices", "AsStridedBac
 #: What ``torch.compile`` makes of a module; modules around a module, each with its attribute for it.
 OPTIMIZED = "OptimizedModule"
 #: Functions that give what other ranks had a part in: of distributed tensors, and collectives with a gradient.
-COLLECTIVE_OPS = frozenset({"Redistribute", "_ToTorchTensor", "_AllReduce", "_AllGather", "_Reduce_Scatter"})
+COLLECTIVE_OPS = ("Redistribute", "_ToTorchTensor", "_AllReduce", "_AllGather", "_Reduce_Scatter")
 WRAPPERS = {
     "DistributedDataParallel": "module",
     "DataParallel": "module",

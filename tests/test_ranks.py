@@ -21,7 +21,13 @@ def kinds(*ranks: RankSeen) -> list[Finding]:
 
 def test_a_rank_that_waits_for_one_that_is_elsewhere() -> None:
     (found,) = kinds(
-        RankSeen(0, 100, (RankWait("all_reduce", WAIT, 50.0, 4.0, "raised"),), ((50.0, WAIT),), error="timeout"),
+        RankSeen(
+            0,
+            100,
+            (RankWait("all_reduce", WAIT, 50.0, 4.0, "raised"),),
+            ((50.0, WAIT),),
+            error="RuntimeError: Timed out waiting 4000ms for recv operation",
+        ),
         RankSeen(1, 101, (), ((40.0, WAIT), (50.5, END)), over=False),
     )
     assert (found.kind, found.rank, found.confidence) == ("rank-desync", 1, "likely")

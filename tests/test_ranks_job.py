@@ -1,4 +1,4 @@
-"""A job of several ranks, on hand-written records: replicas that drift, the first bad rank, norms of whole parameters."""
+"""A job of several ranks, on hand-written records: replicas that drift, first bad rank, norms of whole parameters."""
 
 from __future__ import annotations
 

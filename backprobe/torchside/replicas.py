@@ -29,7 +29,7 @@ def kept_buffers(wrapper: Any) -> Iterator[tuple[str, torch.Tensor]]:
     if wrapper.broadcast_buffers:
         return
     for path, module in wrapper.module.named_modules():
-        if not isinstance(module, nn.modules.batchnorm._NormBase):
+        if not hasattr(module, "running_mean"):
             for name, buffer in module.named_buffers(recurse=False):
                 yield f"{path}.{name}".strip("."), buffer
 
