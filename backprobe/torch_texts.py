@@ -55,4 +55,13 @@ GLOBAL_HOOKS = r"Using `torch.compile\(module\)` when there are global hooks"
 COPY_SLICES, AS_STRIDED, COMPILED = "torch::autograd::CopySlices", "AsStridedBackward0", "CompiledFunction"
 #: What ``torch.compile`` makes of a module; modules around a module, each with its attribute for it.
 OPTIMIZED = "OptimizedModule"
-WRAPPERS = {"DistributedDataParallel": "module", "DataParallel": "module", OPTIMIZED: "_orig_mod"}
+#: Functions that give what other ranks had a part in: of distributed tensors, and collectives with a gradient.
+COLLECTIVE_OPS = ("Redistribute", "_ToTorchTensor", "_AllReduce", "_AllGather", "_Reduce_Scatter")
+WRAPPERS = {
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+    "FullyShardedDataParallel": "_fsdp_wrapped_module",
+    "CheckpointWrapper": "_checkpoint_wrapped_module",
+    "OffloadWrapper": "_checkpoint_wrapped_module",
+    OPTIMIZED: "_orig_mod",
+}

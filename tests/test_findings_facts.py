@@ -19,6 +19,9 @@ from backprobe.records import (
     Recomputed,
     RegionDiffers,
     RegionGradient,
+    Replica,
+    Replicas,
+    ReplicaState,
     Retained,
     SavedBytes,
     SavedMemory,
@@ -41,6 +44,14 @@ BYTES = SavedBytes(at(11), "relu", "act", 2048, 2, ("result",), "float32")
 RETAINED = Retained("losses", "a list", at(70), "", 7)
 CYCLE = GradientCycle(at(71), ("weight",))
 WRITE = SilentWrite("mask", "mul_", at(20), "mul", at(11), at(90), "", "MulBackward0", 0)
+
+
+def drifting(rank: int) -> Replicas:
+    """A rank with a gradient of its own."""
+    state = ReplicaState(0, 0, (1,), (rank + 5,), (rank + 7,), at(62))
+    return Replicas(rank, 2, (Replica("weight", (2,), "ddp"),), (state,))
+
+
 WAIT = RankWait("all_reduce", at(60), 50.0, 4.0, "never")
 
 #: Kind -> what was seen in a run that shows it, the topic to ask for, the sites of the finding.
@@ -69,6 +80,7 @@ FIRES = {
         [("raised", 61)],
     ),
     "rank-desync": ([RankSeen(0, 100, (WAIT,))], "", [("waiting", 60)]),
+    "rank-drift": ([drifting(0), drifting(1)], "", [("backward", 62)]),
 }
 
 

@@ -139,6 +139,8 @@ BROKEN = {
     "hooks of modules": [("torch.nn.Module.register_backward_hook", torch.nn.Module.register_full_backward_hook)],
     "compiled modules": [("torch.nn.Module._compiled_call_impl", GONE)],
     "the flight recorder": [("torch._C._distributed_c10d._dump_fr_trace", lambda *_: pickle.dumps({}))],
+    "parameters that FSDP swaps": [("backprobe.torchside.facts.others._sources", lambda folder: "")],
+    "the part of a DTensor that is here": [("backprobe.torchside.facts.others._sources", lambda folder: "")],
 }
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BackprobeError, add_note
 from ..findings import SEVERITIES, all_questions, own_questions
-from ..records import Finding, Step
+from ..records import Finding, Replicas, Step
 from .files import RUNS, new_run, write_findings
 from .script import script_arguments, script_of
 
@@ -350,6 +350,7 @@ class _Watcher:
         how = {name: info.get(name) for name in ("code", "signal")}
         failed = bool(info["error"] or info["code"])
         with locked(folder):
+            how["replicas"] = trace.facts.of(Replicas)
             part.over(failed, self.findings, trace.hidden, error=(info["error"] or "")[:500], **how)
             job = open_job(folder)
             self.findings = list(job.findings)

@@ -80,7 +80,7 @@ class Sieve:
 
 def squares(grad: Any) -> float:
     """About the sum of the squares of all elements; not a finite number where one of them is not."""
-    if grad.dtype is not _FLOAT and grad.dtype is not _DOUBLE:
+    if (grad.dtype is not _FLOAT and grad.dtype is not _DOUBLE) or not private.is_plain(grad):
         return math.inf
     with private.unseen():
         if grad.numel() > _LARGE and grad.is_contiguous():

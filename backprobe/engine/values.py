@@ -21,7 +21,8 @@ def looking() -> Iterator[None]:
 
 
 def _values(tensor: Any) -> Any:
-    """The elements of `tensor` that can be looked at, or ``None``."""
+    """The elements of `tensor` that can be looked at here, or ``None``."""
+    tensor = None if tensor is None or private.is_partial(tensor) else private.local(tensor)
     if tensor is None or private.is_batched(tensor) or tensor.is_meta or tensor.is_nested:
         return None
     tensor = tensor.detach()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..desync import held, listed, name, told, what
 from ..records import Finding, FindingSite, RankSeen
-from ..torch_texts import COLLECTIVE
+from ..torch_texts import COLLECTIVE, COLLECTIVE_OPS
 from .questions import WRONG, Kind, question
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def merged(same: Sequence[Finding]) -> Finding:
     ranks = sorted({rank for one in same for rank in (*one.evidence.get("ranks", ()), one.rank) if rank is not None})
     if len(ranks) < 2:
         return same[0]
-    first = min(same, key=_when)
+    first = min(same, key=lambda one: (_moment(one), _when(one)))
     return dataclasses.replace(first, evidence={**first.evidence, "ranks": ranks})
 
 
@@ -67,11 +67,13 @@ def _spreads(finding: Finding) -> bool:
     return finding.kind in _SPREADS and finding.rank is not None and finding.step is not None
 
 
-def _moment(finding: Finding) -> tuple[float, bool, bool]:
-    """When values went bad: a forward before the backward, and a node's own result before what else changed a
-    gradient, as an average over ranks does."""
+def _moment(finding: Finding) -> tuple[float, int, bool, bool]:
+    """When values went bad: what was made before what was brought by an update or a collective, a forward before the
+    backward, and a node's own result before what else changed a gradient, as an average over ranks does."""
+    op = str(finding.evidence.get("op", finding.title.partition(" ")[0]))
+    brought = 2 if op in COLLECTIVE_OPS else int("written_by" in finding.evidence)
     backward = finding.kind == "nonfinite-backward"
-    return _when(finding)[0], backward, backward and finding.node is None
+    return _when(finding)[0], brought, backward, backward and finding.node is None
 
 
 def in_time(found: Sequence[Finding]) -> list[Finding]:

@@ -23,7 +23,7 @@ from .memory import (
 from .nodes import ACCUMULATE_SEQ, BadNode, BadOp, Born, Derivative, GradStat, Node, NodeRun
 from .parameters import Cut, FreeParameter, NoGradient, Parameter, StoppedLearning, Stray, Unreduced
 from .places import Site
-from .ranks import Collective, RankSeen, RankWait
+from .ranks import Collective, RankSeen, RankWait, Replica, Replicas, ReplicaState
 from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
 from .spoilt import GradientHook, Spoilt
@@ -68,6 +68,9 @@ __all__ = [
     "Recomputed",
     "RegionDiffers",
     "RegionGradient",
+    "Replica",
+    "ReplicaState",
+    "Replicas",
     "Retained",
     "Reuse",
     "Root",

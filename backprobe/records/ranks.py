@@ -56,6 +56,59 @@ class RankWait:
 
 @record
 @dataclass(frozen=True, slots=True)
+class Replica:
+    """A parameter or a buffer of this process, of which others may have the same.
+
+    :ivar how: what keeps it equal: ``ddp``, ``dtensor``, ``buffer`` (of a model in DDP, which the forward reads and DDP
+        does not send), or nothing: the script may.
+    :ivar place: ranks of the same place have the same values. Of a sharded one that is where in the mesh its part is.
+    :ivar mesh, placements: of a distributed tensor: sizes of the mesh, and on each of its dimensions ``R``, ``S(dim)``
+        or ``P``.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    how: str = ""
+    place: tuple[int, ...] = ()
+    mesh: tuple[int, ...] = ()
+    placements: tuple[str, ...] = ()
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """Sums over the bits of replicas around an optimizer's step, in their order: of the values before and after it, and
+    of the gradients; ``None`` where there was none. ``optimizer`` counts those that stepped.
+
+    :ivar backward: the line of the last backward call.
+    """
+
+    step: int
+    optimizer: int
+    before: tuple[int | None, ...]
+    gradients: tuple[int | None, ...]
+    after: tuple[int | None, ...]
+    backward: Site | None = None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """The state of a rank's replicas at some steps, the same on all ranks.
+
+    :ivar written: lines of the script that wrote to one of them between an optimizer's step and the next one: the step
+        in which they ran, its name, what wrote, the line.
+    """
+
+    rank: int
+    world: int
+    tensors: tuple[Replica, ...]
+    states: tuple[ReplicaState, ...]
+    written: tuple[tuple[int, str, str, Site | None], ...] = ()
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class RankSeen:
     """One process of several.
 
@@ -73,6 +126,7 @@ class RankSeen:
     :ivar part: the folder of what was recorded in it, in that of the job's ``parts``.
     :ivar collectives: the last that it called, by process group and then in their order.
     :ivar busy: how much of a processor it used in the last seconds before ``said``, seconds since 1970.
+    :ivar step: the step that it was in when it ended. ``replicas``: what is compared with other ranks.
     """
 
     rank: int | None
@@ -99,3 +153,5 @@ class RankSeen:
     collectives: tuple[Collective, ...] = ()
     busy: float | None = None
     said: float = 0.0
+    step: int | None = None
+    replicas: tuple[Replicas, ...] = ()

@@ -63,8 +63,8 @@ class Frames:
             if len(self._codes) > 100_000:  # made anew all the time, as by exec
                 self.known.clear()
                 self._codes.clear()
-            self._codes.append(code)
             known = self.known[id(code)] = code.co_name != STAND_IN and self.is_users_file(code.co_filename)
+            self._codes.append(code)  # last: the thread that looks at waits comes here too
         return known
 
     def users_codes(self) -> list[CodeType]:

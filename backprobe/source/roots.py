@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from ..torch_texts import WRAPPERS
+from ..torchside.sharding import plain_class
 from ..torchside.structure import attributes_of, is_a
 from .frames import Frames, variables
 
@@ -19,7 +20,7 @@ class RootModule:
     def __init__(self, module: nn.Module, label: str) -> None:
         self.ref = weakref.ref(module)
         self.label = label
-        self.class_name = type(module).__name__
+        self.class_name = plain_class(type(module)).__name__
         self.paths: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
         self.has_parameters = False
         self.scan()
@@ -50,12 +51,14 @@ class Where:
 
 def clean_path(root: nn.Module, path: str) -> str:
     """`path` without the levels that wrappers such as data parallel add, so that it names the user's own module."""
-    while (attribute := WRAPPERS.get(type(root).__name__)) is not None:
-        if path != attribute and not path.startswith(attribute + "."):
-            break
-        path = path[len(attribute) + 1 :]
-        root = getattr(root, attribute)
-    return path
+    kept = []
+    module: Any = root
+    for part in path.split(".") if path else ():
+        if WRAPPERS.get(type(module).__name__) != part:
+            kept.append(part)
+        inside = getattr(module, "_modules", None) or {}
+        module = inside[part] if part in inside else None  # noqa: SIM401 (no dict in a scripted module)
+    return ".".join(kept)
 
 
 def modules_in_sight(frame: Any, frames: Frames) -> Iterator[tuple[str, nn.Module]]:

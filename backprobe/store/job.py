@@ -8,12 +8,13 @@ from pathlib import Path
 
 from ..errors import BackprobeError
 from ..records import Facts, Finding, RankSeen, Watched
-from ..traced import Trace
+from ..traced import Trace, TracedStep
 from ..trust import is_there, runs
 from . import FILE
 from .crashes import read_crash
 from .parts import JOB, PARTS, in_order, read_parts, tells, unwatched
 from .reader import open_run
+from .sharded import Whole, sharded
 
 
 def is_run(folder: Path) -> bool:
@@ -59,9 +60,19 @@ def job_of(folder: Path, own: Trace | None, rank: int | None = None) -> Trace:
         facts = Facts(unseen=tuple(unwatched(folder)), seen=tuple(told))
         return Trace((), facts, {"part": "none", "started": 0}, findings)
     base = open_run(part)
+    steps = _whole(base, [open_run(one) for one in seen if one != part and (one / FILE).is_file()])
     mine = tuple(one for one in base.facts.seen if not isinstance(one, RankSeen))
     facts = dataclasses.replace(base.facts, seen=(*mine, *told), unseen=(*base.facts.unseen, *unwatched(folder)))
-    return Trace(base.steps, facts, {**base.info, "part": part.name}, findings)
+    return Trace(steps, facts, {**base.info, "part": part.name}, findings)
+
+
+def _whole(base: Trace, others: Sequence[Trace]) -> Sequence[TracedStep]:
+    """The steps of one rank, with the norms of whole parameters where ranks have parts of them."""
+    if sharded([base]):
+        return Whole([base, *others])
+    for other in others:
+        other.close()
+    return base.steps
 
 
 def _found(own: Trace | None, told: Sequence[RankSeen]) -> tuple[Sequence[Finding], Facts]:

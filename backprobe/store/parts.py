@@ -24,7 +24,17 @@ from .codec import Decoder, own_fields, to_plain
 #: In a run's folder: its parts; what its processes have in common, where none of them is the first.
 PARTS, JOB = "parts", "job.json"
 _UNWATCHED = "unwatched-"
-_FIELDS = ("RankSeen", "RankWait", "Collective", "Site", "Finding", "FindingSite")
+_FIELDS = (
+    "RankSeen",
+    "RankWait",
+    "Collective",
+    "Replicas",
+    "Replica",
+    "ReplicaState",
+    "Site",
+    "Finding",
+    "FindingSite",
+)
 
 
 def claim(folder: Path, name: str) -> Path:

@@ -22,6 +22,8 @@ DIRECT = {
     "_base": _PLAIN,
     "_is_view": _PLAIN,
     "_parameters": _PLAIN,
+    "_forward_hooks": _PLAIN,
+    "_forward_pre_hooks": _PLAIN,
     "_modules": _PLAIN,
     "_forward_cls": "asked of nodes that may have none, with three different defaults",
     "_is_full_backward_hook": "has three values, and one reader",

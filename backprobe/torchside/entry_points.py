@@ -14,6 +14,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from ..graphs.plan import needed_for
 from ..records import Root
 from . import backward_by_name, modes
+from .local import is_partial, local
 from .measure import bad_values, dtype_name, shape_of
 from .walk import LiveGraph
 
@@ -93,8 +94,11 @@ def root_record(tensor: Any, node: int | None) -> Root:
         # A subclass may have no values, and raise what it likes when it is asked for them.
         with torch.no_grad(), contextlib.suppress(Exception):
             if tensor.numel() == 1 and not tensor.is_complex() and tensor.layout is torch.strided:
-                value = float(tensor.detach())
-                suspect = value - value != 0.0
+                here = local(tensor)
+                if here is not None and here.numel() == 1:  # one that is split has it on one rank
+                    value = float(here.detach())
+                    suspect = value - value != 0.0
+                    value = None if is_partial(tensor) and not suspect else value
             return Root(
                 node, shape_of(tensor), dtype_name(tensor.dtype), value, bad_values(tensor) if suspect else None
             )

@@ -10,6 +10,7 @@ import torch
 
 from ..records import BadValues, TensorStat, together
 from . import modes
+from .local import is_partial, local
 from .norms import LARGE, TINY, again, exact, holds, norm, quick, quick_large, rows_again, scalable, scaled_up
 
 _norm = torch.linalg.vector_norm
@@ -101,9 +102,19 @@ class Norms:
         return slot
 
     def into(self, slot: int, tensor: Any) -> None:
-        """Measure `tensor` before this returns, for a slot that there is already."""
+        """Measure `tensor` before this returns, for a slot that there is already. Of a distributed one the part that
+        is here: Note [No collective of ours]."""
         if self.plain and not modes.is_plain(tensor):
             self._unmeasurable(slot)
+            return
+        here = local(tensor)
+        if here is None:
+            self._unmeasurable(slot)
+            return
+        if here is not tensor:
+            self.into(slot, here)
+            if is_partial(tensor) and slot not in self.bad:
+                self._unmeasurable(slot)
             return
         try:
             if not tensor.is_cpu:
@@ -313,6 +324,9 @@ def joint_norm(tensors: Iterable[Any]) -> float | None:
         for tensor in tensors:
             if tensor.dtype not in FLOATS or tensor.layout is not torch.strided or tensor.is_meta:
                 continue
+            if is_partial(tensor) or (here := local(tensor)) is None:
+                return None
+            tensor = here
             if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
                 return None
             try:
@@ -332,7 +346,10 @@ def bad_values(tensor: Any) -> BadValues | None:
         return None
     with torch.no_grad():
         try:
-            values = tensor.detach()
+            here = local(tensor)
+            if here is None:
+                return None
+            values = here.detach()
             if values.layout is not torch.strided:
                 values = values.coalesce().values() if values.layout is torch.sparse_coo else values.values()
             wrong = ~torch.isfinite(values)
@@ -375,7 +392,8 @@ def stat_of(name: str, tensor: torch.Tensor) -> TensorStat:
     with torch.no_grad():
         if tensor.layout is torch.strided and tensor.numel():
             try:
-                zeros = int((tensor.detach() == 0).sum())
+                here = local(tensor)
+                zeros = int((here.detach() == 0).sum()) if here is not None and not is_partial(tensor) else None
             except (RuntimeError, NotImplementedError):
                 zeros = None
     return TensorStat(name, shape_of(tensor), dtype_name(tensor.dtype), bad_values(tensor), zeros, not tensor.is_leaf)

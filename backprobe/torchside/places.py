@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import sys
 from types import CodeType
 from typing import Any
 
@@ -84,6 +85,23 @@ _COLLECTIVES = _file("torch.distributed")
 COLLECTIVES = os.path.dirname(os.path.abspath(_COLLECTIVES)) + os.sep if _COLLECTIVES else "\0"
 COLLECTIVE_WRAPPER, COLLECTIVE_WAITS = "wrapper", ("wait", "_wait")
 DDP_FILE = _file("torch.nn.parallel.distributed")
+
+#: A pipeline's stage, and its functions that run the model on memory with nothing in it, to learn shapes.
+PIPELINE_FILE = os.path.join(TORCH, "distributed", "pipelining", "stage.py")
+PIPELINE_REHEARSALS = frozenset({"_backward_metadata_inference", "_forward_metadata_inference", "_shape_inference"})
+
+
+def in_rehearsal(frame: Any) -> bool:
+    """Whether `frame` runs for a pipeline that learns its shapes: what is computed there means nothing."""
+    if "torch.distributed.pipelining.stage" not in sys.modules:
+        return False
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name in PIPELINE_REHEARSALS and code.co_filename == PIPELINE_FILE:
+            return True
+        frame = frame.f_back
+    return False
+
 
 #: Files of functions that use gradients and make nothing bad of finite ones.
 KEEPS_FINITE = frozenset(

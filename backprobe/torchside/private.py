@@ -32,6 +32,13 @@ from .compiled_regions import (
 from .forward_again import (
     forward_again,
 )
+from .local import (
+    is_distributed,
+    is_freed,
+    is_partial,
+    local,
+    placement_of,
+)
 from .modes import (
     can_stay_off,
     come_back,
@@ -110,15 +117,20 @@ __all__ = [
     "in_transform",
     "is_batched",
     "is_compiled",
+    "is_distributed",
+    "is_freed",
+    "is_partial",
     "is_plain",
     "is_wrapped",
     "jit_tracing",
     "last_graph_task",
+    "local",
     "mode_depth",
     "next_sequence_nr",
     "no_dispatch_modes",
     "overhead_of_node",
     "overheads",
+    "placement_of",
     "pop_function_mode",
     "post_accumulate_hooks",
     "profiled",

@@ -262,5 +262,4 @@ def _readable(tensor: Any) -> bool:
         return False
     if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
         return False
-    extent = 1 + tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    return bool(tensor.untyped_storage().nbytes() >= extent * tensor.element_size())
+    return not private.is_freed(tensor)

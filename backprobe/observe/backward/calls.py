@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ...source.frames import Spot
-from ...torchside import private
+from ...torchside import places, private
 from ...torchside.entry_points import EntryPoint, as_list, needed_nodes, node_of
 from ...torchside.machine import uncollected
 from ...torchside.uncompiled import passes_on
@@ -83,7 +83,8 @@ def loss_value(root: Any) -> float | None:
     if not isinstance(root, torch.Tensor) or not root.is_cpu or root.numel() != 1 or root.is_complex():
         return None
     try:
-        return root.item() if root.layout is torch.strided and not private.hands_off(root) else None
+        here = None if private.is_partial(root) else private.local(root)
+        return None if here is None or here.layout is not torch.strided or private.hands_off(here) else here.item()
     except Exception:  # a subclass may have none, and raise what it likes when it is asked for it
         return None
 
@@ -135,14 +136,25 @@ class BackwardCalls:
         call = partial(self._eye.call, func, args, kwargs, frame)
         mark, begin = self._own.mark(), None
         try:
-            self._events.tell("backward_begins")
-            arguments = entry.bind(args, kwargs)
+            arguments = None
+            if not self._rehearses(frame):
+                self._events.tell("backward_begins")
+                arguments = entry.bind(args, kwargs)
             if arguments is not None:
                 begin = self._before_call(entry.kind, as_list(arguments.pop(entry.roots)), arguments, frame)
         except Exception as error:
             self._events.fault(self, error)
         self._own.since(mark)
         return call() if begin is None else self.watched(begin, call)
+
+    def _rehearses(self, frame: Any) -> bool:
+        """Whether the call is one of a pipeline that learns its shapes: it is none of the script's, and neither is what
+        was seen of the forward before it."""
+        if not places.in_rehearsal(frame):
+            return False
+        self._values.flush()
+        self._values.take_bad()
+        return True
 
     @passes_on
     def watched(self, begin: Callable[[], Running | None], call: Callable[[], Any]) -> Any:

@@ -39,13 +39,12 @@ class Reached:
         if recorded.raised is None and live.settled:  # every leaf has had a gradient: nothing to look up
             for leaf in live.named.values():
                 leaf.reached += 1
+                for part in leaf.parts:
+                    part.reached += 1
         else:
             reached = self._slots_of(recorded)
             for leaf, slot in reached:
-                leaf.reached += 1
-                if leaf.first is None:
-                    leaf.first = recorded.step
-                leaf.alive = leaf.alive or slot is None or norms[slot] != 0.0
+                leaf.was_reached(recorded.step, slot is None or norms[slot] != 0.0)
             live.settled = len(reached) == len(live.named) and all(leaf.alive for leaf, _ in reached)
         if recorded.step < 3 or not recorded.index % 64:
             self._leaves.refresh()

@@ -241,6 +241,9 @@ def _state(grads: Sequence[Any]) -> str:
 def _state_of(grad: Any) -> str:
     if grad is None:
         return GONE
+    grad = private.local(grad)
+    if grad is None:
+        return FINE
     if not grad.is_cpu or grad.layout is not torch.strided or not grad.is_floating_point():
         return FINE
     plain = grad.detach() if grad.requires_grad else grad  # with create_graph it has a graph

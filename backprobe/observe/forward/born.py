@@ -136,7 +136,7 @@ class Outside:
             for values, ref, _, version, *_ in noted:
                 t = ref() if values is None else values
                 known = t is not None and t._version == version and t.numel() <= limit
-                known = known and not (t.is_nested or private.hands_off(t))
+                known = known and not (t.is_nested or private.hands_off(t) or private.is_freed(t))
                 measured.append((t, norms.take(t) if known else None))
             norms.flush()
         finally:

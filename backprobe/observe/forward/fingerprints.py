@@ -90,7 +90,10 @@ class Fingerprints:
         if own is None or own.version != tensor._version:  # a change that torch sees
             return None
         with torch.no_grad():
-            now = torch.empty(0, dtype=own.dtype).set_(tensor.untyped_storage(), own.offset, own.shape, own.stride)
+            try:
+                now = torch.empty(0, dtype=own.dtype).set_(tensor.untyped_storage(), own.offset, own.shape, own.stride)
+            except RuntimeError:  # its memory was given back
+                return None
         return own if _checksum(now) != own.total else None
 
     def clear(self) -> None:

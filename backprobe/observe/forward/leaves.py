@@ -19,17 +19,21 @@ from ...records import FreeParameter, Parameter, Site, Unseen
 from ...source.defined import Owner, choices, defined_at, replaced_at, used
 from ...source.frames import Frames, Spot, variables
 from ...source.roots import RootModule, clean_path, modules_in_sight
-from ...torchside import private
+from ...torchside import private, sharding
 from ...torchside.measure import shape_of
+from ...torchside.sharding import plain_class
 from ..events import Events
 from .modules import ModuleWatch
+
+#: What FSDP calls the parameter that it makes of a unit's.
+FLAT = "_flat_param"
 
 
 class Leaf:
     """One parameter of a module, or another leaf tensor under the name that the user's code gives it."""
 
     __slots__ = (
-        *("alive", "first", "label", "owner", "owners", "parameter", "path", "reached", "ref"),
+        *("alive", "first", "label", "other", "owner", "owners", "parameter", "parts", "path", "reached", "ref"),
         *("requires_grad", "root", "shape", "thawed"),
     )
 
@@ -37,6 +41,10 @@ class Leaf:
         self, tensor: Any, root: RootModule | None, path: str, owner: nn.Module | None, owners: list[Owner]
     ) -> None:
         self.ref: weakref.ref[Any] = private.tensor_ref(tensor)
+        #: The tensor that takes its place in the graph, and those that are parts of it in the module: see
+        #: Note [Parameters that are swapped].
+        self.other: weakref.ref[Any] | None = None
+        self.parts: list[Leaf] = []
         self.root, self.path = root, path
         self.label = ""
         #: The same object for every reference to one module: it tells modules apart after they are gone.
@@ -53,6 +61,17 @@ class Leaf:
         #: Where it was thawed after an optimizer had been made that does not hold it.
         self.thawed: Spot | None = None
 
+    def stands_for(self, tensor: Any) -> bool:
+        """Whether it is the leaf of `tensor`: Note [Ids and weak references]."""
+        return self.ref() is tensor or (self.other is not None and self.other() is tensor)
+
+    def was_reached(self, step: int, alive: bool) -> None:
+        """A backward call of `step` gave it a gradient, which was not zero where `alive`."""
+        for one in (self, *self.parts):
+            one.reached += 1
+            one.first = step if one.first is None else one.first
+            one.alive = one.alive or alive
+
 
 class Leaves:
     """All leaves that were met."""
@@ -67,13 +86,13 @@ class Leaves:
     def get(self, tensor: Any) -> Leaf:
         """The leaf record of `tensor`, made on the way where it is new."""
         known = self._by_id.get(id(tensor))
-        if known is not None and known.ref() is tensor:
+        if known is not None and known.stands_for(tensor):
             return known
         frame: Any = sys._getframe(1)
         if tensor.__class__ is not torch.Tensor:
             self.scan()
             known = self._by_id.get(id(tensor))
-            if known is not None and known.ref() is tensor:
+            if known is not None and known.stands_for(tensor):
                 return known
             for name, module in modules_in_sight(frame, self._frames):  # one never called through its hooks
                 if any(p is tensor for p in module.parameters()):
@@ -108,7 +127,7 @@ class Leaves:
     def requires_grad_set(self, tensor: torch.Tensor, on: bool, frame: Any) -> None:
         """A parameter that is known is frozen or thawed."""
         leaf = self._by_id.get(id(tensor))
-        if on and not tensor.requires_grad and leaf is not None and leaf.ref() is tensor:
+        if on and not tensor.requires_grad and leaf is not None and leaf.stands_for(tensor):
             leaf.thawed = self._frames.spot(frame)
 
     def reached(self) -> list[Leaf]:
@@ -146,10 +165,12 @@ class Leaves:
             module = root.ref()
             if module is None:
                 continue
+            swapped = {id(whole): (whole, own) for own, whole in sharding.swapped(module)}
             for path, owner in module.named_modules():
                 for name, p in owner._parameters.items():
                     if p is None:
                         continue
+                    p = swapped[id(p)][1] if id(p) in swapped else p
                     known = self._by_id.get(id(p))
                     if known is not None and known.ref() is p:
                         if known.root is None or known.root not in self._modules.roots:
@@ -157,6 +178,21 @@ class Leaves:
                         continue
                     full = f"{path}.{name}" if path else name
                     self._add(Leaf(p, root, clean_path(module, full), owner, owners_of(module, path)), p)
+            self._scan_sharded(root, module, [*swapped.values()])
+
+    def _scan_sharded(self, root: RootModule, module: nn.Module, swapped: list[tuple[Any, Any]]) -> None:
+        """Note what stands for parameters in the graph: Note [Parameters that are swapped]."""
+        for whole, own in swapped:
+            leaf = self._by_id.get(id(own))
+            if leaf is not None and leaf.ref() is own:
+                leaf.other = private.tensor_ref(whole)
+                self._by_id[id(whole)] = leaf
+        for flat, unit, parts in sharding.flattened(module):
+            known = self._by_id.get(id(flat))
+            if known is None or known.ref() is not flat:
+                path = f"{root.path_of(unit) or ''}.{FLAT}".strip(".")
+                known = self._add(Leaf(flat, root, path, unit, []), flat)
+            known.parts = [leaf for p in parts if (leaf := self._by_id.get(id(p))) is not None and leaf.ref() is p]
 
     def unseen(self) -> list[Unseen]:
         owners = {id(leaf.owner): leaf.owner for leaf in self.reached()}
@@ -215,7 +251,7 @@ class Leaves:
                 last[(id(leaf.root), leaf.path)] = leaf
         later = self._came_later(present)
         for leaf in self._all:
-            if leaf.root is None:
+            if leaf.root is None or leaf.parts:
                 continue
             held_too = trained is None or id(leaf.ref) in trained
             place = None if held_too or not leaf.reached else self._replaced_at(leaf)
@@ -283,14 +319,14 @@ class Leaves:
 
 def owners_of(root: nn.Module, path: str) -> list[Owner]:
     """The classes on the way to a module, outermost first, each with its name in the one before."""
-    owners: list[Owner] = [(type(root), "")]
+    owners: list[Owner] = [(plain_class(type(root)), "")]
     module: Any = root
     for part in path.split(".") if path else ():
         inside = module._modules
         module = inside[part] if part in inside else None  # noqa: SIM401 (no dict in a scripted module)
         if module is None:
             break
-        owners.append((type(module), part))
+        owners.append((plain_class(type(module)), part))
     return owners
 
 

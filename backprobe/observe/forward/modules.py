@@ -20,6 +20,7 @@ from ...source.frames import Frames
 from ...source.roots import RootModule, Where, modules_in_sight
 from ...torchside import private
 from ...torchside.measure import joint_norm, shape_of
+from ...torchside.sharding import plain_class
 from ...torchside.structure import tensors_in
 from ..events import Events
 
@@ -266,7 +267,8 @@ class ModuleWatch:
     def _where(self, module: nn.Module, seen: _Seen, n: int) -> Where:
         if n >= self._limit:
             return seen.wheres[-1]
-        where = Where(seen.root, seen.root.path_of(module), type(module).__name__, n + 1)
+        kind = plain_class(type(module))
+        where = Where(seen.root, seen.root.path_of(module), kind.__name__, n + 1)
         seen.wheres.append(where)
         return where
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _LIMIT = 20_000
 _STOPPED = object()
+#: The place of an op that is none of the region's.
+_LIBRARY: Spot = ((lambda: None).__code__, -1)
 _PLAIN = frozenset({bool, int, float, str})
 
 
@@ -163,7 +165,8 @@ class Regions:
             elif not again:
                 region.last = op.after
         ops = region.again if again else region.ops
-        if len(ops) < _LIMIT:
+        inside = self._inside(op.frame)
+        if inside is not _LIBRARY and len(ops) < _LIMIT:
             tensors = [t for t in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(t, torch.Tensor)]
             if tensors or out is _STOPPED:
                 stack = self._modules.stack
@@ -173,7 +176,7 @@ class Regions:
                 given = (*enumerate(op.args), *op.kwargs.items())
                 plain = tuple((k, v) for k, v in given if type(v) in _PLAIN)
                 parameters = tuple(_of_parameter(v) for _, v in given if type(v) is torch.nn.Parameter)
-                ops.append(_Op(self._inside(op.frame), op.func, where, plain, parameters, made, value))
+                ops.append(_Op(inside, op.func, where, plain, parameters, made, value))
         return again and not region.reentrant
 
     def _begin(self, holder: Any, spot: Spot | None, reentrant: bool, frame: Any) -> _Region:
@@ -191,10 +194,15 @@ class Regions:
         self._saw(Op(func, args, kwargs, _STOPPED, (0, 0), frame, careful=False))
 
     def _inside(self, frame: Any) -> Spot | None:
-        """The user's place of an op, where there is one inside the region: outside, it is another in each run."""
-        while frame is not None and frame.f_code.co_filename != places.CHECKPOINT_FILE:
+        """The user's place of an op, where there is one inside the region: outside, it is another in each run.
+        ``_LIBRARY`` for what a hook of torch.distributed does around a module: it gathers what is not there."""
+        library = False
+        while frame is not None and (file := frame.f_code.co_filename) != places.CHECKPOINT_FILE:
             if self._frames.is_user(frame.f_code):
                 return frame.f_code, frame.f_lasti
+            if library and file == places.MODULE_FILE:
+                return _LIBRARY
+            library = library or file.startswith(places.COLLECTIVES)
             frame = frame.f_back
         return None
 
@@ -356,7 +364,7 @@ def _of_parameter(tensor: Any) -> tuple[int, int, bool]:
 def _value(tensor: Any) -> tuple[float, float] | None:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not is_float(tensor) or private.hands_off(tensor):
         return None
-    if tensor.is_complex() or tensor.layout is not torch.strided or not tensor.numel():
+    if tensor.is_complex() or tensor.layout is not torch.strided or not tensor.numel() or private.is_freed(tensor):
         return None
     with torch.no_grad():
         detached = tensor.detach()

@@ -32,7 +32,8 @@ from .oplog import Entry
 if TYPE_CHECKING:
     from ..backward.recorded import Recorded
 
-_Tensor = torch.Tensor
+_Tensor, _storage = torch.Tensor, torch.Tensor.untyped_storage
+_size = torch.UntypedStorage.nbytes
 #: Functions whose result is finite wherever what they are given is.
 _BOUNDED = frozenset(
     getattr(home, name)
@@ -102,6 +103,8 @@ class Values:
             for t in out:
                 if type(t) is _Tensor:
                     self.now(t, before, after, entry)
+        elif private.is_distributed(out):
+            self.now(out, before, after, entry)
 
     def op(self, op: Op) -> None:
         """An op ran in a step that is looked at closely."""
@@ -192,7 +195,10 @@ class Values:
         norms, first = self._norms, id(entries[0])
         norms.values = [0.0] * len(tensors)
         known = self._groups.get(first)
-        if known is None or known[0] != entries or self._tolerated:
+        there = [at for at, t in enumerate(tensors) if _size(_storage(t))]
+        if len(there) < len(tensors):  # Note [Memory that was given back]
+            groups = self._grouped(tensors, entries, there)
+        elif known is None or known[0] != entries or self._tolerated:
             groups = self._grouped(tensors, entries)
             if len(self._groups) > 100:
                 self._groups.clear()
@@ -257,8 +263,9 @@ class Values:
         out = op.out
         tensors = (out,) if isinstance(out, _Tensor) else out if isinstance(out, (tuple, list)) else ()
         for t in tensors:
-            if type(t) is not _Tensor or not is_float(t) or private.hands_off(t):
-                self._unchecked += type(t) is not _Tensor and isinstance(t, _Tensor)
+            plain = type(t) is _Tensor or private.is_distributed(t)
+            if not plain or not is_float(t) or private.hands_off(t):
+                self._unchecked += not plain and isinstance(t, _Tensor)
                 continue
             was = torch.is_grad_enabled()
             torch._C._set_grad_enabled(False)

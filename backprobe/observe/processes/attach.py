@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ...records import Step
+from ...records import Replicas, Step
 from ...store import CODE
 from ...store.writer import Writer
 from ..backward.recorded import Recorded
@@ -202,4 +202,5 @@ class Child:
                 error=(info["error"] or "")[:500],
                 code=code if code is not None else 1 if error is not None else None,
                 signal=session.scene.signal,
+                replicas=trace.facts.of(Replicas),
             )

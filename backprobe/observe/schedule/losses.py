@@ -114,7 +114,10 @@ def _cleared(leaf: Any) -> bool:
 def is_zero(grad: Any) -> bool | None:
     """Whether a gradient is zero everywhere; ``None`` where that is not known without waiting for it, or where a mode
     of the user's would see it."""
-    if grad.layout is not torch.strided or not grad.is_cpu or (private.in_mode() and not private.is_plain(grad)):
+    grad = private.local(grad)
+    if grad is None or grad.layout is not torch.strided or not grad.is_cpu:
+        return None
+    if private.in_mode() and not private.is_plain(grad):
         return None
     with torch.no_grad(), private.undispatched():
         return not grad.detach().count_nonzero()

@@ -68,7 +68,9 @@ class Samples:
             if p.grad is None or p.layout is not torch.strided or size > COPY_LIMIT:
                 continue
             used += size
-            self._copies.append((name, p, p.detach().clone()))
+            here = private.local(p)
+            if here is not None:
+                self._copies.append((name, p, here.detach().clone()))
 
     def after(self) -> None:
         """It has stepped."""
@@ -76,7 +78,7 @@ class Samples:
             return
         begin = _clock()
         with torch.no_grad(), private.unnoticed():
-            differences = [_difference(p.detach(), old) for _, p, old in self._copies]
+            differences = [_difference(private.local(p).detach(), old) for _, p, old in self._copies]
             for (name, _, _), value in zip(self._copies, norms(differences), strict=True):
                 if name in self._stats:
                     self._stats[name][2] = value
@@ -99,7 +101,9 @@ def _difference(new: Any, old: Any) -> Any:
 
 
 def norms(tensors: list[Any]) -> list[float | None]:
-    """2-norms, one synchronisation for each device; ``None`` for what is not a dense tensor of floats."""
+    """2-norms, one synchronisation for each device; ``None`` for what is not a dense tensor of floats. Of a distributed
+    one that of the part that is here: Note [No collective of ours]."""
+    tensors = [None if t is None or private.is_partial(t) else private.local(t) for t in tensors]
     out: list[float | None] = [None] * len(tensors)
     groups: dict[Any, list[int]] = {}
     for i, t in enumerate(tensors):

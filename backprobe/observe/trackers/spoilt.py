@@ -224,9 +224,8 @@ def _not_finite(pairs: Iterable[tuple[Any, Any]]) -> list[Any]:
     """Those of `pairs` whose second is not finite, the first of each."""
     with private.unseen(), private.unnoticed(), torch.no_grad():
         norms = Norms(sums=True, plain=True)
-        slots = [
-            (p, norms.take(t.detach())) for p, t in pairs if t.layout is torch.strided and not private.hands_off(t)
-        ]
+        here = [(p, private.local(t)) for p, t in pairs if t.layout is torch.strided and not private.hands_off(t)]
+        slots = [(p, norms.take(t.detach())) for p, t in here if t is not None]
         norms.flush()
     return [p for p, slot in slots if slot in norms.bad]
 

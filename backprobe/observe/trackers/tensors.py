@@ -103,7 +103,11 @@ def due(step: int) -> bool:
 
 
 def seen(name: str, kind: str, module: str, step: int, tensor: Any) -> TensorSeen | None:
-    """What `tensor` looks like; ``None`` for one that is not a plain tensor of real floats with values."""
+    """What `tensor` looks like, or the part of it that is here; ``None`` for one that is not a plain tensor of real
+    floats with values."""
+    tensor = private.local(tensor)
+    if tensor is None:
+        return None
     if tensor.dtype not in FLOATS or tensor.is_complex() or tensor.layout is not torch.strided or tensor.is_meta:
         return None
     if not tensor.numel() or (tensor.is_cuda and torch.cuda.is_current_stream_capturing()):

@@ -45,7 +45,7 @@ def calls() -> None:
 @fact(
     "hooks of modules",
     "hook-never-fires, legacy-hook-partial and hook-inplace-conflict are silent",
-    "_backward_hooks _backward_pre_hooks _is_full_backward_hook",
+    "_backward_hooks _backward_pre_hooks _forward_hooks _forward_pre_hooks _is_full_backward_hook",
 )
 def hooks() -> None:
     full, legacy, none = nn.Module(), nn.Module(), nn.Module()
@@ -54,6 +54,11 @@ def hooks() -> None:
     legacy.register_backward_hook(lambda *_: None)
     counts = [(len(m._backward_hooks), len(m._backward_pre_hooks)) for m in (full, legacy, none)]
     expect(counts == [(1, 1), (1, 0), (0, 0)], f"modules with hooks count {counts}")
+    forward = nn.Module()
+    forward.register_forward_hook(lambda *_: None)
+    forward.register_forward_pre_hook(lambda *_: None)
+    counts = [(len(m._forward_hooks), len(m._forward_pre_hooks)) for m in (forward, none)]
+    expect(counts == [(1, 1), (0, 0)], f"modules with hooks of the forward count {counts}")
     kinds = [m._is_full_backward_hook for m in (full, legacy, none)]
     expect(kinds == [True, False, None], f"whether backward hooks are full ones: {kinds}")
 

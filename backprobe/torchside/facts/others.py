@@ -169,11 +169,52 @@ def wrappers() -> None:
     lost = _named((torch_texts.OPTIMIZED, torch_texts.WRAPPERS.get(torch_texts.OPTIMIZED, "?")), text)
     expect(not lost, f"torch's source does not name {', '.join(lost)}")
     expect(re.search(torch_texts.GLOBAL_HOOKS, text) is not None, "torch does not warn about hooks of all modules")
-    source = _sources("nn/parallel")
+    source = _sources("nn/parallel") + _sources("distributed/fsdp")
+    source += _sources("distributed/algorithms/_checkpoint")
     for name, attribute in torch_texts.WRAPPERS.items():
         if name != torch_texts.OPTIMIZED:
-            here = re.search(rf"^class {name}\b.*?\bself\.{attribute} = module\b", source, re.MULTILINE | re.DOTALL)
-            expect(here is not None, f"{name} does not hold its module as {attribute}")
+            named = re.search(rf"^class {name}\b", source, re.MULTILINE) is not None
+            expect(named and not _named((attribute,), source), f"{name} does not hold its module as {attribute}")
+
+
+@fact(
+    "parameters that FSDP swaps",
+    "with FSDP, parameters count as not reached, or as not in the optimizer",
+    "_get_fsdp_state _fsdp_param_groups _fsdp_param_group _unsharded_param _params _shared_params",
+)
+def swapped_parameters() -> None:
+    _distributed()
+    text = _sources("distributed/fsdp/_fully_shard") + _sources("distributed/fsdp")
+    names = ("_get_fsdp_state", "fsdp_params", "sharded_param", "_unsharded_param", "_handle", "flat_param")
+    lost = _named((*names, "_params", "_shared_params"), text)
+    groups = _named(("_fsdp_param_groups",), text) and _named(("_fsdp_param_group",), text)
+    expect(not lost and not groups, f"torch's source does not name {', '.join([*lost, *groups])}")
+
+
+@fact(
+    "the part of a DTensor that is here",
+    "values of distributed tensors are not looked at, or only together with all ranks",
+    "_local_tensor COLLECTIVE_OPS",
+)
+def local_part() -> None:
+    _distributed()
+    source = _sources("distributed/tensor") + _sources("distributed/nn")
+    unknown = _named((*torch_texts.COLLECTIVE_OPS,), source)
+    expect(not unknown, f"torch's source does not name {', '.join(unknown)}")
+    lost = _named(("_local_tensor", "device_mesh", "placements"), _sources("distributed/tensor"))
+    expect(not lost, f"torch's source does not name {', '.join(lost)}")
+
+
+@fact(
+    "how a pipeline learns its shapes",
+    "what a pipeline computes on memory with nothing in it is reported as NaN",
+    "PIPELINE_FILE PIPELINE_REHEARSALS",
+)
+def pipeline_shapes() -> None:
+    _distributed()
+    expect(places.PIPELINE_FILE.endswith("stage.py") and Path(places.PIPELINE_FILE).exists(), "no stage.py is there")
+    lost = _named((*places.PIPELINE_REHEARSALS,), _sources("distributed/pipelining"))
+    expect(len(lost) < len(places.PIPELINE_REHEARSALS), f"torch's source names none of {', '.join(lost)}")
 
 
 @fact(

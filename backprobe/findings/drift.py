@@ -1,0 +1,235 @@
+"""Replicas that should be equal on several ranks, and are not.
+
+Note [What must be equal]: parameters of a model in ``DistributedDataParallel``, and those parts of distributed tensors
+that are replicated. Of a plain model nobody says so; but where the ranks' gradients are bit by bit the same, they were
+reduced, and then the weights are meant to be, too. What is equal again in the last step that was looked at was brought
+together on purpose, now and then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..records import Finding, FindingSite, RankSeen, Replica, Replicas, ReplicaState, Site
+from ..text import few
+from ..torch_texts import READY_TWICE, UNREDUCED
+from .questions import WRONG, Kind, question
+
+if TYPE_CHECKING:
+    from ..traced import Trace
+
+_PHASES = ("before", "gradients", "after")
+
+
+@dataclass(frozen=True)
+class _Drift:
+    """The first difference: in which step, in what, of which tensors; ``last``: the step looked at before it."""
+
+    step: int
+    last: int | None
+    phase: str
+    names: tuple[str, ...]
+    states: tuple[ReplicaState, ...]
+
+
+@question(
+    Kind("rank-drift", "error", "weights that should be the same on all ranks are not", rank=WRONG + 55),
+    spoils=True,
+)
+def drift(trace: Trace) -> list[Finding]:
+    """The first step in which replicas differ, and why as far as that can be told."""
+    seen = trace.facts.of(RankSeen)
+    known = {one.rank: one for one in (*trace.facts.of(Replicas), *(r for one in seen for r in one.replicas))}
+    ranks = [known[rank] for rank in sorted(known)]
+    errors = [one.error for one in seen]
+    if len(ranks) < 2 or any(text in error for error in errors for text in (UNREDUCED, READY_TWICE)):
+        return []  # what data-parallel training did not finish is not equal
+    return _order(ranks) or _drifted(ranks)
+
+
+def _order(ranks: Sequence[Replicas]) -> list[Finding]:
+    """Data-parallel training pairs parameters by their place: a model that lists them in another order is another."""
+    first = ranks[0]
+    own = [t.name for t in first.tensors if t.how == "ddp"]
+    for other in ranks[1:]:
+        names = [t.name for t in other.tensors if t.how == "ddp"]
+        if names == own:
+            continue
+        at = next((i for i, (a, b) in enumerate(zip(own, names, strict=False)) if a != b), min(len(own), len(names)))
+        here, there = (rest[at] if at < len(rest) else "no parameter" for rest in (own, names))
+        title = f"parameter {at} of the model is {here} on rank {first.rank} and {there} on rank {other.rank}"
+        moved = tuple(a for a, b in zip(own, names, strict=False) if a != b)
+        advice = (
+            "Data-parallel training adds up gradients by the place of a parameter, not by its name. Make modules in "
+            "the same order on every rank: not from a set, nor from files as a folder lists them; sort first."
+        )
+        return [_finding(f"{title}: their gradients are mixed up", "order", moved or (here,), 0, None, advice)]
+    return []
+
+
+def _drifted(ranks: Sequence[Replicas]) -> list[Finding]:
+    found = _first(ranks)
+    if found is None:
+        return []
+    phase, states = found.phase, found.states
+    buffers = {t.name for t in ranks[0].tensors if t.how == "buffer"}
+    who = _who(ranks)
+    what = few(found.names)
+    if found.names[0] in buffers:
+        return [
+            _finding(
+                f"the buffer {what} is not the same on {who} from step {found.step} on",
+                *("buffer", found.names, found.step, None),
+                "Each rank updates it from its own batches, and its forward may read it. Reduce it where it is "
+                "updated, or leave broadcast_buffers on.",
+                confidence="possible",
+                severity="warning",
+            )
+        ]
+    if phase == "before" and found.last is None:
+        advice = (
+            "Give all ranks the same seed before the model is made, or send the weights of one to the others "
+            "(DistributedDataParallel does; broadcast each parameter and buffer where you average by hand)."
+        )
+        return [
+            _finding(f"{what} differs on {who} before the first update", "start", found.names, found.step, None, advice)
+        ]
+    if phase == "before" and found.last == found.step - 1:
+        return [_written(ranks, found, who)]
+    if phase == "gradients":
+        sites = [FindingSite("backward", s.backward) for s in states[:1] if s.backward is not None]
+        advice = (
+            "Not reduced: was no_sync left on for the last backward, did a backward go through ddp.module or come "
+            "second, or do the lines that reduce leave these out? Every rank then takes a step of its own."
+        )
+        title = f"the gradient of {what} is not the same on {who} when the optimizer steps"
+        return [_finding(title, "not reduced", found.names, found.step, None, advice, sites)]
+    if phase == "after":
+        advice = (
+            "The weights and gradients were the same: settings or state of the optimizer are not. A scheduler that is "
+            "given each rank's own loss, or a state that was loaded on one rank only, does that."
+        )
+        title = f"one optimizer step made {what} differ on {who}"
+        return [_finding(title, "optimizer", found.names, found.step, None, advice)]
+    title = f"{what} began to differ on {who} between steps {found.last} and {found.step}"
+    advice = "Look for lines that write to it on some ranks only, and for gradients that are not reduced."
+    return [_finding(title, "", found.names, found.step, None, advice, confidence="likely")]
+
+
+def _written(ranks: Sequence[Replicas], found: _Drift, who: str) -> Finding:
+    """Between two steps of an optimizer: by a line on those ranks whose values changed then."""
+    name = found.names[0]
+    writers = []
+    for one in ranks:
+        at = _place(one, name)
+        states = [s for s in one.states if s.step in (found.step - 1, found.step)]
+        if at is not None and len(states) > 1 and states[-2].after[at] != states[-1].before[at]:
+            writers.append(one)
+    whose = [one for one in writers if len(writers) < len(ranks)]
+    sites: dict[Site, None] = {}
+    for one in whose:
+        for step, tensor, _, site in one.written:
+            if tensor == name and found.step - 1 <= step <= found.step and site is not None:
+                sites[site] = None
+    rank = whose[0].rank if len(whose) == 1 else None
+    title = f"{few(found.names)} was written to between two updates"
+    title += f", on rank {rank} only" if rank is not None else f", and differs on {who} since"
+    advice = "Do it on every rank in the same way, or on one and send the result to the others (broadcast)."
+    cause = [FindingSite("cause", site) for site in sites]
+    return _finding(title, "written", found.names, found.step, rank, advice, cause)
+
+
+def _first(ranks: Sequence[Replicas]) -> _Drift | None:
+    """The first difference among those tensors that must be equal."""
+    by = [{(s.step, s.optimizer): s for s in one.states} for one in ranks]
+    common = sorted(set.intersection(*(set(states) for states in by)))
+    last: dict[int, int] = {}
+    for key in common:
+        states = tuple(states[key] for states in by)
+        for phase in _PHASES:
+            names = tuple(
+                t.name
+                for t in ranks[0].tensors
+                if _meant(t, ranks, by, common)
+                and (t.how != "buffer" or phase == "after")
+                and _differs(t, ranks, states, phase)
+            )
+            names = tuple(n for n in names if n in _parted(names, ranks, [states[common[-1]] for states in by], phase))
+            if names:
+                return _Drift(key[0], last.get(key[1]), phase, names, states)
+        last[key[1]] = key[0]
+    return None
+
+
+def _parted(names: tuple[str, ...], ranks: Sequence[Replicas], end: Sequence[ReplicaState], phase: str) -> set[str]:
+    """Those of `names` whose values are apart in the end: see Note [What must be equal]."""
+    known = {t.name: t for t in ranks[0].tensors}
+    return {n for n in names if any(_differs(known[n], ranks, tuple(end), p) for p in {"after", phase})}
+
+
+def _place(one: Replicas, name: str) -> int | None:
+    return next((i for i, t in enumerate(one.tensors) if t.name == name), None)
+
+
+def _values(tensor: Replica, ranks: Sequence[Replicas], states: Sequence[ReplicaState], phase: str) -> list[list[int]]:
+    """The sums of a tensor, of those ranks together that have the same part of it."""
+    places: dict[tuple[int, ...], list[int]] = {}
+    for one, state in zip(ranks, states, strict=True):
+        at = _place(one, tensor.name)
+        if at is None or one.tensors[at].shape != tensor.shape or one.tensors[at].how != tensor.how:
+            continue
+        value = getattr(state, phase)[at]
+        if value is not None:
+            places.setdefault(one.tensors[at].place, []).append(value)
+    return [values for values in places.values() if len(values) > 1]
+
+
+def _differs(tensor: Replica, ranks: Sequence[Replicas], states: Sequence[ReplicaState], phase: str) -> bool:
+    return any(len(set(values)) > 1 for values in _values(tensor, ranks, states, phase))
+
+
+def _meant(
+    tensor: Replica,
+    ranks: Sequence[Replicas],
+    by: Sequence[dict[tuple[int, int], ReplicaState]],
+    common: Sequence[tuple[int, int]],
+) -> bool:
+    """Whether `tensor` is meant to be equal: Note [What must be equal]."""
+    if tensor.how:
+        return True
+    states = [states[common[0]] for states in by]
+    plain = [t for t in ranks[0].tensors if not t.how and t.shape]
+    same = [t for t in plain for values in _values(t, ranks, states, "gradients") if len({*values, 0}) == 2]
+    return bool(same)
+
+
+def _who(ranks: Sequence[Replicas]) -> str:
+    numbers = [str(one.rank) for one in ranks]
+    return f"ranks {', '.join(numbers[:-1])} and {numbers[-1]}" if len(numbers) < 9 else f"{len(numbers)} ranks"
+
+
+def _finding(
+    title: str,
+    cause: str,
+    names: tuple[str, ...],
+    step: int,
+    rank: int | None,
+    advice: str,
+    sites: Sequence[FindingSite] = (),
+    confidence: str = "certain",
+    severity: str = "error",
+) -> Finding:
+    return Finding(
+        kind="rank-drift",
+        severity=severity,
+        title=title,
+        confidence=confidence,
+        parameters=names,
+        step=step,
+        rank=rank,
+        sites=tuple(sites),
+        evidence={"cause": cause, "first": names[0]},
+        advice=advice,
+    )

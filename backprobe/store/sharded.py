@@ -1,0 +1,82 @@
+"""Norms of parameters of which each rank has a part.
+
+Note [Norms of sharded parameters]: each rank measures what it has. Parts of one tensor, as its placements tell, make up
+    the norm of the whole; copies of one part count once. A summand has no norm, and where a rank's part was not
+    measured, the whole is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, overload
+
+from ..records import ParameterStat, Replica, Replicas, together
+from ..traced import Trace, TracedStep
+
+
+def sharded(traces: Sequence[Trace]) -> bool:
+    """Whether ranks have parts of parameters, as far as `traces` of them tell."""
+    return any(t.place for trace in traces for one in trace.facts.of(Replicas) for t in one.tensors)
+
+
+class Whole(Sequence[TracedStep]):
+    """The steps of the first of several ranks' traces, with the norms of whole parameters."""
+
+    def __init__(self, traces: Sequence[Trace]) -> None:
+        self._steps = traces[0].steps
+        self._held = [{t.name: t for one in trace.facts.of(Replicas) for t in one.tensors} for trace in traces]
+        self._others = [{step: at for at, step in enumerate(_indices(trace))} for trace in traces]
+        self._traces = traces
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    @overload
+    def __getitem__(self, at: int) -> TracedStep: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[TracedStep]: ...
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        step = self._steps[at]
+        ranks = [
+            trace.steps[places[step.index]].parameters if step.index in places else {}
+            for trace, places in zip(self._traces, self._others, strict=True)
+        ]
+        stats = tuple(combined(stat, ranks, self._held) for stat in step.record.parameters)
+        return TracedStep(replace(step.record, parameters=stats), step.backwards)
+
+
+def _indices(trace: Trace) -> list[int]:
+    """The numbers of the steps of a trace."""
+    known = getattr(trace.steps, "numbers", None)
+    return list(known) if known is not None else [step.index for step in trace.steps]
+
+
+def combined(
+    stat: ParameterStat, ranks: Sequence[Mapping[str, ParameterStat]], held: Sequence[Mapping[str, Replica]]
+) -> ParameterStat:
+    """Of one parameter in one step: Note [Norms of sharded parameters]."""
+    mine = held[0].get(stat.name)
+    if mine is None or not mine.place:
+        return stat
+    parts: dict[tuple[int, ...], ParameterStat | None] = {}
+    for stats, tensors in zip(ranks, held, strict=True):
+        tensor = tensors.get(stat.name)
+        if tensor is None:
+            return ParameterStat(stat.name, None, None, None)
+        parts[tensor.place] = parts.get(tensor.place) or stats.get(stat.name)
+    there = [part for part in parts.values() if part is not None]
+    if len(there) < len(parts):
+        return ParameterStat(stat.name, None, None, None)
+    return ParameterStat(
+        stat.name, *(_norm([getattr(one, what) for one in there]) for what in ("weight", "grad", "update"))
+    )
+
+
+def _norm(parts: Sequence[float | None]) -> float | None:
+    known = [part for part in parts if part is not None]
+    return together(known) if len(known) == len(parts) else None

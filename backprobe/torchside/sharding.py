@@ -1,0 +1,51 @@
+"""What FSDP makes of a model's parameters.
+
+Note [Parameters that are swapped]: ``fully_shard`` has two tensors for each parameter: the sharded one, which the
+optimizer holds, and the whole one, which takes its place in the module from before a forward until after the backward,
+and which the graph reaches. ``FullyShardedDataParallel`` has one flat parameter for each of its units, which the graph
+reaches; with ``use_orig_params`` the module and the optimizer have the original ones, which are parts of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+from .local import class_of
+
+
+def swapped(root: nn.Module) -> Iterator[tuple[Any, Any]]:
+    """The sharded and the whole tensor of each parameter that ``fully_shard`` manages in `root`, where it has been
+    gathered yet. See Note [Parameters that are swapped]."""
+    kind = class_of("torch.distributed.fsdp", "FSDPModule")
+    for module in root.modules() if kind is not None else ():
+        if isinstance(module, kind):
+            state = module._get_fsdp_state()
+            groups = getattr(state, "_fsdp_param_groups", None)
+            for group in [state._fsdp_param_group] if groups is None else groups:
+                for one in group.fsdp_params if group is not None else ():
+                    whole = getattr(one, "_unsharded_param", None)
+                    if whole is not None:
+                        yield one.sharded_param, whole
+
+
+def flattened(root: nn.Module) -> Iterator[tuple[Any, nn.Module, list[Any]]]:
+    """The flat parameters in `root`, each with the module that it is of, and the original parameters that an optimizer
+    may hold in its place: none without ``use_orig_params``."""
+    kind = class_of("torch.distributed.fsdp", "FullyShardedDataParallel")
+    for module in root.modules() if kind is not None else ():
+        if isinstance(module, kind):
+            handle = getattr(module, "_handle", None)
+            if handle is not None:
+                flat = handle.flat_param
+                yield flat, module, [*(flat._params or ()), *(flat._shared_params or ())]
+
+
+def plain_class(kind: type) -> type:
+    """The user's class, where ``fully_shard`` has put one of its own in its place."""
+    own = class_of("torch.distributed.fsdp", "FSDPModule")
+    if own is not None and kind.__bases__[:1] == (own,) and len(kind.__bases__) > 1:
+        return kind.__bases__[1]
+    return kind

@@ -1,0 +1,69 @@
+"""Gradients averaged by hand; NaN is born on rank 0."""
+
+import hashlib
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+
+EXPECT = {"kind": "nonfinite-forward", "rank": 0, "line": ("cause", "CAUSE"), "step": 3}
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Linear(8, 32)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 32), nn.GELU()) for _ in range(3))
+        self.head = nn.Linear(32, 4)
+
+    def forward(self, x):
+        x = x / x.norm(dim=1, keepdim=True)  # CAUSE
+        x = self.stem(x)
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(x)
+
+
+def digest(model):
+    tensors = [p.to_local() if hasattr(p, "to_local") else p for p in model.parameters()]
+    return hashlib.sha256(b"".join(t.detach().float().numpy().tobytes() for t in tensors)).hexdigest()[:16]
+
+
+def batches(rank, count):
+    generator = torch.Generator().manual_seed(100 + rank)
+    for _ in range(count):
+        yield torch.randn(16, 8, generator=generator), torch.randint(0, 4, (16,), generator=generator)
+
+
+def main(rank, ranks, store):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store, rank=rank, world_size=ranks)
+    torch.manual_seed(0)
+    model = Net()
+    for p in model.parameters():
+        dist.broadcast(p.data, src=0)
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for step, (x, y) in enumerate(batches(rank, 8)):
+        if rank == 0 and step == 3:
+            x[2] = 0.0
+        opt.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        for p in model.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= ranks
+        opt.step()
+    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:  # by torchrun
+        main(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), "env://")
+    else:
+        ranks = int(os.environ.get("RANKS", 2))
+        mp.spawn(main, (ranks, f"file://{tempfile.mkdtemp()}/store"), nprocs=ranks)

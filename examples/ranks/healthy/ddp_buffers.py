@@ -1,0 +1,69 @@
+"""Healthy: batch norm's running statistics are sent from rank 0 at each forward; evaluation between epochs."""
+
+import hashlib
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+EXPECT = {"kind": None}
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Linear(8, 32)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.BatchNorm1d(32), nn.Linear(32, 32), nn.GELU()) for _ in range(3))
+        self.head = nn.Linear(32, 4)
+
+    def forward(self, x):
+        x = self.stem(x)
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(x)
+
+
+def digest(model):
+    tensors = [p.to_local() if hasattr(p, "to_local") else p for p in model.parameters()]
+    return hashlib.sha256(b"".join(t.detach().float().numpy().tobytes() for t in tensors)).hexdigest()[:16]
+
+
+def batches(rank, count):
+    generator = torch.Generator().manual_seed(100 + rank)
+    for _ in range(count):
+        yield torch.randn(16, 8, generator=generator), torch.randint(0, 4, (16,), generator=generator)
+
+
+def main(rank, ranks, store):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store, rank=rank, world_size=ranks)
+    torch.manual_seed(0)
+    model = Net()
+    model = DistributedDataParallel(model)
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(2):
+        model.train()
+        for x, y in batches(rank, 5):
+            opt.zero_grad()
+            loss = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            opt.step()
+        model.eval()
+        with torch.no_grad():
+            right = sum((model.module(x).argmax(1) == y).sum() for x, y in batches(rank, 3))
+            dist.all_reduce(right)
+    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:  # by torchrun
+        main(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), "env://")
+    else:
+        ranks = int(os.environ.get("RANKS", 2))
+        mp.spawn(main, (ranks, f"file://{tempfile.mkdtemp()}/store"), nprocs=ranks)

@@ -1,0 +1,69 @@
+"""Healthy: a pipeline of one stage for each rank, 1F1B, four microbatches."""
+
+import hashlib
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+EXPECT = {"kind": None}
+
+
+class Stage(nn.Module):
+    def __init__(self, first, last):
+        super().__init__()
+        self.stem = nn.Linear(8, 32) if first else nn.Identity()
+        self.body = nn.Sequential(nn.LayerNorm(32), nn.Linear(32, 32), nn.GELU())
+        self.head = nn.Linear(32, 4) if last else nn.Identity()
+
+    def forward(self, x):
+        x = self.stem(x)
+        return self.head(x + self.body(x))
+
+
+def digest(model):
+    tensors = [p.to_local() if hasattr(p, "to_local") else p for p in model.parameters()]
+    return hashlib.sha256(b"".join(t.detach().float().numpy().tobytes() for t in tensors)).hexdigest()[:16]
+
+
+def batches(rank, count):
+    generator = torch.Generator().manual_seed(100 + rank)
+    for _ in range(count):
+        yield torch.randn(16, 8, generator=generator), torch.randint(0, 4, (16,), generator=generator)
+
+
+def main(rank, ranks, store):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store, rank=rank, world_size=ranks)
+    torch.manual_seed(0)
+    model = Stage(rank == 0, rank == ranks - 1)
+    stage = PipelineStage(model, rank, ranks, torch.device("cpu"))
+    schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=nn.functional.cross_entropy)
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for x, y in batches(0, 8):
+        opt.zero_grad()
+        losses = [torch.zeros(())]
+        if rank == 0:
+            schedule.step(x)
+        elif rank == ranks - 1:
+            losses = []
+            schedule.step(target=y, losses=losses)
+        else:
+            schedule.step()
+        loss = torch.stack(losses).mean()
+        opt.step()
+    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:  # by torchrun
+        main(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), "env://")
+    else:
+        ranks = int(os.environ.get("RANKS", 2))
+        mp.spawn(main, (ranks, f"file://{tempfile.mkdtemp()}/store"), nprocs=ranks)

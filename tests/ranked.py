@@ -1,0 +1,143 @@
+"""Runs scripts with several ranks, alone and watched: each rank a forked copy of one process that has imported torch.
+
+    python ranked.py JOBS      JOBS is a JSON list of {"folder", "script", "ranks", "watched", "environment"}
+
+The ranks are told apart as a launcher tells them (RANK, WORLD_SIZE, MASTER_ADDR, ...). Each leaves ``out-RANK``,
+``err-RANK`` and ``code-RANK``; where they are watched there are ``findings.json`` and the run ``run``. When one of them
+has failed, the others get a while to come to their end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+SECONDS, AFTER_A_FAILURE = 600, 600
+
+
+class Ended:
+    """What the ranks of a job left."""
+
+    def __init__(self, folder: Path, ranks: int) -> None:
+        self.folder, self.ranks = folder, range(ranks)
+
+    def _of(self, what: str) -> list[str]:
+        return [(self.folder / f"{what}-{rank}").read_text() for rank in self.ranks]
+
+    @property
+    def codes(self) -> list[int]:
+        return [int(code) for code in self._of("code")]
+
+    @property
+    def out(self) -> list[str]:
+        return self._of("out")
+
+    @property
+    def err(self) -> list[str]:
+        return self._of("err")
+
+    @property
+    def findings(self) -> list[dict[str, Any]]:
+        return json.loads((self.folder / "findings.json").read_text())["findings"]
+
+
+def run_ranks(folder: Path, jobs: Mapping[str, dict[str, Any]]) -> dict[str, Ended]:
+    """Run `jobs`, name -> script and what else a job says, below `folder`."""
+    listed = []
+    for name, job in jobs.items():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        listed.append({"ranks": 2, "watched": True, "environment": {}, **job, "folder": str(folder / name)})
+    (folder / "jobs.json").write_text(json.dumps(listed))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, __file__, folder / "jobs.json"], check=True, env=environment)
+    return {name: Ended(folder / name, job["ranks"]) for name, job in zip(jobs, listed, strict=True)}
+
+
+def _become(job: dict[str, Any], rank: int, port: int) -> None:
+    """In the child: be a rank of the job."""
+    os.setsid()
+    folder = Path(job["folder"])
+    world = str(job["ranks"])
+    os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world})
+    os.environ.update({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **job["environment"]})
+    for number, name in ((1, f"out-{rank}"), (2, f"err-{rank}")):
+        file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(file, number)
+        os.close(file)
+    code = 1
+    try:
+        if job["watched"]:
+            from backprobe.commands import main
+
+            kept = ["--out", str(folder / "run"), "--findings", str(folder / "findings.json")]
+            arguments = ["run", *kept, *job.get("options", ()), job["script"]]
+            sys.argv[:] = ["backprobe", *arguments]
+            code = main(arguments)
+        else:
+            sys.argv[:] = [job["script"]]
+            runpy.run_path(job["script"], run_name="__main__")
+            code = 0
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _run(job: dict[str, Any]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = {}
+    for rank in range(job["ranks"]):
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            _become(job, rank, port)
+        ranks[pid] = rank
+    end = time.time() + SECONDS
+    while ranks:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid:
+            code = os.waitstatus_to_exitcode(status)
+            Path(job["folder"], f"code-{ranks.pop(pid)}").write_text(str(code))
+            if code:
+                end = min(end, time.time() + AFTER_A_FAILURE)
+        elif time.time() > end:
+            for child in ranks:
+                os.killpg(child, signal.SIGKILL)
+        else:
+            time.sleep(0.01)
+
+
+def main(jobs: Sequence[dict[str, Any]]) -> None:
+    import torch.distributed.algorithms.join
+    import torch.distributed.fsdp
+    import torch.distributed.optim
+    import torch.distributed.pipelining
+    import torch.distributed.tensor.parallel
+    import torch.utils.checkpoint  # noqa: F401
+
+    import backprobe.commands.run
+    import backprobe.observe.launch
+    import backprobe.view.terminal  # noqa: F401
+
+    for job in jobs:
+        _run(job)
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

@@ -1,0 +1,74 @@
+"""Scripts of several ranks (``examples/ranks``): healthy ones are as alone and silent, planted failures are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ranked import Ended, run_ranks
+from test_cases import expectation, lines_of
+
+HERE = Path(__file__).parent.parent / "examples" / "ranks"
+HEALTHY = {path.stem: path for path in sorted((HERE / "healthy").glob("*.py"))}
+FAILING = {path.stem: path for path in sorted((HERE / "failing").glob("*.py"))}
+BUDGETS = ("default", "none")
+
+pytestmark = pytest.mark.slow
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(HEALTHY) >= 14
+    assert len(FAILING) >= 18
+
+
+@pytest.fixture(scope="module")
+def healthy(request, tmp_path_factory) -> dict[str, Ended]:
+    """Name and budget, or ``alone``."""
+    jobs: dict[str, dict[str, Any]] = {}
+    for name in chosen(request, "test_a_healthy_script_is_as_alone_and_silent"):
+        script = str(HEALTHY[name])
+        jobs[f"{name}.alone"] = {"script": script, "watched": False}
+        for budget in BUDGETS:
+            environment = {"BACKPROBE_BUDGET": "5%" if budget == "default" else budget}
+            jobs[f"{name}.{budget}"] = {"script": script, "environment": environment}
+    return run_ranks(tmp_path_factory.mktemp("healthy"), jobs)
+
+
+@pytest.fixture(scope="module")
+def failing(request, tmp_path_factory) -> dict[str, Ended]:
+    names = chosen(request, "test_a_planted_failure_is_told_first")
+    return run_ranks(tmp_path_factory.mktemp("failing"), {name: {"script": str(FAILING[name])} for name in names})
+
+
+def chosen(request, test: str) -> list[str]:
+    items = [item for item in request.session.items if hasattr(item, "callspec") and item.originalname == test]
+    return sorted({item.callspec.params["name"] for item in items})
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_a_healthy_script_is_as_alone_and_silent(name: str, budget: str, healthy) -> None:
+    alone, watched = healthy[f"{name}.alone"], healthy[f"{name}.{budget}"]
+    assert alone.codes == [0, 0], alone.err
+    assert (watched.codes, watched.out) == (alone.codes, alone.out)  # which ends with a hash of the weights
+    assert [f["title"] for f in watched.findings] == []
+    assert "internal error" not in "".join(watched.err)
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_a_planted_failure_is_told_first(name: str, failing) -> None:
+    text = FAILING[name].read_text()
+    expect, ended = expectation(text), failing[name]
+    assert ended.findings, ended.err
+    first = ended.findings[0]
+    # What shows only by luck of the moment: ``reached`` says what is known in any case.
+    keys = expect.get("reached", [*expect])
+    assert first["kind"] == expect["kind"], first
+    for key in ("rank", "step"):
+        assert key not in keys or first[key] == expect[key], first
+    assert set(expect.get("parameters", ())) <= set(first["parameters"])
+    assert first["evidence"].get("cause") == expect.get("cause"), first
+    if "line" in keys:
+        role, marker = expect["line"]
+        assert any(s["role"] == role and s["line"] in lines_of(text, marker) for s in first["sites"]), first

@@ -1,0 +1,212 @@
+"""A job of several ranks, on hand-written records: replicas that drift, first bad rank, norms of whole parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from backprobe.findings.ranks import in_time
+from backprobe.records import (
+    Facts,
+    Finding,
+    ParameterStat,
+    RankSeen,
+    Replica,
+    Replicas,
+    ReplicaState,
+    Site,
+    Step,
+)
+from backprobe.store.sharded import Whole, sharded
+from backprobe.traced import Trace, TracedStep
+
+HERE, WRITES = Site("train.py", 10, "train"), Site("train.py", 20, "train")
+DDP = (Replica("up", (4, 4), "ddp"), Replica("down", (4, 4), "ddp"))
+
+
+def state(step: int, before=(1, 2), gradients=(3, 4), after=None) -> ReplicaState:
+    """Values that go on from step to step, so that one step's ``after`` is the next one's ``before``."""
+    begin = tuple(value + 10 * step for value in before)
+    return ReplicaState(step, 0, begin, tuple(gradients), after or tuple(value + 10 for value in begin), HERE)
+
+
+def rank(number: int, *states: ReplicaState, tensors=DDP, written=(), findings=(), error="", site=None) -> Trace:
+    seen = RankSeen(number, 100 + number, error=error, raised=site)
+    replicas = Replicas(number, 2, tensors, states, written)
+    return Trace((), Facts(seen=(seen, replicas)), findings=findings)
+
+
+def job_findings(traces: list[Trace]) -> list[Finding]:
+    """What is found over all ranks, of what each says of itself at its end."""
+    seen = []
+    for trace in traces:
+        (one,) = trace.facts.of(RankSeen)
+        seen.append(dataclasses.replace(one, findings=tuple(trace.findings), replicas=trace.facts.of(Replicas)))
+    return list(Trace((), Facts(seen=tuple(seen))).findings)
+
+
+def drift(*ranks: Trace) -> Finding:
+    (found,) = job_findings(ranks)
+    assert found.kind == "rank-drift"
+    return found
+
+
+SAME = [state(n) for n in range(4)]
+#: Cause -> the states of the second rank, the parameters that differ, the step.
+DRIFTS = {
+    "start": ([state(n, (1, 9)) for n in range(4)], ("down",), 0),
+    "not reduced": ([SAME[0], *(state(n, (1, 8), (3, 5)) for n in range(1, 4))], ("down",), 1),
+    "optimizer": ([SAME[0], state(1, after=(77, 78)), *(state(n, (7, 8)) for n in (2, 3))], ("up", "down"), 1),
+    "written": ([SAME[0], SAME[1], state(2, (1, 6)), state(3, (1, 6))], ("down",), 2),
+}
+
+
+@pytest.mark.parametrize("cause", DRIFTS)
+def test_why_replicas_drift(cause: str) -> None:
+    states, names, step = DRIFTS[cause]
+    if cause == "not reduced":
+        states[1] = dataclasses.replace(state(1, gradients=(3, 5)), after=(21, 28))
+    found = drift(rank(0, *SAME), rank(1, *states))
+    assert (found.evidence["cause"], found.parameters, found.step) == (cause, names, step)
+    assert [s.role for s in found.sites] == (["backward"] if cause == "not reduced" else [])
+    assert found.rank == (1 if cause == "written" else None)
+    assert drift(rank(1, *states), rank(0, *SAME)) == found  # in whatever order they come
+
+
+def test_the_line_that_wrote_on_one_rank_is_told() -> None:
+    states = DRIFTS["written"][0]
+    found = drift(rank(0, *SAME), rank(1, *states, written=((1, "down", "clamp_", WRITES), (0, "up", "mul_", HERE))))
+    assert [(s.role, s.site) for s in found.sites] == [("cause", WRITES)]
+    assert "on rank 1 only" in found.title
+
+
+def test_what_is_equal_or_only_on_one_rank_is_no_drift() -> None:
+    assert job_findings([rank(0, *SAME), rank(1, *SAME)]) == []
+    assert job_findings([rank(0, *SAME)]) == []
+    assert job_findings([rank(0, *SAME[:2]), rank(1, *SAME)]) == []
+    assert job_findings([rank(0), rank(1, *SAME)]) == []
+
+
+def test_a_step_that_was_not_looked_at_may_hold_the_cause() -> None:
+    found = drift(rank(0, SAME[0], state(8)), rank(1, SAME[0], state(8, (1, 9))))
+    assert (found.evidence["cause"], found.confidence) == ("", "likely")
+    assert "between steps 0 and 8" in found.title
+
+
+def test_weights_that_come_together_again_are_averaged_now_and_then() -> None:
+    apart = [SAME[0], dataclasses.replace(SAME[1], after=(5, 6)), state(2, (7, 8)), SAME[3]]
+    assert job_findings([rank(0, *SAME), rank(1, *apart)]) == []
+
+
+def plain(*states: ReplicaState, number: int) -> Trace:
+    return rank(number, *states, tensors=tuple(dataclasses.replace(t, how="") for t in DDP))
+
+
+def test_a_plain_model_is_compared_where_its_gradients_are_equal() -> None:
+    alone = [state(n, (5, 6), (8, 9)) for n in range(4)]
+    assert job_findings([plain(*SAME, number=0), plain(*alone, number=1)]) == []  # two stages, or two models
+    reduced = [state(n, (5, 6)) for n in range(4)]
+    found = job_findings([plain(*SAME, number=0), plain(*reduced, number=1)])
+    assert [f.evidence["cause"] for f in found] == ["start"]
+
+
+def test_parts_of_a_sharded_parameter_are_not_compared() -> None:
+    def sharded(number: int, place: int) -> Trace:
+        part = Replica("up", (4, 4), "dtensor", (-1, place), (2, 2), ("R", "S(0)"))
+        return rank(number, ReplicaState(0, 0, (number // 2,), (1,), (number // 2,)), tensors=(part,))
+
+    # Ranks 0 and 1 hold one part each, ranks 2 and 3 copies of them.
+    assert job_findings([sharded(0, 0), sharded(1, 1)]) == []
+    found = drift(*(sharded(number, number % 2) for number in range(4)))
+    assert found.parameters == ("up",)
+
+
+def test_parameters_in_another_order() -> None:
+    found = drift(rank(0, *SAME), rank(1, *SAME, tensors=DDP[::-1]))
+    assert found.evidence["cause"] == "order"
+    assert "parameter 0 of the model is up on rank 0 and down on rank 1" in found.title
+
+
+def test_a_buffer_is_a_warning() -> None:
+    tensors = (DDP[0], Replica("scale", (), "buffer"))
+    apart = [state(n, (1, 5)) for n in range(4)]
+    found = drift(rank(0, *SAME, tensors=tensors), rank(1, *apart, tensors=tensors))
+    assert (found.severity, found.confidence, found.parameters) == ("warning", "possible", ("scale",))
+
+
+def test_what_data_parallel_training_did_not_finish_is_not_compared() -> None:
+    text = "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one."
+    assert [f.kind for f in job_findings([rank(0, *SAME, error=text), rank(1, *DRIFTS["start"][0])])] == ["rank-failed"]
+
+
+# The first bad rank
+
+
+def bad(step: int, number: int, op: str = "log", kind: str = "nonfinite-forward", **more: object) -> Finding:
+    return Finding(kind, "error", f"{op} gave NaN", "certain", step=step, rank=number, evidence={"op": op, **more})
+
+
+@pytest.mark.parametrize(
+    ("found", "first"),
+    [
+        ([bad(4, 0), bad(3, 1)], (1, 3)),
+        ([bad(3, 0, written_by="SGD.step"), bad(3, 1)], (1, 3)),
+        ([bad(2, 0, "Redistribute"), bad(2, 1, "div")], (1, 2)),
+        ([bad(5, 0), bad(4, 1, kind="nonfinite-backward"), bad(6, 2)], (1, 4)),
+    ],
+)
+def test_the_rank_where_a_bad_value_was_born(found: list[Finding], first: tuple[int, int]) -> None:
+    (told,) = in_time(found)
+    assert (told.rank, told.step) == first
+    others = sorted((f for f in found if f.rank != told.rank), key=lambda f: f.step)
+    assert told.evidence["then"] == [f"rank {f.rank}, step {f.step}: {f.kind}" for f in others]
+    traces = [rank(f.rank or 0, findings=(dataclasses.replace(f, rank=None),)) for f in found]
+    assert [(f.rank, f.step) for f in job_findings(traces)] == [first]
+
+
+def test_ranks_that_are_bad_alike_share_a_finding() -> None:
+    (found,) = job_findings([rank(n, findings=(bad(3, n),)) for n in range(2)])
+    assert (found.rank, found.evidence["ranks"]) == (0, [0, 1])
+    other = Finding("none-grad", "warning", "nothing", "certain")
+    assert in_time([other, bad(3, 1)]) == [other, bad(3, 1)]
+
+
+def test_the_rank_that_raised_comes_before_those_that_lost_it() -> None:
+    lost = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:5527"
+    (found,) = job_findings([rank(0, error=lost), rank(1, error="IndexError: Target 3 is out of bounds.", site=HERE)])
+    assert (found.kind, found.rank) == ("rank-failed", 1)
+    assert [(s.role, s.site) for s in found.sites] == [("raised", HERE)]
+
+
+# Norms
+
+
+def measured(number: int, norms: dict[str, float | None], tensors: tuple[Replica, ...]) -> Trace:
+    stats = tuple(ParameterStat(name, norm, norm, None) for name, norm in norms.items())
+    step = TracedStep(Step(0, 1.0, 0.5, (0,), stats), ())
+    return Trace([step], Facts(seen=(Replicas(number, 2, tensors, ()),)))
+
+
+def test_norms_of_sharded_parameters_are_those_of_the_whole() -> None:
+    def tensors(place: int) -> tuple[Replica, ...]:
+        shard = Replica("w", (4, 4), "dtensor", (place,), (2,), ("S(0)",))
+        return shard, Replica("scale", (4,), "dtensor", (-1,), (2,), ("R",)), Replica("bias", (4,), "ddp")
+
+    traces = [measured(n, {"w": 3.0 + n, "scale": 2.0, "bias": 1.5}, tensors(n)) for n in range(2)]
+    assert sharded(traces)
+    stats = Whole(traces)[0].parameters
+    assert stats["w"] == ParameterStat("w", 5.0, 5.0, None)
+    assert stats["scale"].grad == 2.0  # both have it: once
+    assert stats["bias"].grad == 1.5
+    nan = Whole([measured(n, {"w": (3.0, math.nan)[n]}, tensors(n)) for n in range(2)])
+    assert math.isnan(nan[0].parameters["w"].grad or 0.0)
+
+
+def test_a_norm_of_which_a_part_was_not_measured_is_not_known() -> None:
+    parts = [(Replica("w", (4, 4), "dtensor", (place,), (2,), ("S(0)",)),) for place in range(2)]
+    missing = Whole([measured(0, {"w": 3.0}, parts[0]), measured(1, {}, parts[1])])
+    assert missing[0].parameters["w"].grad is None
+    unknown = Whole([measured(0, {"w": 3.0}, parts[0]), measured(1, {"w": None}, parts[1])])
+    assert unknown[0].parameters["w"].grad is None
