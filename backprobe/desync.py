@@ -69,9 +69,12 @@ def held(ranks: Sequence[RankSeen], live: bool = False) -> Held | None:
         others = tuple(Other(seen, _called(own, usual), own.site) for seen, own in differs)
         rest = tuple(pair for pair in waits if not any(pair[0] is one.seen for one in others)) or tuple(waits)
         return Held(rest, tuple(_counted(one, rest[0][0]) for one in others))
-    same = tuple(pair for pair in waits if _meet(pair[1], wait))
+    first = waits[0][0]
+    absent = [seen for seen in ranks if seen is not first and _behind(seen, wait)]
+    absent = absent or [seen for seen in ranks if seen is not first and _late(seen, wait)]
+    same = tuple(pair for pair in waits if _meet(pair[1], wait) and not any(pair[0] is one for one in absent))
     apart = [seen for seen in ranks if not any(seen is one for one, _ in same)]
-    if wait.number is not None and (absent := [seen for seen in apart if _behind(seen, wait)]):
+    if absent:
         return Held(same, tuple(Other(one, _instead(one, wait, live), _where(one, wait, live)) for one in absent))
     return Held(same, tuple(_elsewhere(seen, wait, live) for seen in apart))
 
@@ -168,21 +171,28 @@ def _of(seen: RankSeen, group: str) -> Collective | None:
 
 
 def _behind(seen: RankSeen, wait: RankWait) -> bool:
-    """Whether a rank has not come to where another waits, or came late."""
-    assert wait.number is not None
+    """Whether a rank has not come to where another waits, as numbers say it."""
+    if wait.number is None:
+        return False
     last = _of(seen, wait.group)
     if last is None:  # not of the group, where it knows of others; all are of the first
         return not seen.collectives or wait.group.startswith("0 ")
-    if last.number < wait.number:
-        return True
-    return last.number == wait.number and last.began > wait.began + _LATE
+    return last.number < wait.number
+
+
+def _late(seen: RankSeen, wait: RankWait) -> bool:
+    """Whether a rank came to where another waits long after it."""
+    last = _of(seen, wait.group)
+    return last is not None and last.number == wait.number and last.began > wait.began + _LATE
 
 
 def _instead(seen: RankSeen, wait: RankWait, live: bool) -> str:
     """What a rank that is behind does, or did."""
     last = _of(seen, wait.group)
     if last is not None and wait.number is not None and last.number >= wait.number:
-        return f"came to it {last.began - wait.began:.0f} s later"
+        before = _where(seen, wait, live)
+        was = f": it was{_at(before)}" + (f": {before.text}" if before.text else "") if before is not None else ""
+        return f"came to it {last.began - wait.began:.0f} s later{was}"
     missing = "has not called it" if live else "did not call it"
     if last is not None:
         missing += f" (its last there is number {last.number}, {last.op})"
@@ -196,7 +206,7 @@ def _state(seen: RankSeen, wait: RankWait, live: bool) -> str:
     if own is not None:
         return f"{'waits' if live else 'waited'} in {what(own)}{_at(own.site)}"
     error = seen.error.strip().partition("\n")[0]
-    if error and not any(word in error.lower() for word in COLLECTIVE):
+    if error and not _of_collective(error):
         return f"raised {error}{_at(seen.raised)}"
     if seen.over and not error and not seen.signal and not any(at >= wait.began for at, _ in seen.trail):
         return "had come to its end"
@@ -212,12 +222,16 @@ def _state(seen: RankSeen, wait: RankWait, live: bool) -> str:
     return f"{doing}{place}" if place else ""
 
 
+def _of_collective(error: str) -> bool:
+    return any(word in error.lower() for word in COLLECTIVE)
+
+
 def _where(seen: RankSeen, wait: RankWait, live: bool) -> Site | None:
     """Where a rank was while another waited: in another operation, where it raised, or where it was seen last."""
     for own in seen.waits:
         if own.site != wait.site and own.began < wait.began + wait.seconds and own.began + own.seconds > wait.began:
             return own.site
-    if seen.raised is not None:
+    if seen.raised is not None and not _of_collective(seen.error):
         return seen.raised
     trail = seen.trail if live else [(at, site) for at, site in seen.trail if at <= wait.began + wait.seconds]
     before = [site for _, site in trail if site != wait.site]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 import time
@@ -83,7 +84,13 @@ def test_one_that_is_gone_raised_ended_or_is_silent() -> None:
 
 def test_one_that_came_late() -> None:
     late = RankSeen(1, 101, (), ((90.0, OTHER),), collectives=(called(8, began=150.0, over=False),))
-    assert told(held([waits(0, 8, ended="raised"), late])) == ["rank 1 came to it 42 s later"]
+    words = ["rank 1 came to it 42 s later: it was at train.py:20: time.sleep(9)"]
+    assert told(held([waits(0, 8, ended="raised"), late])) == words
+    # It failed then, too, for the others were gone.
+    failed = RankWait("a collective operation", WAIT, 150.0, 0.0, "raised")
+    both = dataclasses.replace(late, waits=(failed,), error="RuntimeError: Connection closed by peer", raised=WAIT)
+    found = held([waits(0, 8, ended="raised"), both])
+    assert ([seen.rank for seen, _ in found.waiting], told(found), found.others[0].site) == ([0], words, OTHER)
 
 
 def test_operations_that_part_under_one_number() -> None:
