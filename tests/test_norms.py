@@ -14,7 +14,7 @@ from torch import nn
 
 import backprobe
 from backprobe.activations.table import row_of
-from backprobe.observe.schedule import steps
+from backprobe.observe.schedule import samples
 from backprobe.observe.trackers.tensors import seen
 from backprobe.records import FreeParameter, together
 from backprobe.torchside import norms
@@ -75,7 +75,7 @@ def test_a_norm_is_what_the_elements_say(tensor):
     assert_agrees(norms.norm(tensor), tensor, rel)
     assert_agrees(float(norms.waiting(tensor)), tensor, rel)
     assert_agrees(joint_norm([tensor]), tensor, rel)
-    assert_agrees(steps.norms([tensor])[0], tensor, rel)
+    assert_agrees(samples.norms([tensor])[0], tensor, rel)
 
 
 @given(st.lists(tensors(), min_size=1, max_size=5), st.booleans())

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..graphs.plan import FILLS, MOVES, VIEW_NODES, VIEW_OPS
+from ..graphs.plan import BOUNDED, FILLS, MOVES, VIEW_NODES, VIEW_OPS
 from ..records import BackwardCall, BadNode, BadOp, Born, Finding, FindingSite, GradientHook, NodeRun, Root, Spoilt
 from .questions import VALUES, Kind, question
 from .spoilt import hooked_finding, spoilt_finding
@@ -127,19 +127,24 @@ def _origin(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[Bad
     begins = [op.first for op in ops]
     chain: dict[int, BadOp] = {}
     seen = {start}
-    stack = [start]
+    #: Nodes, and whether what came from there went through a function that nobody looked at and that may end an Inf.
+    stack = [(start, False)]
     while stack:
-        node = call.nodes[stack.pop()].node
+        index, ends_inf = stack.pop()
+        node = call.nodes[index].node
         at = bisect_right(begins, node.seq) - 1
         op = ops[at] if at >= 0 and ops[at].seq >= node.seq else None
+        if op is not None and ends_inf and not op.output.nan:
+            continue
+        bounded = node.op in BOUNDED
         if op is not None:
             chain[op.seq] = op
-        elif node.index != start and node.op not in _UNSEEN and node.name not in VIEW_NODES:
+        elif node.index != start and node.op not in _UNSEEN and node.name not in VIEW_NODES and not bounded:
             continue  # its result was looked at, and finite
         for edge in node.edges:
             if edge is not None and edge[0] not in seen:
                 seen.add(edge[0])
-                stack.append(edge[0])
+                stack.append((edge[0], op is None and (ends_inf or bounded)))
     if not chain:
         return None
     ordered = [chain[seq] for seq in sorted(chain)]

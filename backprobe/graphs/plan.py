@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence, Set
 
 from .order import Schedule, borders, by_walk, sources
 
+#: Functions whose result is finite wherever what they are given is. Nobody looks at what they give.
+BOUNDED = ("relu", "tanh", "sigmoid", "relu6", "gelu", "silu", "hardtanh")
 #: Nodes whose backward only reshapes.
 VIEW_NODES = frozenset(
     f"{name}Backward{i}"

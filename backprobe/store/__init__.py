@@ -9,5 +9,6 @@
 FORMAT = 2
 #: The file in a run's folder.
 FILE = "run.sqlite"
-#: What a process of several has in its folder besides a run (``parts.py``): what it is, and its exit code.
-SEEN, CODE = "seen.json", "code"
+#: What a process of several has in its folder besides a run (``parts.py``, ``crashes.py``): what it is, its exit code,
+#: and how it crashed.
+SEEN, CODE, CRASH = "seen.json", "code", "crash"

@@ -8,9 +8,8 @@ import re
 from pathlib import Path
 
 from ..records import Site
+from . import CRASH
 
-#: The file in the folder of a process, one of several.
-CRASH = "crash"
 _FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$')
 _OURS = str(Path(__file__).resolve().parents[1])

@@ -18,7 +18,7 @@ from .. import __version__
 from ..errors import BackprobeError
 from ..packed import Layout, Packed, PackedNodes, Signature, pack
 from ..records import BackwardCall, Facts, Finding, ModuleCall, Step
-from . import CODE, FILE, FORMAT, SEEN
+from . import CODE, CRASH, FILE, FORMAT, SEEN
 from .codec import checksum, dumps, own_fields, squeeze, to_plain
 from .columns import layout_plain, signature_plain
 from .facts import facts_plain
@@ -50,7 +50,7 @@ class Writer:
         self._parts: dict[str, int] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if any(one.name not in (SEEN, CODE) for one in folder.iterdir()):
+            if any(one.name not in (SEEN, CODE, CRASH) for one in folder.iterdir()):
                 raise BackprobeError(f"{folder} is not empty: a run needs a folder of its own")
             self._db = sqlite3.connect(folder / FILE, isolation_level=None, check_same_thread=False)
             self._db.execute("pragma journal_mode=wal")

@@ -116,7 +116,7 @@ class Watch:
         if self.program is not None:
             self.norms.values = [0.0] * self.program.slots
             if len(self.program.last) >= self.program.slots:
-                self.norms.hints = self.program.last  # Note [Tiny gradients]
+                self.norms.hints = self.program.last  # see Note [Tiny gradients]
             self.held = self.program.held
         #: Calls with gradients that have no shape (nested tensors): what could not be noted.
         self.unshaped = 0

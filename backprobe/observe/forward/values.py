@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...graphs.plan import VIEW_NODES
+from ...graphs.plan import BOUNDED, VIEW_NODES
 from ...records import BadValues, TensorStat, Unseen
 from ...source.frames import Frames, variables
 from ...torchside import private
@@ -34,12 +34,8 @@ if TYPE_CHECKING:
 
 _Tensor, _storage = torch.Tensor, torch.Tensor.untyped_storage
 _size = torch.UntypedStorage.nbytes
-#: Functions whose result is finite wherever what they are given is.
 _BOUNDED = frozenset(
-    getattr(home, name)
-    for home in (torch, _Tensor, torch.nn.functional)
-    for name in ("relu", "tanh", "sigmoid", "relu6", "gelu", "silu", "hardtanh")
-    if hasattr(home, name)
+    getattr(home, name) for home in (torch, _Tensor, torch.nn.functional) for name in BOUNDED if hasattr(home, name)
 )
 #: Nodes of ops whose results are looked at.
 _COMPUTING = frozenset(
@@ -196,7 +192,7 @@ class Values:
         norms.values = [0.0] * len(tensors)
         known = self._groups.get(first)
         there = [at for at, t in enumerate(tensors) if _size(_storage(t))]
-        if len(there) < len(tensors):  # Note [Memory that was given back]
+        if len(there) < len(tensors):  # see Note [Memory that was given back]
             groups = self._grouped(tensors, entries, there)
         elif known is None or known[0] != entries or self._tolerated:
             groups = self._grouped(tensors, entries)
@@ -299,8 +295,10 @@ class Values:
 
 
 def _was_looked_at(node: Any) -> bool:
-    """Whether what went into `node` is the result of an op that was looked at itself, or a view of one: Note [Results
-    that need no look]."""
+    """Whether what went into `node` is the result of an op that was looked at itself, or a view of one.
+
+    See Note [Results that need no look].
+    """
     for _ in range(4):
         node = node.next_functions[0][0] if node is not None else None  # inside a transform there is none
         name = type(node).__name__

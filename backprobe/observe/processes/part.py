@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...records import Finding, RankSeen, Step
-from ...store.crashes import CRASH
+from ...store import CRASH
 from ...store.parts import claim, read_parts, write_seen
 from ..session import Session
 from ..sinks.collect import Collector

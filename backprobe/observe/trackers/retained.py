@@ -186,7 +186,12 @@ class RetainedGraphs(Tracker):
             end, name = self._name_of(ends)
             site, module, op = self._made(end)
             if name is not None and (site is None or not gives(site, name.name, name.code is not None)):
-                site = assigned_in(self._frames, name.name, name.code) or site
+                put = (
+                    changes_of(self._frames, name.name, name.key, graphs=True)
+                    if name.inside
+                    else assigned_in(self._frames, name.name, name.code)
+                )
+                site = put or site
             how = f"a tensor whose graph {op or 'an operation'} extends"
             return Retained(str(name or ""), how, site, module, alive)
         tensors = [t for t, _ in reach]
@@ -218,7 +223,7 @@ class RetainedGraphs(Tracker):
         one for all of a level."""
         level = [(thing, at, "") for at, thing in enumerate(things)]
         first: tuple[int, _Name] | None = None
-        for _ in range(DEEP + 1):
+        for depth in range(DEEP + 1):
             known = {id(held): (at, key) for held, at, key in reversed(level)}
             named, before = [*self._variables(known)], first
             holders = _holders([held for held, _, _ in level]) if not any(at == 0 for (at, _), _ in named) else []
@@ -228,7 +233,7 @@ class RetainedGraphs(Tracker):
                         named.append((known[id(value)], _Name(name)))
             for (at, key), one in named:
                 if first is None or at < first[0]:
-                    first = at, replace(one, key=key)
+                    first = at, replace(one, key=key, inside=depth > 0)
             if before is not None or (first is not None and first[0] == 0):
                 break  # what is in a container of that name may have been made before it: one more level is enough
             level = [
@@ -255,11 +260,13 @@ class RetainedGraphs(Tracker):
 
 @dataclass(frozen=True)
 class _Name:
-    """What something is called: a variable of the function of `code`, or an attribute; `key`: it is in there."""
+    """What something is called: a variable of the function of `code`, or an attribute; `key`: it is in there, as where
+    it is `inside`."""
 
     name: str
     key: str = ""
     code: Any = None
+    inside: bool = False
 
     def __str__(self) -> str:
         return f"{self.name}[{self.key!r}]" if self.key else self.name
