@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from ..torch_texts import WRAPPERS
+from ..torch_texts import OPTIMIZED, WRAPPERS
 from ..torchside.sharding import plain_class
 from ..torchside.structure import attributes_of, is_a
 from .frames import Frames, variables
@@ -54,7 +54,9 @@ def clean_path(root: nn.Module, path: str) -> str:
     kept = []
     module: Any = root
     for part in path.split(".") if path else ():
-        if WRAPPERS.get(type(module).__name__) != part:
+        name = type(module).__name__
+        # A compiled module inside others is one of its own: what is in it is called in another way.
+        if WRAPPERS.get(name) != part or (kept and name == OPTIMIZED):
             kept.append(part)
         inside = getattr(module, "_modules", None) or {}
         module = inside[part] if part in inside else None  # noqa: SIM401 (no dict in a scripted module)

@@ -24,12 +24,12 @@ def is_freed(tensor: Any) -> bool:
     """Whether the memory of a strided tensor was given back, or is less than it needs."""
     try:
         have = tensor.untyped_storage().nbytes()
-    except (RuntimeError, NotImplementedError):  # it has none: of another layout, or one of a transform
-        return False
-    if not have:
-        return bool(tensor.numel()) and not tensor.is_meta
-    last = tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    return bool(tensor.numel()) and have < (last + 1) * tensor.element_size()
+        if not have:
+            return bool(tensor.numel()) and not tensor.is_meta
+        last = tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        return bool(tensor.numel()) and have < (last + 1) * tensor.element_size()
+    except (RuntimeError, NotImplementedError):  # of another layout, nested, or one of a transform: it has none, or no
+        return False  # sizes
 
 
 def local(tensor: Any) -> Any:

@@ -191,7 +191,10 @@ class Values:
         norms, first = self._norms, id(entries[0])
         norms.values = [0.0] * len(tensors)
         known = self._groups.get(first)
-        there = [at for at, t in enumerate(tensors) if _size(_storage(t))]
+        try:
+            there = [at for at, t in enumerate(tensors) if _size(_storage(t))]
+        except (RuntimeError, NotImplementedError):  # one has no storage
+            there = [at for at, t in enumerate(tensors) if not private.is_freed(t)]
         if len(there) < len(tensors):  # see Note [Memory that was given back]
             groups = self._grouped(tensors, entries, there)
         elif known is None or known[0] != entries or self._tolerated:
