@@ -62,13 +62,12 @@ def test_a_planted_failure_is_told_first(name: str, failing) -> None:
     expect, ended = expectation(text), failing[name]
     assert ended.findings, ended.err
     first = ended.findings[0]
-    # What shows only by luck of the moment: ``reached`` says what is known in any case.
-    keys = expect.get("reached", [*expect])
-    assert first["kind"] == expect["kind"], first
+    kinds = expect["kind"]  # several where torch may crash a rank, or not
+    assert first["kind"] in ([kinds] if isinstance(kinds, str) else kinds), first
     for key in ("rank", "step"):
-        assert key not in keys or first[key] == expect[key], first
+        assert key not in expect or first[key] == expect[key], first
     assert set(expect.get("parameters", ())) <= set(first["parameters"])
     assert first["evidence"].get("cause") == expect.get("cause"), first
-    if "line" in keys:
-        role, marker = expect["line"]
-        assert any(s["role"] == role and s["line"] in lines_of(text, marker) for s in first["sites"]), first
+    if "line" in expect:
+        role, marker = expect["line"]  # in any role where none is named
+        assert any(role in ("", s["role"]) and s["line"] in lines_of(text, marker) for s in first["sites"]), first
