@@ -51,7 +51,7 @@ class Where:
 
 def clean_path(root: nn.Module, path: str) -> str:
     """`path` without the levels that wrappers such as data parallel add, so that it names the user's own module."""
-    kept = []
+    kept: list[str] = []
     module: Any = root
     for part in path.split(".") if path else ():
         name = type(module).__name__

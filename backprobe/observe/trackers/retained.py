@@ -186,11 +186,9 @@ class RetainedGraphs(Tracker):
             end, name = self._name_of(ends)
             site, module, op = self._made(end)
             if name is not None and (site is None or not gives(site, name.name, name.code is not None)):
-                put = (
-                    changes_of(self._frames, name.name, name.key, graphs=True)
-                    if name.inside
-                    else assigned_in(self._frames, name.name, name.code)
-                )
+                # What stands in a list is put there by other lines than the one that gives the list its name.
+                nameless = name.inside and not name.key
+                put = None if nameless else assigned_in(self._frames, name.name, name.code)
                 site = put or site
             how = f"a tensor whose graph {op or 'an operation'} extends"
             return Retained(str(name or ""), how, site, module, alive)
