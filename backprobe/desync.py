@@ -19,6 +19,8 @@ from .trust import is_there, ranks_text
 
 #: Seconds after which a rank that comes is late; seconds without a word after which one does not answer.
 _LATE, _SILENT = 5.0, 15.0
+#: Operations whose inputs may differ from rank to rank.
+_UNEVEN = ("scatter", "gather", "alltoall", "all_to_all")
 #: Share of a processor from which on a process computes: one that sleeps uses none to speak of.
 _BUSY = 0.1
 
@@ -143,11 +145,16 @@ def _parted(ranks: Sequence[RankSeen], group: str) -> tuple[list[tuple[RankSeen,
                 by_number.setdefault(one.number, []).append((seen, known))
     for number in sorted(by_number):
         there = by_number[number]
-        most, count = Counter((one.op, one.inputs) for _, one in there).most_common(1)[0]
+        most, count = Counter(_alike(one) for _, one in there).most_common(1)[0]
         if count < len(there):
-            odd = [(seen, one) for seen, one in there if (one.op, one.inputs) != most]
-            return odd, next(one for _, one in there if (one.op, one.inputs) == most)
+            odd = [(seen, one) for seen, one in there if _alike(one) != most]
+            return odd, next(one for _, one in there if _alike(one) == most)
     return None
+
+
+def _alike(one: Collective) -> tuple[str, str]:
+    """What all ranks have to call under one number."""
+    return one.op, "" if one.op.startswith(_UNEVEN) else one.inputs
 
 
 def _called(own: Collective, usual: Collective) -> str:

@@ -36,7 +36,7 @@ ALLOWED = {
     "packed": {"graphs", "records"},
     "gradients": {"records", "packed"},
     "plugins": {"records"},
-    "findings": {"records", "text", "graphs", "traced", "plugins", "desync"},
+    "findings": {"records", "text", "graphs", "traced", "plugins", "trust", "desync"},
     "trust": {"records", "text"},
     "traced": {"errors", "select", "records", "gradients", "findings", "store", "report", "trust"},
     "store": {"errors", "records", "packed", "traced", "trust"},

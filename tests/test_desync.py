@@ -104,6 +104,17 @@ def test_operations_that_part_under_one_number() -> None:
     ]
 
 
+def test_inputs_that_may_differ_are_no_parting() -> None:
+    ranks = [
+        waits(n, 8, called(7, "alltoall", f"float[{n + 1}]"), called(6, "scatter", "" if n else "float[2]"))
+        for n in (0, 1)
+    ]
+    late = RankSeen(2, 102, (), ((109.0, OTHER),), over=False, collectives=(called(7, "alltoall", "float[9]"),))
+    found = held([*ranks, late])
+    assert found is not None
+    assert [one.seen.rank for one in found.others] == [2] and "did not call it" in told(found)[0]
+
+
 def test_two_groups_in_another_order() -> None:
     here = waits(0, 8, called(7))
     wait = RankWait("all_reduce", OTHER, 109.0, 29.0, "raised", group="1", number=1, inputs="float[3]")

@@ -46,13 +46,11 @@ MAIN = {
 ASK = {"wrong-backward": "functions", "wrong-double-backward": "functions", "first-divergence": "divergence"}
 
 MISSED: set[str] = {
-    "bf16_running_moments",
     "backward_hook_after_compile",
     "batchnorm_eval_then_train",
     "charlm_kept_out_of_checkpoint",
     "codebook_of_silence",
     "compiled_std_pooling",
-    "ddp_bad_batch_skipped_alone",
     "dead_relu_after_warm_restart",
     "divergence_repeat_kv",
     "env_reuses_observation_array",

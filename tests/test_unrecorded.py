@@ -154,19 +154,26 @@ def test_a_forked_child_computes_nothing_when_it_is_left() -> None:
     assert told
 
 
+#: What of a lazy import was asked for.
+TOUCHED: list[str] = []
+
+
 class Proxy:
     """As a lazy import: it does what it likes when it is asked for anything."""
 
     @property
     def __class__(self) -> Any:
+        TOUCHED.append("__class__")
         raise RuntimeError("touched")
 
     def __getattr__(self, name: str) -> Any:
+        TOUCHED.append(name)
         raise RuntimeError("touched")
 
 
 class Lazy(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
+        TOUCHED.append(name)
         raise RuntimeError("touched")
 
 
@@ -178,7 +185,9 @@ def test_modules_that_load_when_they_are_touched_are_not_touched(monkeypatch: py
     monkeypatch.setitem(sys.modules, "no module", Proxy())  # type: ignore[arg-type]
     frames = Frames((str(Path(__file__).parent),))
     frames.is_user(by_hand.__code__)
+    TOUCHED.clear()
     FirstRuns(frames).look()
+    assert TOUCHED == []
 
 
 def test_a_look_for_new_lines_that_fails_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:

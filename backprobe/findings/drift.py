@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ..records import Finding, FindingSite, RankSeen, Replica, Replicas, ReplicaState, Site
 from ..text import few
 from ..torch_texts import READY_TWICE, UNREDUCED
+from ..trust import ranks_text
 from .questions import WRONG, Kind, question
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def _drifted(ranks: Sequence[Replicas]) -> list[Finding]:
         return []
     phase, states = found.phase, found.states
     buffers = {t.name for t in ranks[0].tensors if t.how == "buffer"}
-    who = _who(ranks)
+    who = ranks_text([one.rank for one in ranks])
     what = few(found.names)
     if found.names[0] in buffers:
         return [
@@ -203,11 +204,6 @@ def _meant(
     plain = [t for t in ranks[0].tensors if not t.how and t.shape]
     same = [t for t in plain for values in _values(t, ranks, states, "gradients") if len({*values, 0}) == 2]
     return bool(same)
-
-
-def _who(ranks: Sequence[Replicas]) -> str:
-    numbers = [str(one.rank) for one in ranks]
-    return f"ranks {', '.join(numbers[:-1])} and {numbers[-1]}" if len(numbers) < 9 else f"{len(numbers)} ranks"
 
 
 def _finding(

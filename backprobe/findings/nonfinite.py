@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..graphs.plan import BOUNDED, FILLS, MOVES, VIEW_NODES, VIEW_OPS
+from ..graphs.plan import BOUNDED, FILLS, MOVES, SATURATING, VIEW_NODES, VIEW_OPS
 from ..records import BackwardCall, BadNode, BadOp, Born, Finding, FindingSite, GradientHook, NodeRun, Root, Spoilt
 from .questions import VALUES, Kind, question
 from .spoilt import hooked_finding, spoilt_finding
@@ -136,15 +136,15 @@ def _origin(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[Bad
         op = ops[at] if at >= 0 and ops[at].seq >= node.seq else None
         if op is not None and ends_inf and not op.output.nan:
             continue
-        bounded = node.op in BOUNDED
+        passed = node.op in _UNSEEN or node.op in BOUNDED or node.name in VIEW_NODES
         if op is not None:
             chain[op.seq] = op
-        elif node.index != start and node.op not in _UNSEEN and node.name not in VIEW_NODES and not bounded:
+        elif node.index != start and not passed:
             continue  # its result was looked at, and finite
         for edge in node.edges:
             if edge is not None and edge[0] not in seen:
                 seen.add(edge[0])
-                stack.append((edge[0], op is None and (ends_inf or bounded)))
+                stack.append((edge[0], op is None and (ends_inf or node.op in SATURATING)))
     if not chain:
         return None
     ordered = [chain[seq] for seq in sorted(chain)]

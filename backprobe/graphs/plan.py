@@ -12,6 +12,8 @@ from .order import Schedule, borders, by_walk, sources
 
 #: Functions whose result is finite wherever what they are given is. Nobody looks at what they give.
 BOUNDED = ("relu", "tanh", "sigmoid", "relu6", "gelu", "silu", "hardtanh")
+#: Those of them that make an Inf finite; the others hand it on, or make it NaN.
+SATURATING = ("tanh", "sigmoid", "relu6", "hardtanh")
 #: Nodes whose backward only reshapes.
 VIEW_NODES = frozenset(
     f"{name}Backward{i}"

@@ -126,7 +126,7 @@ class RankSeen:
     :ivar part: the folder of what was recorded in it, in that of the job's ``parts``.
     :ivar collectives: the last that it called, by process group and then in their order.
     :ivar busy: how much of a processor it used in the last seconds before ``said``, seconds since 1970.
-    :ivar step: the step that it was in when it ended. ``replicas``: what is compared with other ranks.
+    :ivar replicas: what is compared with other ranks.
     """
 
     rank: int | None
@@ -153,5 +153,4 @@ class RankSeen:
     collectives: tuple[Collective, ...] = ()
     busy: float | None = None
     said: float = 0.0
-    step: int | None = None
     replicas: tuple[Replicas, ...] = ()

@@ -157,7 +157,10 @@ def _given(file: str) -> tuple[tuple[int, int, str, str, bool], ...]:
         elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
             pairs = [(node.target, node.value)]
         for target, value in pairs:
-            name = f".{target.attr}" if isinstance(target, ast.Attribute) else last_name(target)
+            inner: ast.AST = target
+            while isinstance(inner, ast.Subscript):
+                inner = inner.value
+            name = f".{inner.attr}" if isinstance(inner, ast.Attribute) else last_name(inner)
             line, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
             if name:
                 found.append((line, last, name, function, _is_bare(value)))

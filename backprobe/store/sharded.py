@@ -29,6 +29,15 @@ class Whole(Sequence[TracedStep]):
         self._others = [{step: at for at, step in enumerate(_indices(trace))} for trace in traces]
         self._traces = traces
 
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The steps' own numbers, by position."""
+        return _indices(self._traces[0])
+
+    def close(self) -> None:
+        for trace in self._traces:
+            trace.close()
+
     def __len__(self) -> int:
         return len(self._steps)
 

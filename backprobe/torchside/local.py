@@ -26,8 +26,11 @@ def is_freed(tensor: Any) -> bool:
         have = tensor.untyped_storage().nbytes()
         if not have:
             return bool(tensor.numel()) and not tensor.is_meta
+        count, size = tensor.numel(), tensor.element_size()
+        if tensor.is_contiguous():
+            return bool(have < (tensor.storage_offset() + count) * size) and count > 0
         last = tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-        return bool(tensor.numel()) and have < (last + 1) * tensor.element_size()
+        return bool(count) and have < (last + 1) * size
     except (RuntimeError, NotImplementedError):  # of another layout, nested, or one of a transform: it has none, or no
         return False  # sizes
 

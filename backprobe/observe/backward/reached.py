@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import torch
-
 from ...packed import Signature, unpack
-from ...torchside import private
 from ..forward.leaves import Leaf, Leaves
+from ..schedule.losses import is_zero
 from .recorded import Recorded
 
 
@@ -31,8 +29,10 @@ class Reached:
         for group in optimizer.param_groups:
             for p in group["params"]:
                 leaf = self._leaves.of_id(id(p))
-                if leaf is not None and not leaf.reached and leaf.ref() is p and _filled(getattr(p, "grad", None)):
-                    leaf.reached, leaf.alive = 1, True
+                if leaf is not None and not leaf.reached and leaf.ref() is p:
+                    grad = getattr(p, "grad", None)
+                    if grad is not None and is_zero(grad) is not True:
+                        leaf.reached, leaf.alive = 1, True
 
     def backward_over(self, running: object, recorded: Recorded) -> None:
         norms, live = recorded.norms, recorded.live
@@ -67,11 +67,3 @@ class Reached:
             self._slots.clear()
         self._slots[live.index] = (recorded.signature, found)
         return found
-
-
-def _filled(grad: Any) -> bool:
-    """Whether there is a gradient that is not zero."""
-    if grad is None or grad.layout is not torch.strided or private.hands_off(grad):
-        return grad is not None
-    with private.unseen(), private.unnoticed(), torch.no_grad():
-        return bool(grad.count_nonzero())

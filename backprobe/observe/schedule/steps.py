@@ -184,7 +184,7 @@ class StepWatch:
         """No more steps pass for now, nor does the one that is running. `between`: none is."""
         now, steps = _clock(), self.index - self._began_to
         self.passing, self.only, self._began_to = 0, None, self.index
-        if steps:
+        if steps and os.getpid() == self._pid:
             seconds, self._last = now - self._last, now
             self.on_passed(steps, seconds, between)
 

@@ -186,10 +186,7 @@ class RetainedGraphs(Tracker):
             end, name = self._name_of(ends)
             site, module, op = self._made(end)
             if name is not None and (site is None or not gives(site, name.name, name.code is not None)):
-                # What stands in a list is put there by other lines than the one that gives the list its name.
-                nameless = name.inside and not name.key
-                put = None if nameless else assigned_in(self._frames, name.name, name.code)
-                site = put or site
+                site = self._put(name) or site
             how = f"a tensor whose graph {op or 'an operation'} extends"
             return Retained(str(name or ""), how, site, module, alive)
         tensors = [t for t, _ in reach]
@@ -204,6 +201,13 @@ class RetainedGraphs(Tracker):
             if site is not None:
                 break  # a list that is made anew each time is not what keeps them
         return found
+
+    def _put(self, name: _Name) -> Site | None:
+        """The line that puts there what is called `name`."""
+        if name.inside and not name.key:
+            return None  # what stands in a list is put there by other lines than the one that gives the list its name
+        put = changes_of(self._frames, name.name, name.key, graphs=True) if name.inside else None
+        return put or assigned_in(self._frames, name.name, name.code)
 
     def _made(self, tensor: Any) -> tuple[Site | None, str | None, str]:
         """Line, module and op that made `tensor`."""
