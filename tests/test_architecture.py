@@ -38,7 +38,7 @@ ALLOWED = {
     "plugins": {"records"},
     "findings": {"records", "text", "graphs", "traced", "plugins", "trust", "desync"},
     "trust": {"records", "text"},
-    "traced": {"errors", "select", "records", "gradients", "findings", "store", "report", "trust"},
+    "traced": {"errors", "select", "records", "text", "gradients", "findings", "store", "report", "view", "trust"},
     "store": {"errors", "records", "packed", "traced", "trust"},
     "view": {"records", "text", "gradients", "findings", "traced", "trust"},
     "report": {

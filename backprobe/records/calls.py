@@ -126,3 +126,9 @@ class BackwardCall:
     inside: int | None = None
     mutation: Mutation | None = None
     reuse: Reuse | None = None
+
+    def __repr__(self) -> str:
+        raised = f", raised {self.raised.type}" if self.raised is not None else ""
+        return (
+            f"<backward call {self.index} of step {self.step} at {self.site or '?'}: {len(self.nodes)} nodes{raised}>"
+        )

@@ -44,6 +44,9 @@ class Finding:
         module = f" in {self.module}" if self.module else ""
         return f"{self.kind}{module}{where}: {self.title}"
 
+    def __repr__(self) -> str:
+        return f"<{self.severity}, {self.confidence}: {self}>"
+
     def as_dict(self) -> dict[str, Any]:
         """The JSON object of the findings contract."""
         out = {k: getattr(self, k) for k in ("kind", "severity", "title", "module", "node", "tensor")}

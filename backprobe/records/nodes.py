@@ -77,6 +77,10 @@ class NodeRun:
     def parameter(self) -> str | None:
         return self.node.parameter
 
+    def __repr__(self) -> str:
+        module = f" in {self.module}" if self.module else ""
+        return f"<{self.name} {self.order}{module} at {self.site or '?'}>"
+
 
 @record
 @dataclass(frozen=True, slots=True)

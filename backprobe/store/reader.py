@@ -15,7 +15,7 @@ from .. import __version__
 from ..errors import BackprobeError
 from ..packed import Layout, Packed, PackedNodes, Signature
 from ..records import BackwardCall, BadValues, Finding, ModuleCall, NodeRun, ParameterStat, Step
-from ..traced import StepRow, Trace, TracedStep
+from ..traced import Shown, StepRow, Trace, TracedStep
 from . import FILE, FORMAT
 from .codec import Decoder
 from .columns import layout_from, signature_from
@@ -67,7 +67,7 @@ def _trace(tables: Tables, file: Path) -> Trace:
     return Trace(StoredSteps(tables, decoder, file), facts, info, findings)
 
 
-class StoredSteps(Sequence[TracedStep]):
+class StoredSteps(Shown, Sequence[TracedStep]):
     """The steps of a run on disk.
 
     :raises BackprobeError: from whatever reads one: it is damaged, or the file was closed.
@@ -170,7 +170,7 @@ class StoredNodes(PackedNodes):
             return super()._unpacked()
 
 
-class StoredCalls(Sequence[BackwardCall]):
+class StoredCalls(Shown, Sequence[BackwardCall]):
     """The backward calls of one step, read when they are looked at."""
 
     def __init__(self, steps: StoredSteps, step: int) -> None:

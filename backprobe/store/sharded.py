@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, overload
 
 from ..records import ParameterStat, Replica, Replicas, together
-from ..traced import Trace, TracedStep
+from ..traced import Shown, Trace, TracedStep
 
 
 def sharded(traces: Sequence[Trace]) -> bool:
@@ -20,7 +20,7 @@ def sharded(traces: Sequence[Trace]) -> bool:
     return any(t.place for trace in traces for one in trace.facts.of(Replicas) for t in one.tensors)
 
 
-class Whole(Sequence[TracedStep]):
+class Whole(Shown, Sequence[TracedStep]):
     """The steps of the first of several ranks' traces, with the norms of whole parameters."""
 
     def __init__(self, traces: Sequence[Trace]) -> None:

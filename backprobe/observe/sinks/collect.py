@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...records import BackwardCall, ModuleCall, Step
-from ...traced import Trace, TracedStep
+from ...traced import Shown, Trace, TracedStep
 from ..backward.recorded import Recorded
 from ..session import Session
 
@@ -16,7 +16,7 @@ from ..session import Session
 SPIKE, SPIKES = 1e5, 4
 
 
-class _Calls(Sequence[BackwardCall]):
+class _Calls(Shown, Sequence[BackwardCall]):
     """Backward calls made into records when they are read."""
 
     def __init__(self, recorded: Sequence[Recorded]) -> None:

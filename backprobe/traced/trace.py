@@ -1,109 +1,31 @@
-"""A trace: what was recorded of a run, in memory or read from disk. No torch."""
+"""What was recorded of a run, in memory or read from disk."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from . import trust
-from .errors import UnknownName
-from .gradients import LeafGradients, gradients_of
-from .records import (
+from .. import trust
+from ..errors import UnknownName
+from ..gradients import LeafGradients, gradients_of
+from ..records import (
     BackwardCall,
     Facts,
     Finding,
     FreeParameter,
-    ModuleCall,
     NodeRun,
     Parameter,
-    ParameterStat,
     Process,
-    Step,
     TensorSeen,
     Unseen,
     Watched,
-    together,
 )
-from .select import near, quoted
-
-
-@dataclass(frozen=True)
-class TracedStep:
-    """A step with what was recorded in it."""
-
-    record: Step
-    backwards: Sequence[BackwardCall]
-    _calls: Callable[[], Sequence[ModuleCall]] = field(repr=False, default=tuple)
-
-    @property
-    def index(self) -> int:
-        return self.record.index
-
-    @property
-    def loss(self) -> float | None:
-        return self.record.loss
-
-    @property
-    def seconds(self) -> float:
-        return self.record.seconds
-
-    @property
-    def parameters(self) -> Mapping[str, ParameterStat]:
-        """Norms of weights, gradients and updates by parameter, in the steps where they were measured."""
-        return {p.name: p for p in self.record.parameters}
-
-    @property
-    def module_calls(self) -> Sequence[ModuleCall]:
-        return self._calls()
-
-
-@dataclass(frozen=True)
-class StepRow:
-    """The numbers of a step. ``values`` has weight, gradient and update of the first name, of the second, and so on:
-    2-norms, -1 where one was not measured. ``loss`` is the sum of ``calls`` backward calls' roots, divided by
-    ``scale``. For the others see ``Step``."""
-
-    index: int
-    seconds: float
-    loss: float | None
-    names: Sequence[str]
-    values: Sequence[float]
-    calls: int = 1
-    scale: float = 1.0
-    resident: int | None = None
-    allocated: int | None = None
-    graphs: int = 0
-
-
-@dataclass(frozen=True)
-class Part:
-    """What a trace knows of a module or parameter.
-
-    :ivar runs: (step, node) of the nodes of the module itself and below, oldest first.
-    """
-
-    name: str
-    runs: Sequence[tuple[int, NodeRun]]
-    gradients: Mapping[int, Mapping[str, float]]
-
-    @property
-    def grad_norms(self) -> Mapping[int, float]:
-        """By step: the 2-norm of the gradients that went into the part's parameters, all of them together."""
-        return {step: together([*by.values()]) for step, by in self.gradients.items()}
-
-    @property
-    def grad_norm(self) -> float | None:
-        """The last of ``grad_norms``; ``None`` where no gradient came."""
-        norms = self.grad_norms
-        return norms[max(norms)] if norms else None
-
-    @property
-    def nodes(self) -> tuple[NodeRun, ...]:
-        """The nodes of the last recorded step."""
-        last = max((step for step, _ in self.runs), default=None)
-        return tuple(run for step, run in self.runs if step == last)
+from ..select import near, quoted
+from .part import Part
+from .shown import Findings, Rows, Shown
+from .steps import StepRow, Steps, TracedStep
 
 
 class Trace:
@@ -118,10 +40,10 @@ class Trace:
         info: Mapping[str, Any] | None = None,
         findings: Sequence[Finding] | None = None,
     ) -> None:
-        self.steps = steps
+        self.steps: Sequence[TracedStep] = steps if isinstance(steps, Shown) else Steps(steps)
         self.facts = facts or Facts()
         self.info: Mapping[str, Any] = info or {}
-        self._findings = findings
+        self._findings = None if findings is None else Findings(findings)
 
     @property
     def over(self) -> bool:
@@ -137,17 +59,17 @@ class Trace:
     @property
     def parameters(self) -> Sequence[Parameter]:
         """What became of every parameter."""
-        return self.facts.parameters
+        return Rows(self.facts.parameters)
 
     @property
     def tensors(self) -> Sequence[TensorSeen]:
         """What the tensors looked like that were chosen with ``tensors=``, or ``--tensors``."""
-        return self.facts.of(TensorSeen)
+        return Rows(self.facts.of(TensorSeen))
 
     @property
     def unseen(self) -> Sequence[Unseen]:
         """What was not observed, counted; with ``findings`` that could not be asked for."""
-        return self.facts.unseen
+        return Rows(self.facts.unseen)
 
     @property
     def watched(self) -> Watched:
@@ -158,7 +80,7 @@ class Trace:
     @property
     def processes(self) -> Sequence[Process]:
         """The processes of the run and how each ended; that of the script is the first."""
-        return trust.processes(self.facts, self.info, self.over)
+        return Rows(trust.processes(self.facts, self.info, self.over))
 
     @property
     def gaps(self) -> Sequence[str]:
@@ -208,9 +130,10 @@ class Trace:
     def findings(self) -> Sequence[Finding]:
         """What went wrong, the most important first; empty on a healthy run."""
         if self._findings is None:
-            from .findings import explain
+            from ..findings import explain
 
-            self._findings, failed = explain(self)
+            found, failed = explain(self)
+            self._findings = Findings(found)
             self.note_unseen(failed)
         return self._findings
 
@@ -251,7 +174,7 @@ class Trace:
 
         :raises BackprobeError: the folder exists and is not a run.
         """
-        from .store.writer import save
+        from ..store.writer import save
 
         _ = self.findings  # first: what could not be asked is among the facts then
         return save(self, Path(path))
@@ -261,12 +184,12 @@ class Trace:
 
         :raises BackprobeError: the file cannot be written.
         """
-        from .report.html import write
+        from ..report.html import write
 
         return write(self, path)
 
     def _repr_html_(self) -> str:
-        from .report.html import frame
+        from ..report.html import frame
 
         return frame(self)
 

@@ -1,0 +1,43 @@
+"""What a trace knows of a module or parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..records import NodeRun, together
+from ..text import counted, number
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a trace knows of a module or parameter.
+
+    :ivar runs: (step, node) of the nodes of the module itself and below, oldest first.
+    """
+
+    name: str
+    runs: Sequence[tuple[int, NodeRun]]
+    gradients: Mapping[int, Mapping[str, float]]
+
+    @property
+    def grad_norms(self) -> Mapping[int, float]:
+        """By step: the 2-norm of the gradients that went into the part's parameters, all of them together."""
+        return {step: together([*by.values()]) for step, by in self.gradients.items()}
+
+    @property
+    def grad_norm(self) -> float | None:
+        """The last of ``grad_norms``; ``None`` where no gradient came."""
+        norms = self.grad_norms
+        return norms[max(norms)] if norms else None
+
+    @property
+    def nodes(self) -> tuple[NodeRun, ...]:
+        """The nodes of the last recorded step."""
+        last = max((step for step, _ in self.runs), default=None)
+        return tuple(run for step, run in self.runs if step == last)
+
+    def __repr__(self) -> str:
+        norms = self.grad_norms
+        said = f"gradient norm {number(self.grad_norm)} in step {max(norms)}" if norms else "no gradient"
+        return f"<{self.name or 'model'}: {counted(len(self.nodes), 'node')}, {said}>"

@@ -1,0 +1,71 @@
+"""The steps of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..records import BackwardCall, ModuleCall, ParameterStat, Step
+from ..text import counted, number
+from .shown import Rows, Shown
+
+
+@dataclass(frozen=True)
+class TracedStep:
+    """A step with what was recorded in it."""
+
+    record: Step
+    backwards: Sequence[BackwardCall]
+    _calls: Callable[[], Sequence[ModuleCall]] = field(repr=False, default=tuple)
+
+    @property
+    def index(self) -> int:
+        return self.record.index
+
+    @property
+    def loss(self) -> float | None:
+        return self.record.loss
+
+    @property
+    def seconds(self) -> float:
+        return self.record.seconds
+
+    @property
+    def parameters(self) -> Mapping[str, ParameterStat]:
+        """Norms of weights, gradients and updates by parameter, in the steps where they were measured."""
+        return {p.name: p for p in self.record.parameters}
+
+    @property
+    def module_calls(self) -> Sequence[ModuleCall]:
+        return Rows(self._calls())
+
+    def __repr__(self) -> str:
+        said = "" if self.loss is None else f"loss {number(self.loss)}, "
+        return f"<step {self.index}: {said}{counted(len(self.backwards), 'backward call')} recorded>"
+
+    def _repr_html_(self) -> str:
+        from ..view.cells import step
+
+        return step(self)
+
+
+class Steps(Shown, list[TracedStep]):
+    """Steps that are in memory."""
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """The numbers of a step. ``values`` has weight, gradient and update of the first name, of the second, and so on:
+    2-norms, -1 where one was not measured. ``loss`` is the sum of ``calls`` backward calls' roots, divided by
+    ``scale``. For the others see ``Step``."""
+
+    index: int
+    seconds: float
+    loss: float | None
+    names: Sequence[str]
+    values: Sequence[float]
+    calls: int = 1
+    scale: float = 1.0
+    resident: int | None = None
+    allocated: int | None = None
+    graphs: int = 0

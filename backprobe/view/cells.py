@@ -1,0 +1,181 @@
+"""What a notebook's cell and an interactive prompt show of findings, steps, calls and other records."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from html import escape
+from typing import Any
+
+from ..records import BackwardCall, Finding, GradStat, NodeRun, Site
+from ..text import counted, few, html_table, number, shape, text_table
+from ..traced import TracedStep
+from .parts import FindingPlace, Problem, problem, short
+from .terminal import write
+
+#: Rows of a table, half of them the last; and signs of a cell.
+MOST, WIDE = 40, 60
+_COLOURS = {"error": "#c0392b", "warning": "#9a7d0a", "info": "#117a8b"}
+
+#: A title and what stands below it for a record.
+Column = tuple[str, Callable[[Any], object]]
+
+
+def table(records: Sequence[Any]) -> str:
+    """`records` as text: a row each."""
+    head, body = _table(records)
+    return text_table(head, body, _right(body)) if body else "[]"
+
+
+def html(records: Sequence[Any]) -> str:
+    """The same as HTML."""
+    head, body = _table(records)
+    return html_table(head, body, _right(body)) if body else "<p>none</p>"
+
+
+def told(findings: Sequence[Finding]) -> str:
+    """Findings as the terminal tells them."""
+    out = io.StringIO()
+    write([problem(i, finding) for i, finding in enumerate(findings, 1)], out)
+    return out.getvalue().strip("\n")
+
+
+def told_html(findings: Sequence[Finding]) -> str:
+    """Findings as HTML, with the lines that they are about."""
+    shown = (_problem(problem(i, finding)) for i, finding in enumerate(findings, 1))
+    return "".join(shown) or "<p>Nothing was found.</p>"
+
+
+def step(one: TracedStep) -> str:
+    """A step as HTML: its backward calls and its parameters' norms."""
+    title = f"<p>{escape(repr(one))}</p>"
+    return title + html(one.backwards) * bool(one.backwards) + html([*one.parameters.values()]) * bool(one.parameters)
+
+
+def _problem(part: Problem) -> str:
+    css = f"color:{_COLOURS[part.severity]};font-weight:bold"
+    head = (
+        f'<span style="{css}">{escape(part.kind)}</span> <small>{escape(f"{part.severity}, {part.confidence}")}</small>'
+    )
+    facts = [f"<tr>{_fact(name)}<td {_LEFT}>{escape(value)}</td></tr>" for name, value in part.facts]
+    places = [f"<tr>{_fact(at.role)}<td {_LEFT}>{escape(at.where)}{_lines(at)}</td></tr>" for at in part.places]
+    return (
+        f'<div style="margin:.6em 0"><div>{part.number}. {head}</div><div>{escape(part.title)}</div>'
+        f"<table>{''.join([*facts, *places])}</table><div>{escape(part.advice)}</div></div>"
+    )
+
+
+_LEFT = 'style="text-align:left;vertical-align:top"'
+
+
+def _fact(name: str) -> str:
+    return f'<td style="text-align:left;vertical-align:top;opacity:.6">{escape(name)}</td>'
+
+
+def _lines(place: FindingPlace) -> str:
+    rows = [
+        f"<b>&gt; {n:>4} {escape(text)}</b>" if n == place.line else f"  {n:>4} {escape(text)}"
+        for n, text in place.context
+    ]
+    return "<pre>" + "\n".join(rows or [escape(place.text)]) + "</pre>" if rows or place.text else ""
+
+
+def _table(records: Sequence[Any]) -> tuple[list[str], list[list[str]]]:
+    """Titles and cells. Columns that are empty everywhere are left out; of many rows those between are."""
+    count = len(records)
+    if not count:
+        return [], []
+    places = range(count) if count <= MOST else [*range(MOST // 2), *range(count - MOST // 2, count)]
+    chosen = [records[i] for i in places]
+    columns = _COLUMNS.get(type(chosen[0])) or _fields(chosen[0])
+    body = [[_cell(value(one)) for _, value in columns] for one in chosen]
+    kept = [i for i in range(len(columns)) if any(row[i] for row in body)]
+    rows = [[row[i] for i in kept] for row in body]
+    if count > MOST:
+        rows.insert(MOST // 2, [f"... {count - MOST:,} more ...", *[""] * (len(kept) - 1)])
+    return [columns[i][0] for i in kept], rows
+
+
+def _right(body: Sequence[Sequence[str]]) -> set[int]:
+    """The columns of numbers."""
+    return {i for i in range(len(body[0])) if all(_is_number(row[i]) for row in body if row[i] and row[i][:3] != "...")}
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _fields(record: Any) -> Sequence[Column]:
+    if not is_dataclass(record):
+        return [("", str)]
+    return [(one.name.replace("_", " "), _getter(one.name)) for one in fields(record) if not one.name.startswith("_")]
+
+
+def _getter(name: str) -> Callable[[Any], object]:
+    return lambda record: getattr(record, name)
+
+
+def _cell(value: object) -> str:
+    if value is None or value is False or (isinstance(value, (str, Sequence, Mapping)) and not value):
+        return ""
+    if value is True:
+        return "yes"
+    if isinstance(value, float):
+        return number(value)
+    if isinstance(value, Site):
+        return f"{short(value.file)}:{value.line}"
+    if isinstance(value, tuple) and all(isinstance(one, int) for one in value):
+        return shape(value)
+    if isinstance(value, (str, int)):
+        text = str(value)
+    elif isinstance(value, Sequence):
+        plain = all(isinstance(one, (str, int, tuple)) for one in value)
+        text = few([shape(one) if isinstance(one, tuple) else str(one) for one in value]) if plain else f"{len(value)}"
+    else:
+        text = str(value)
+    return text if len(text) <= WIDE else f"{text[: WIDE - 3]}..."
+
+
+def _most(stats: Iterable[GradStat | None]) -> float | None:
+    """The largest norm."""
+    return max((stat.norm for stat in stats if stat is not None and stat.norm is not None), default=None)
+
+
+def _roots(call: BackwardCall) -> str:
+    values = [root.value for root in call.roots if root.value is not None]
+    return few([number(value) for value in values]) or counted(len(call.roots), "root")
+
+
+_COLUMNS: dict[type, Sequence[Column]] = {
+    TracedStep: (
+        ("step", lambda one: one.index),
+        ("loss", lambda one: one.loss),
+        ("ms", lambda one: 1e3 * one.seconds),
+        ("recorded backward calls", lambda one: len(one.backwards)),
+        ("nodes", lambda one: sum(len(call.nodes) for call in one.backwards)),
+        ("raised", lambda one: next((call.raised.type for call in one.backwards if call.raised), None)),
+    ),
+    BackwardCall: (
+        ("backward call", lambda one: one.index),
+        ("step", lambda one: one.step),
+        ("from", _roots),
+        ("line", lambda one: one.site),
+        ("nodes", lambda one: len(one.nodes)),
+        ("ms", lambda one: 1e3 * one.seconds),
+        ("raised", lambda one: one.raised.type if one.raised else None),
+    ),
+    NodeRun: (
+        ("order", lambda one: one.order),
+        ("node", lambda one: one.name),
+        ("module", lambda one: one.module),
+        ("line", lambda one: one.site),
+        ("norm in", lambda one: _most(one.grad_outputs)),
+        ("norm out", lambda one: _most(one.grad_inputs)),
+        ("ms", lambda one: None if one.seconds is None else 1e3 * one.seconds),
+    ),
+}
