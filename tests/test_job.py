@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import io
 import json
+import math
 import os
 import platform
 import subprocess
 import sys
 import time
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,8 @@ import pytest
 
 import backprobe
 from backprobe.errors import BackprobeError
-from backprobe.records import Facts, Finding, FindingSite, RankSeen, Site, Step
+from backprobe.records import Facts, Finding, FindingSite, RankSeen, RankWait, Site, Step
+from backprobe.report.document import document
 from backprobe.store.job import open_job
 from backprobe.store.parts import claim, read_parts, write_seen
 from backprobe.store.writer import Writer
@@ -221,3 +225,45 @@ def test_64_ranks_are_a_few_rows_and_read_at_once(tmp_path: Path) -> None:
     assert "17" in names and "63" not in names, text
     assert "What follows is of rank 17." in text and text.count("SIGTERM") <= 3
     assert "ranks 0 to 16 and 18 to 63 were ended by SIGTERM" in " ".join(headline(trace).split())
+
+
+def read(packed: dict[str, str]) -> list[float]:
+    code = {"f64": "d", "f32": "f", "i32": "i", "u8": "B"}[packed["t"]]
+    return array(code, base64.b64decode(packed["b"])).tolist()
+
+
+def test_ranks_side_by_side_in_the_document(tmp_path: Path) -> None:
+    job(tmp_path)
+    waits = (RankWait("all_reduce", LOG, time.time() + 5, 7.5, "raised", "backward", "default", 3),)
+    part(tmp_path, 0, waits=waits)
+    part(tmp_path, 1, steps=2, error="ValueError: bad", code=1)
+    trace = backprobe.open(tmp_path)
+    made = document(trace)
+    told = made["ranks"]
+    rows = [(r["rank"], r["steps"], r["ended"], r["failed"], r["finding"], r["shown"]) for r in told["rows"]]
+    assert rows == [(0, 3, "finished", False, -1, False), (1, 2, "ValueError", True, 0, True)]
+    pictures = told["pictures"]
+    assert (pictures["ranks"], pictures["width"], pictures["count"]) == ([0, 1], 1, 3)
+    losses = [1.0, 1 / 2, 1 / 2, 1 / 3, 1 / 3, -math.inf]  # by step, and then by rank
+    assert read(pictures["loss"]) == losses
+    assert read(pictures["seconds"]) == [0.1] * 5 + [-math.inf]
+    assert set(read(pictures["gradient"])) == {-math.inf}
+    (wait,) = told["waits"]
+    assert (wait["rank"], wait["op"], wait["inside"], wait["number"]) == (0, "all_reduce", "backward", 3)
+    assert made["sites"][wait["site"]]["line"] == LOG.line and 4 < wait["began"] < 60
+    assert {rank: len(one.steps) for rank, one in trace.ranks.items()} == {0: 3, 1: 2}
+    trace.close()
+
+
+def test_many_steps_of_ranks_are_put_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backprobe.report.ranks.ROOM", 4)
+    job(tmp_path)
+    part(tmp_path, 0, steps=5)
+    part(tmp_path, 1, steps=5)
+    pictures = document(backprobe.open(tmp_path))["ranks"]["pictures"]
+    assert (pictures["width"], pictures["count"]) == (4, 2)
+    assert read(pictures["loss"]) == [1.0, 1 / 2, 1 / 5, 1 / 6]  # the greatest of four steps, and the fifth
+
+
+def test_a_process_that_was_alone_has_no_ranks() -> None:
+    assert document(Trace())["ranks"] is None and Trace().ranks == {}

@@ -16,6 +16,7 @@ from ..view.parts import took
 from . import calls as backwards
 from .columns import clean, text
 from .memory import memory
+from .ranks import ranks
 from .steps import forwards, read_steps
 from .tables import Modules, Parameters, Sites, owner
 from .tensors import tensors
@@ -69,6 +70,7 @@ def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
         "forward": forwards(trails, modules.of),
         "memory": memory(trace, modules, sites),
         "tensors": tensors(trace, modules),
+        "ranks": ranks(trace, sites.of),
     }
     kept = trace.info.get("sources")
     return {**made, "sources": sites.sources(kept if isinstance(kept, Mapping) else {}), "sites": sites.rows()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import BackprobeError
@@ -51,7 +51,7 @@ def job_of(folder: Path, own: Trace | None, rank: int | None = None) -> Trace:
     told = [one for one in seen.values() if tells(one)]
     findings, facts = _found(own, told)
     if own is not None and rank is None and (len(own.steps) or not any((part / FILE).is_file() for part in seen)):
-        return Trace(own.steps, facts, own.info, findings)
+        return Trace(own.steps, facts, own.info, findings, lambda: _ranks(seen))
     part = _chosen(folder, seen, rank, findings)
     if own is not None:
         told.append(_as_seen(own))
@@ -63,7 +63,16 @@ def job_of(folder: Path, own: Trace | None, rank: int | None = None) -> Trace:
     steps = _whole(base, [open_run(one) for one in seen if one != part and (one / FILE).is_file()])
     mine = tuple(one for one in base.facts.seen if not isinstance(one, RankSeen))
     facts = dataclasses.replace(base.facts, seen=(*mine, *told), unseen=(*base.facts.unseen, *unwatched(folder)))
-    return Trace(steps, facts, {**base.info, "part": part.name}, findings)
+    return Trace(steps, facts, {**base.info, "part": part.name}, findings, lambda: _ranks(seen))
+
+
+def _ranks(seen: Mapping[Path, RankSeen]) -> dict[int, Trace]:
+    """What was recorded in each rank; after a restart the last."""
+    there = {}
+    for part, one in sorted(seen.items(), key=lambda item: item[1].restart):
+        if one.rank is not None and (part / FILE).is_file():
+            there[one.rank] = part
+    return {rank: open_run(there[rank]) for rank in sorted(there)}
 
 
 def _whole(base: Trace, others: Sequence[Trace]) -> Sequence[TracedStep]:

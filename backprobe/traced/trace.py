@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,13 @@ class Trace:
         facts: Facts | None = None,
         info: Mapping[str, Any] | None = None,
         findings: Sequence[Finding] | None = None,
+        ranks: Callable[[], Mapping[int, Trace]] = dict,
     ) -> None:
         self.steps: Sequence[TracedStep] = steps if isinstance(steps, Shown) else Steps(steps)
         self.facts = facts or Facts()
         self.info: Mapping[str, Any] = info or {}
         self._findings = None if findings is None else Findings(findings)
+        self._open_ranks = ranks
 
     @property
     def over(self) -> bool:
@@ -55,6 +58,13 @@ class Trace:
         close = getattr(self.steps, "close", None)
         if close is not None:
             close()
+        for trace in self.__dict__.pop("ranks", {}).values():
+            trace.close()
+
+    @cached_property
+    def ranks(self) -> Mapping[int, Trace]:
+        """What was recorded in each rank, by its number, of a run of several processes that was read from disk."""
+        return self._open_ranks()
 
     @property
     def parameters(self) -> Sequence[Parameter]:

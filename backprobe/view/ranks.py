@@ -77,7 +77,7 @@ def table(ran: Sequence[Process], findings: Sequence[Finding]) -> tuple[Sequence
             [
                 *(name, str(one.pid) if len(same) == 1 else f"{len(same)} processes"),
                 *(str(one.steps), "" if one.recorded is None else str(one.recorded)),
-                *(" to ".join(ends), _ended(one), _first(one, findings)),
+                *(" to ".join(ends), ended(one), first(one, findings)),
             ]
         )
     return COLUMNS, rows
@@ -90,13 +90,14 @@ def _groups(ran: Sequence[Process], findings: Sequence[Finding]) -> Iterator[lis
         return
 
     def said(one: Process) -> tuple[object, ...]:
-        return one.rank is None, one.steps, one.recorded, _ended(one), one.restart, _first(one, findings)
+        return one.rank is None, one.steps, one.recorded, ended(one), one.restart, first(one, findings)
 
     for _, same in groupby(ran, key=said):
         yield list(same)
 
 
-def _ended(one: Process) -> str:
+def ended(one: Process) -> str:
+    """How a process ended, in a word or two."""
     if one.ended == "killed":
         return signal.Signals(one.signal).name if one.signal else "killed"
     if one.ended != "failed":
@@ -105,7 +106,8 @@ def _ended(one: Process) -> str:
     return name[:30] if name else f"exit code {one.code}"
 
 
-def _first(one: Process, findings: Sequence[Finding]) -> str:
+def first(one: Process, findings: Sequence[Finding]) -> str:
+    """The number and kind of the first finding about a process; empty where there is none."""
     for at, finding in enumerate(findings, 1):
         ranks = finding.evidence.get("ranks") or [finding.rank]
         process = finding.evidence.get("process", None if one.part else one.pid)

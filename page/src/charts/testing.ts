@@ -69,6 +69,7 @@ export function documentOf(more: Partial<Decoded> = {}): Decoded {
     forward: [],
     memory: null,
     tensors: [],
+    ranks: null,
     ...more,
   };
 }

@@ -35,6 +35,8 @@ export interface Document<F, I> {
   forward: Forward<F, I>[];
   memory: Memory<F> | null;
   tensors: Tensor<F>[];
+  /** The processes of a run of several; null for one that was alone. */
+  ranks: Ranks<F> | null;
 }
 
 export interface Run {
@@ -278,6 +280,59 @@ export interface Tensor<F> {
   numel: number;
   /** Means over cells of the tensor as a matrix (all dimensions but the last one together), or null. */
   map: { rows: number; columns: number; values: F } | null;
+}
+
+/** Processes side by side. */
+export interface Ranks<F> {
+  /** Ranks first, in their order. */
+  rows: RankRow[];
+  pictures: RankPictures<F> | null;
+  waits: RankWait[];
+}
+
+export interface RankRow {
+  rank: number | null;
+  pid: number | null;
+  steps: number;
+  recorded: number | null;
+  restart: number;
+  /** Of the last step. */
+  loss: Num | null;
+  /** How it ended, in a word or two. */
+  ended: string;
+  failed: boolean;
+  /** Index of the first finding that is about it, or -1. */
+  finding: number;
+  /** Whether the page's steps are its own. */
+  shown: boolean;
+}
+
+/**
+ * What each step took and gave in each rank: entry `k * ranks.length + r`. Column `k` covers the steps `k * width` to
+ * `(k + 1) * width - 1`, with the greatest of them, and NaN before all. -Infinity: not known.
+ */
+export interface RankPictures<F> {
+  ranks: number[];
+  width: number;
+  count: number;
+  seconds: F;
+  gradient: F;
+  loss: F;
+}
+
+export interface RankWait {
+  rank: number | null;
+  op: string;
+  /** What the script had called, where that is not the operation: "backward". */
+  inside: string;
+  group: string;
+  number: number | null;
+  site: number;
+  /** Seconds since the first rank began, or null. */
+  began: number | null;
+  seconds: number;
+  /** "returned", "raised" or "never". */
+  ended: string;
 }
 
 export type Raw = Document<Packed, Packed>;

@@ -4,7 +4,7 @@ import type { Run } from "../data/document";
 export function Gaps({ run }: { run: Run }) {
   if (run.gaps.length === 0) return null;
   return (
-    <p class="frame-sign frame-warn" role="note">
+    <p class="frame-sign frame-warn frame-gaps" role="note">
       ▲ Not everything was watched: {run.gaps.join("; ")}
     </p>
   );

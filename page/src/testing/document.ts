@@ -59,5 +59,6 @@ export function empty(): Decoded {
     forward: [],
     memory: null,
     tensors: [],
+    ranks: null,
   };
 }

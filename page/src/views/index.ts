@@ -2,6 +2,7 @@ import { findingsView } from "./findings";
 import { flowView } from "./flow";
 import { graphView } from "./graph";
 import { memoryView } from "./memory";
+import { ranksView } from "./ranks";
 import { sourceView } from "./source";
 import { stepsView } from "./steps";
 import { tensorsView } from "./tensors";
@@ -18,4 +19,5 @@ export const VIEWS: readonly View[] = [
   memoryView,
   tensorsView,
   sourceView,
+  ranksView,
 ];

@@ -1,0 +1,90 @@
+"""The ranks of a run side by side: how each ended, what each step took and gave in each, and what was waited for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..records import RankSeen, RankWait, Site
+from ..traced import StepRow, Trace
+from ..view import ranks as text
+from .columns import clean, column
+from .tables import total
+
+#: Cells of one picture; with more, neighbouring steps are put together.
+ROOM = 200_000
+#: Waits that are listed, the longest.
+WAITS = 500
+
+
+def ranks(trace: Trace, site_of: Callable[[Site | None], int]) -> dict[str, Any] | None:
+    """As the page reads it; ``None`` for a process that was alone."""
+    ran = text.several(trace)
+    if not ran:
+        return None
+    rows: list[dict[str, Any]] = [
+        {
+            **{"rank": one.rank, "pid": one.pid, "steps": one.steps, "recorded": one.recorded, "restart": one.restart},
+            **{"loss": clean(one.loss), "ended": text.ended(one), "finding": _number(text.first(one, trace.findings))},
+            **{
+                "failed": one.ended in ("failed", "killed"),
+                "shown": bool(one.part and one.part == trace.info.get("part")),
+            },
+        }
+        for one in ran
+    ]
+    seen = trace.facts.of(RankSeen)
+    began = min((one.info.get("started", math.inf) for one in trace.ranks.values()), default=math.inf)
+    return {"rows": rows, "pictures": _pictures(trace.ranks), "waits": _waits(seen, began, site_of)}
+
+
+def _number(first: str) -> int:
+    """The index of a finding, from what the terminal says of it."""
+    return int(first.partition(".")[0]) - 1 if first else -1
+
+
+def _pictures(traces: Mapping[int, Trace]) -> dict[str, Any] | None:
+    """By step and rank: seconds, gradient norm, loss; of neighbouring steps the greatest. Not a number before infinity
+    before what is greater; -infinity: not known."""
+    last = max((int(numbers[-1]) for trace in traces.values() if (numbers := _numbers(trace))), default=-1)
+    if last < 0:
+        return None
+    width = 1 << max(0, math.ceil(math.log2((last + 1) * len(traces) / ROOM)))
+    count = last // width + 1
+    kinds = {kind: [-math.inf] * (count * len(traces)) for kind in ("seconds", "gradient", "loss")}
+    for at, trace in enumerate(traces.values()):
+        for row in trace.step_rows():
+            place = row.index // width * len(traces) + at
+            for kind, value in (("seconds", row.seconds), ("gradient", _norm(row)), ("loss", row.loss)):
+                if value is not None:
+                    kinds[kind][place] = _worse(kinds[kind][place], value)
+    return {"ranks": list(traces), "width": width, "count": count, **{k: column("d", v) for k, v in kinds.items()}}
+
+
+def _numbers(trace: Trace) -> Sequence[int]:
+    return getattr(trace.steps, "numbers", None) or [step.index for step in trace.steps]
+
+
+def _norm(row: StepRow) -> float | None:
+    norm = total(row.values[1::3]) if row.values else -1.0
+    return norm if norm >= 0 or norm != norm else None
+
+
+def _worse(a: float, b: float) -> float:
+    return a if a != a or b <= a else b
+
+
+def _waits(seen: Sequence[RankSeen], began: float, site_of: Callable[[Site | None], int]) -> list[dict[str, Any]]:
+    """The longest waits in collective operations, in the order in which they began."""
+    found = [(one, wait) for one in seen for wait in one.waits]
+    found = sorted(sorted(found, key=lambda item: -item[1].seconds)[:WAITS], key=lambda item: item[1].began)
+    return [_wait(one, wait, began, site_of) for one, wait in found]
+
+
+def _wait(seen: RankSeen, wait: RankWait, began: float, site_of: Callable[[Site | None], int]) -> dict[str, Any]:
+    return {
+        **{"rank": seen.rank, "op": wait.op, "inside": wait.inside, "group": wait.group, "number": wait.number},
+        **{"site": site_of(wait.site), "began": wait.began - began if math.isfinite(began) else None},
+        **{"seconds": wait.seconds, "ended": wait.ended},
+    }
