@@ -1,0 +1,231 @@
+"""The plugin for pytest: tests fail with what went wrong in their backward passes. No torch before one is watched."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Generator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from .observe.live import LiveTrace
+    from .records import Finding
+    from .traced import Trace
+
+#: What ``fail_on`` may be, the most severe first.
+SEVERITIES = ("error", "warning", "info")
+_UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_MARK = (
+    "backprobe(fail_on='error', allow=(), max_saved=None, every_parameter_learns=False, ask=()): watch the test, and "
+    "fail it with what went wrong in its backward passes. fail_on: 'error', 'warning', 'info' or None; allow: kinds of "
+    "findings that are no failure; max_saved: the most that autograd may keep for a backward, as '200 MB'; "
+    "every_parameter_learns: each parameter that requires a gradient has to get one that is not zero"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What a test has to hold.
+
+    :ivar fail_on: the least severity of a finding that fails it; ``None``: none does.
+    :ivar max_saved: bytes.
+    """
+
+    fail_on: str | None = "error"
+    allow: tuple[str, ...] = ()
+    max_saved: float | None = None
+    every_parameter_learns: bool = False
+    ask: tuple[str, ...] = ()
+
+
+class Watch:
+    """What is watched of a test: the fixture ``backprobe``.
+
+    ``trace`` is a ``backprobe.Trace`` of what the test did until then: reading it ends the watching.
+    """
+
+    def __init__(self, wanted: Wanted) -> None:
+        from .observe.live import LiveTrace
+        from .observe.schedule.detail import Settings
+
+        self.wanted = wanted
+        ask = {*wanted.ask, *(["memory"] if wanted.max_saved is not None else [])}
+        self._live: LiveTrace = LiveTrace(None, "model", Settings("trace", ask=frozenset(ask)))
+        self._open = False
+
+    def begin(self) -> None:
+        self._live.__enter__()
+        self._open = True
+
+    def end(self) -> None:
+        """Nothing more is watched; once is enough."""
+        if self._open:
+            self._open = False
+            self._live.__exit__(None, None, None)
+
+    @property
+    def trace(self) -> Trace:
+        self.end()
+        return self._live
+
+    @property
+    def findings(self) -> list[Finding]:
+        """``trace.findings``."""
+        return list(self.trace.findings)
+
+    def complaints(self) -> list[str]:
+        """Why the test fails; empty where it holds what was wanted."""
+        trace, wanted = self.trace, self.wanted
+        found = [] if wanted.fail_on is None else [_told(self._wrong(trace))]
+        if wanted.fail_on is not None and (stopped := trace.watched.stopped) is not None:
+            found.append(f"watching stopped at step {stopped.step}: {stopped.reason}")
+        if wanted.max_saved is not None:
+            found.append(_saved(trace, wanted.max_saved))
+        if wanted.every_parameter_learns:
+            found.append(_learning(trace))
+        return [text for text in found if text]
+
+    def _wrong(self, trace: Trace) -> list[Finding]:
+        """The findings that fail the test. An error that the test itself caught is what it expected: without the calls
+        that raised it."""
+        from .traced import Trace
+
+        assert self.wanted.fail_on is not None
+        grave = SEVERITIES[: SEVERITIES.index(self.wanted.fail_on) + 1]
+        found = trace.findings
+        steps = list(trace.steps)
+        if any(call.raised for step in steps for call in step.backwards):
+            calm = [
+                dataclasses.replace(step, backwards=[call for call in step.backwards if call.raised is None])
+                for step in steps
+            ]
+            found = Trace(calm, trace.facts, trace.info).findings
+        return [one for one in found if one.severity in grave and one.kind not in self.wanted.allow]
+
+
+def _told(findings: list[Finding]) -> str:
+    from .view.cells import told
+
+    return told(findings) if findings else ""
+
+
+def _saved(trace: Trace, most: float) -> str:
+    from .records import SavedBytes
+    from .text import size
+
+    kept = sum(one.bytes for one in trace.facts.of(SavedBytes) if not one.holder)
+    return f"autograd kept {size(kept)} for a backward; max_saved is {size(most)}" if kept > most else ""
+
+
+def _learning(trace: Trace) -> str:
+    from .text import few
+
+    wanted = [one for one in trace.parameters if one.requires_grad]
+    lost = [one.name for one in wanted if not one.alive]
+    if not wanted:
+        return "every_parameter_learns: no parameter that requires a gradient was seen"
+    return f"got no gradient that is not zero: {few(lost, 8)} ({len(lost)} of {len(wanted)} parameters)" if lost else ""
+
+
+def read_bytes(text: str | float) -> float:
+    """``"200 MB"``, ``"1.5 GiB"`` or a number of bytes.
+
+    :raises ValueError: it is neither.
+    """
+    if isinstance(text, (int, float)):
+        return float(text)
+    match = re.fullmatch(r"\s*([\d.]+(?:e\d+)?)\s*([KMG]?i?B)\s*", text, re.IGNORECASE)
+    if match is None:
+        raise ValueError(f"{text!r} is not a number of bytes; write it as '200 MB' or '1.5 GiB'")
+    return float(match[1]) * _UNITS[match[2].upper()]
+
+
+def wanted_of(arguments: Mapping[str, Any], default: Wanted) -> Wanted:
+    """What a marker asks for.
+
+    :raises ValueError: an argument is unknown, or not what it has to be.
+    """
+    names = [one.name for one in dataclasses.fields(Wanted)]
+    for name in arguments:
+        if name not in names:
+            raise ValueError(f"unknown argument {name!r}; there are {', '.join(names)}")
+    given = dict(arguments)
+    if given.get("max_saved") is not None:
+        given["max_saved"] = read_bytes(given["max_saved"])
+    for name in ("allow", "ask"):
+        if name in given:
+            given[name] = (given[name],) if isinstance(given[name], str) else tuple(given[name])
+    if given.get("fail_on", "error") not in (*SEVERITIES, None):
+        raise ValueError(f"fail_on is {given['fail_on']!r}; it is one of {', '.join(map(repr, SEVERITIES))} and None")
+    return dataclasses.replace(default, **given)
+
+
+_WATCH: pytest.StashKey[Watch | None] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("backprobe", "backprobe: what went wrong in backward passes")
+    group.addoption("--backprobe", action="store_true", help="watch every test, and fail it with what went wrong")
+    group.addoption(
+        "--backprobe-fail-on",
+        choices=SEVERITIES,
+        default="error",
+        metavar="SEVERITY",
+        help="the least severity of what fails a test: error (default), warning or info",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", _MARK)
+
+
+def _watch_of(item: pytest.Item) -> Watch | None:
+    """What watches `item`; ``None`` where nothing does."""
+    if _WATCH not in item.stash:
+        marks = list(item.iter_markers("backprobe"))
+        fixture = "backprobe" in getattr(item, "fixturenames", ())
+        asked = bool(item.config.getoption("backprobe"))
+        watch = None
+        if isinstance(item, pytest.Function) and (marks or fixture or asked):
+            fails = item.config.getoption("backprobe_fail_on") if asked or not fixture else None
+            wanted = Wanted(fails)
+            for mark in reversed(marks):  # the nearest counts
+                if mark.args:
+                    raise pytest.UsageError(f"{item.nodeid}: the marker backprobe has arguments with names only")
+                try:
+                    wanted = wanted_of({"fail_on": "error", **mark.kwargs}, wanted)
+                except ValueError as error:
+                    raise pytest.UsageError(f"{item.nodeid}: marker backprobe: {error}") from None
+            watch = Watch(wanted)
+        item.stash[_WATCH] = watch
+    return item.stash[_WATCH]
+
+
+@pytest.fixture
+def backprobe(request: pytest.FixtureRequest) -> Watch:
+    """What is watched of this test: ``backprobe.trace``, ``backprobe.findings``. Reading them ends the watching."""
+    watch = _watch_of(request.node)
+    assert watch is not None
+    return watch
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    watch = _watch_of(item)
+    if watch is None:
+        return (yield)
+    watch.begin()
+    try:
+        result = yield
+    except BaseException:
+        if told := _told(watch.findings):
+            item.add_report_section("call", "backprobe", told)
+        raise
+    finally:
+        watch.end()
+        item.stash[_WATCH] = None
+    if complaints := watch.complaints():
+        pytest.fail("\n\n".join(["backprobe:", *complaints]), pytrace=False)
+    return result
