@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import MULTIPROCESSING, TORCHRUN, line_of, ran, run
+from launched import MULTIPROCESSING, RANKS, TORCHRUN, line_of, ran, run
 
 import backprobe
 
@@ -87,6 +87,30 @@ def test_processes_of_multiprocessing_are_ranks(tmp_path: Path, method: str) -> 
     assert found["findings"][0]["sites"][0]["line"] == line_of(MULTIPROCESSING, "RAISED")
     assert len(ended(found)) == 2
     assert backprobe.open(tmp_path / "kept").as_dict() == found
+
+
+LEFT_ALONE = (
+    RANKS
+    + """
+import subprocess
+if "RANK" not in os.environ:
+    os.environ.update(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1")
+    import socket
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        os.environ["MASTER_PORT"] = str(free.getsockname()[1])
+    subprocess.Popen([sys.executable, __file__], env={**os.environ, "RANK": "1"})
+work(how="well")
+time.sleep(int(os.environ["RANK"]))
+"""
+)
+
+
+@pytest.mark.slow
+def test_a_rank_that_nobody_waits_for_comes_to_its_end(tmp_path: Path) -> None:
+    done, found = run(tmp_path, LEFT_ALONE, "--out", "kept")
+    assert [one["ended"] for one in found["ranks"]] == ["finished", "finished"]
+    assert "Nothing wrong found." in done.stderr and found["findings"] == []
 
 
 RAISES = """

@@ -56,8 +56,8 @@ def main(rank, ranks, store):
             mean = loss.detach().clone()
             dist.all_reduce(mean)  # EXTRA
             print("mean loss", mean.item() / ranks, flush=True)
-    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.barrier()
+    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.destroy_process_group()
 
 
