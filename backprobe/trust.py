@@ -14,6 +14,9 @@ from .records import Facts, Process, RankSeen, Unseen, Watched
 from .text import few
 from .torch_texts import COLLECTIVE
 
+#: What is stored with a run of what watching it took.
+_TOOK = ("cost", "first_steps", "first_cost", "own")
+
 
 def watched(facts: Facts, info: Mapping[str, Any], steps: Sequence[int]) -> Watched:
     """What was watched. `steps`: the numbers of those that were recorded, for a run that did not come to its end."""
@@ -42,7 +45,9 @@ def processes(facts: Facts, info: Mapping[str, Any], over: bool) -> tuple[Proces
         ended = "unknown" if there is None else "running" if there else "killed"
     counts = int(info.get("steps") or 0), int(info.get("backwards") or 0)
     recorded = known.recorded if (known := facts.one(Watched)) is not None else None
-    first = Process(mine.rank if mine is not None else None, own, ended, error, code, *counts, by, recorded)
+    rank = mine.rank if mine is not None else None
+    took = {name: info[name] for name in _TOOK if name in info}
+    first = Process(rank, own, ended, error, code, *counts, by, recorded, took=took)
     return (first, *map(_other, others))
 
 
@@ -53,7 +58,7 @@ def _other(seen: RankSeen) -> Process:
         ended = "unknown" if seen.machine not in ("", platform.node()) else "running"
     else:
         ended = "killed"
-    counts = seen.steps, seen.backwards, seen.signal, seen.recorded, seen.loss, seen.restart, seen.part
+    counts = seen.steps, seen.backwards, seen.signal, seen.recorded, seen.loss, seen.restart, seen.part, seen.took
     return Process(seen.rank, seen.pid, ended, seen.error, seen.code, *counts)
 
 

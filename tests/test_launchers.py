@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import MULTIPROCESSING, TORCHRUN, line_of, ran, run
+from launched import MULTIPROCESSING, RANKS, TORCHRUN, line_of, ran, run
 
 import backprobe
 
@@ -87,6 +87,83 @@ def test_processes_of_multiprocessing_are_ranks(tmp_path: Path, method: str) -> 
     assert found["findings"][0]["sites"][0]["line"] == line_of(MULTIPROCESSING, "RAISED")
     assert len(ended(found)) == 2
     assert backprobe.open(tmp_path / "kept").as_dict() == found
+
+
+LEFT_ALONE = (
+    RANKS
+    + """
+import subprocess
+if "RANK" not in os.environ:
+    os.environ.update(RANK="0", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1")
+    import socket
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        os.environ["MASTER_PORT"] = str(free.getsockname()[1])
+    subprocess.Popen([sys.executable, __file__], env={**os.environ, "RANK": "1"})
+work(how="well")
+time.sleep(int(os.environ["RANK"]))
+"""
+)
+
+
+@pytest.mark.slow
+def test_a_rank_that_nobody_waits_for_comes_to_its_end(tmp_path: Path) -> None:
+    done, found = run(tmp_path, LEFT_ALONE, "--out", "kept")
+    assert [one["ended"] for one in found["ranks"]] == ["finished", "finished"]
+    assert "Nothing wrong found." in done.stderr and found["findings"] == []
+
+
+RAISES = """
+import multiprocessing, os, sys
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn import functional as F
+import torch
+
+def work(rank, how):
+    if rank == 1:
+        try:
+            F.cross_entropy(torch.ones(2, 5, requires_grad=True), torch.zeros(2))
+        except RuntimeError as error:
+            raise ValueError("again") from error
+
+@record
+def recorded():
+    dist.init_process_group("gloo")
+    work(int(os.environ["RANK"]), "")
+
+if __name__ == "__main__":
+    how = sys.argv[1]
+    if how == "record":
+        recorded()
+    elif how == "elastic":
+        recorded.__wrapped__()
+    elif how == "process":
+        started = [multiprocessing.get_context("fork").Process(target=work, args=(rank, how)) for rank in range(2)]
+        for one in started:
+            one.start()
+        for one in started:
+            one.join()
+    else:
+        mp.start_processes(work, (how,), nprocs=2, start_method=how)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["fork", "spawn", "process", "elastic", "record"])
+def test_what_is_shown_of_an_error_in_a_child_is_as_alone(tmp_path: Path, how: str) -> None:
+    (tmp_path / "train.py").write_text(RAISES)
+    launcher = LAUNCH if how in ("elastic", "record") else ()
+    alone = ran(tmp_path, [*launcher, "train.py", how])
+    done = ran(tmp_path, ["-m", "backprobe", "run", "--quiet", "--no-keep", *launcher, "train.py", how])
+
+    def tracebacks(text: str) -> list[str]:
+        shown = sorted(line.split("]: ")[-1].strip() for line in text.splitlines() if "  File " in line)
+        return [line for line in shown if "<frozen runpy>" not in line]  # of the launcher
+
+    assert len(tracebacks(alone.stderr)) >= 4
+    assert (tracebacks(done.stderr), done.returncode) == (tracebacks(alone.stderr), alone.returncode)
 
 
 WORLD = """

@@ -308,6 +308,8 @@ class _Watcher:
         session, options = self._session, self.options
         assert session is not None
         info = ending(session, self.collector, self._begin, error)
+        if self._children is not None and not info["error"] and not info["code"] and session.scene.signal is None:
+            self._children.wait()
         about: dict[str, Any] = {"pid": os.getpid(), "started": self._begin}
         if self._part is not None:
             about["part"] = self._part.folder.name

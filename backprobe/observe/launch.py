@@ -12,16 +12,12 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
-from types import CodeType, ModuleType, TracebackType
+from types import CodeType, ModuleType
 from typing import Any
 
 from ..errors import BackprobeError
-from ..source.stand_ins import STAND_IN
-from ..torchside import places
+from ..source.tracebacks import strip, without_ours
 from .session import Session, Settings, Sink
-
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_EXAMPLES = os.path.join(_OURS, "examples") + os.sep
 
 
 def launch(
@@ -132,23 +128,14 @@ def _uncaught(error: BaseException) -> int:
 
     :raises KeyboardInterrupt: where that is the error: the interpreter then dies by the signal, as it would.
     """
-    seen: set[int] = set()
-    stack: list[BaseException | None] = [error]
-    while stack:
-        one = stack.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        one.__traceback__ = _without_ours(one.__traceback__)
-        stack += [one.__cause__, one.__context__]
-        stack += getattr(one, "exceptions", ())  # of a group
+    strip(error, runner=True)
     try:
         sys.excepthook(type(error), error, error.__traceback__)
     except SystemExit as stop:
         return _exit_code(stop)
     except BaseException as failed:
         print("Error in sys.excepthook:", file=sys.stderr)
-        failed.__traceback__ = _without_ours(failed.__traceback__)
+        failed.__traceback__ = without_ours(failed.__traceback__, runner=True)
         traceback.print_exception(failed)
         print("\nOriginal exception was:", file=sys.stderr)
         traceback.print_exception(error)
@@ -156,28 +143,3 @@ def _uncaught(error: BaseException) -> int:
         sys.excepthook = lambda *_: None  # it has been shown
         raise KeyboardInterrupt
     return 1
-
-
-def _without_ours(trace: TracebackType | None) -> TracebackType | None:
-    frames = []
-    while trace is not None:
-        frames.append(trace)
-        trace = trace.tb_next
-    dropped = set()
-    for i, one in enumerate(frames):
-        file = one.tb_frame.f_code.co_filename
-        if one.tb_frame.f_code.co_name == STAND_IN or (file.startswith(_OURS) and not file.startswith(_EXAMPLES)):
-            dropped.add(i)
-            # A function of torch that is written in Python asks for modes first: the call that went to us, and the
-            # function that made it and is called again.
-            if i >= 2 and frames[i - 1].tb_frame.f_code is places.HANDLE_TORCH_FUNCTION:
-                dropped.update((i - 1, i - 2))
-        if file == runpy.__file__ or file.startswith("<frozen runpy"):
-            dropped.add(i)
-    kept = None
-    for i, one in reversed(list(enumerate(frames))):
-        if i in dropped:
-            continue
-        one.tb_next = kept
-        kept = one
-    return kept

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from .findings import Finding
 from .places import Site
@@ -127,6 +129,7 @@ class RankSeen:
     :ivar collectives: the last that it called, by process group and then in their order.
     :ivar busy: how much of a processor it used in the last seconds before ``said``, seconds since 1970.
     :ivar replicas: what is compared with other ranks.
+    :ivar took: what watching it took, as it is stored with a run.
     """
 
     rank: int | None
@@ -154,3 +157,4 @@ class RankSeen:
     busy: float | None = None
     said: float = 0.0
     replicas: tuple[Replicas, ...] = ()
+    took: Mapping[str, Any] = field(default_factory=dict)

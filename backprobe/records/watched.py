@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from .registry import record
 
@@ -57,6 +59,7 @@ class Process:
     :ivar recorded: steps whose nodes were recorded; ``loss``: that of the last step.
     :ivar restart: how often the launcher had started all ranks again.
     :ivar part: the folder in the run's ``parts`` that has what was recorded in it.
+    :ivar took: what watching it took, as it is stored with a run.
     """
 
     rank: int | None
@@ -71,3 +74,4 @@ class Process:
     loss: float | None = None
     restart: int = 0
     part: str = ""
+    took: Mapping[str, Any] = field(default_factory=dict)

@@ -136,7 +136,7 @@ def headline(trace: Trace) -> str:
         text += f" in {info['seconds']:.1f} s"
     if not trace.over and "started" in info and not several:
         text += " (the run was cut off)"
-    elif text_of_cost := took(info):
+    elif text_of_cost := took(ranks.took(several) or info):
         text += f", {text_of_cost}"
     if several or info.get("signal"):
         text += "".join(f"; {how}" for how in endings(trace.processes))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import Any
 
 from ..records import Finding, Process
 from ..text import counted, number, plural
@@ -37,6 +38,13 @@ def summary(ran: Sequence[Process]) -> str:
     same = len(trained) == 1 or most.backwards == few.backwards
     each = "" if len(trained) == 1 else " each" if same else " at most"
     return f"{who}, {steps}, {counted(most.backwards, 'backward call')}{each}"
+
+
+def took(ran: Sequence[Process]) -> Mapping[str, Any]:
+    """What watching took, as it is stored with a run, in that process which it slowed down most: the others wait for
+    it. Not that of a launcher, which trains nothing."""
+    told = [one.took for one in ran if (one.steps or one.backwards) and "own" in one.took]
+    return max(told, key=lambda one: (one["cost"] or 0.0, one["first_cost"] + one["own"]), default={})
 
 
 def of(finding: Finding) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...records import Replicas, Step
+from ...source.tracebacks import Uncaught, mend, strip
 from ...store import CODE
 from ...store.writer import Writer
 from ..backward.recorded import Recorded
@@ -118,7 +119,9 @@ class Child:
         self.session.scene.whole = True
         self._part = Part(told.folder, me)
         self._forget_code: Callable[[], None] = lambda: None
+        self._uncaught: Uncaught | None = None
         if multiprocessing.parent_process() is None:
+            self._uncaught = Uncaught()
             self._forget_code = note_exit_code(self._part.folder / CODE)
         self._keep: Keep | None = None
         self._wrote = self._over = False
@@ -133,6 +136,8 @@ class Child:
         if not self._over and os.getpid() != self._pid:
             self._over = True
             self._forget_code()
+            if self._uncaught is not None:
+                self._uncaught.stop()
             self.session.leave()
             begin_child(self._told)
 
@@ -162,6 +167,9 @@ class Child:
         code = error.code if isinstance(error, SystemExit) else None
         if isinstance(error, SystemExit) and error.code and error.__context__ is not None:
             error = error.__context__  # torch.multiprocessing writes down what was raised, and exits
+            mend(error, _error_file())
+        if error is not None:
+            strip(error)  # it is shown after this
         self._end(None if isinstance(error, SystemExit) else error, code if isinstance(code, int) else int(bool(error)))
 
     def exits(self) -> None:
@@ -204,3 +212,11 @@ class Child:
                 signal=session.scene.signal,
                 replicas=trace.facts.of(Replicas),
             )
+
+
+def _error_file() -> str | None:
+    """Where ``torch.multiprocessing`` writes down what this process of its raised."""
+    process: Any = multiprocessing.current_process()
+    of = getattr(getattr(process, "_target", None), "__module__", "")
+    last = process._args[-1] if of == "torch.multiprocessing.spawn" and process._args else None
+    return last if isinstance(last, str) else None

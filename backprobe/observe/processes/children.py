@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 from ...records import RankSeen, Unseen
@@ -15,6 +16,9 @@ from ..session import Session
 from .attach import begin_after_fork, begin_child
 from .bootstrap.backprobe_following import Following, unwatched
 from .told import Told
+
+#: Seconds that other ranks have to come to their end after the process that ``backprobe run`` started.
+LAST = 10.0
 
 
 class Children(Tracker):
@@ -59,6 +63,17 @@ class Children(Tracker):
     def folder(self) -> Path | None:
         """Where their parts are, if any were told that they belong to this run."""
         return None if self.equals else self._folder
+
+    def wait(self) -> None:
+        """Ranks that nobody waits for, as Lightning starts them, come to their end when this one does: they have a
+        while for that."""
+        end = time.monotonic() + LAST
+        while self.folder is not None and time.monotonic() < end:
+            _reap()
+            ranks = [seen for seen in parts.read_parts(self.folder).values() if seen.rank is not None]
+            if not any(job.goes_on(seen) for seen in ranks):
+                break
+            time.sleep(0.1)
 
     def records(self) -> tuple[RankSeen, ...]:
         """What the processes that ended, or go on, have left."""

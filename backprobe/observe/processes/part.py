@@ -95,6 +95,7 @@ class Part:
             collectives=waiting.collectives(),
             busy=waiting.busy,
             said=time.time(),
+            took=session.took.info(),
             **more,
         )
 

@@ -52,8 +52,8 @@ def main(rank, ranks, store):
         loss.backward()
         opt.step()
         schedule.step(loss.item())
-    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.barrier()
+    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.destroy_process_group()
 
 

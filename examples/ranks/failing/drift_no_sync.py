@@ -52,8 +52,8 @@ def main(rank, ranks, store):
         if step % 2:
             opt.step()
             opt.zero_grad()
-    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.barrier()
+    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.destroy_process_group()
 
 

@@ -53,8 +53,8 @@ def main(rank, ranks, store):
             dist.all_reduce(p.grad)
             p.grad /= ranks
         opt.step()
-    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.barrier()
+    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.destroy_process_group()
 
 

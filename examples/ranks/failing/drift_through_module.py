@@ -51,8 +51,8 @@ def main(rank, ranks, store):
         loss.backward()
         model.module(x + 0.1 * torch.randn_like(x)).square().mean().backward()
         opt.step()
-    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.barrier()
+    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.destroy_process_group()
 
 

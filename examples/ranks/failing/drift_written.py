@@ -61,8 +61,8 @@ def main(rank, ranks, store):
         if rank == 0 and step == 3:
             with torch.no_grad():
                 model.module.head.weight.clamp_(-0.05, 0.05)  # CAUSE
-    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.barrier()
+    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.destroy_process_group()
 
 

@@ -51,8 +51,8 @@ def main(rank, ranks, store):
         loss = nn.functional.cross_entropy(model(x, 0.0 if rank == 1 and step == 4 else 1.0), y)
         loss.backward()
         opt.step()
-    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.barrier()
+    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.destroy_process_group()
 
 

@@ -54,8 +54,8 @@ def main(rank, ranks, store):
 
         right = torch.ones(4, dtype=torch.float64 if rank == 1 and step == 2 else torch.float32)
         dist.all_reduce(right)  # CAUSE
-    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.barrier()
+    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.destroy_process_group()
 
 

@@ -55,8 +55,8 @@ def main(rank, ranks, store):
         features = model.module.stem(x[: 8 if rank == 1 and step == 3 else 16]).detach()
         gathered = [torch.empty_like(features) for _ in range(ranks)]
         dist.all_gather(gathered, features)  # CAUSE
-    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.barrier()
+    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.destroy_process_group()
 
 

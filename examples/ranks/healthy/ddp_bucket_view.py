@@ -50,8 +50,8 @@ def main(rank, ranks, store):
         loss.backward()
         opt.step()
         opt.zero_grad(set_to_none=False)
-    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.barrier()
+    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.destroy_process_group()
 
 

@@ -56,8 +56,8 @@ def main(rank, ranks, store):
         with torch.no_grad():
             right = sum((model.module(x).argmax(1) == y).sum() for x, y in batches(rank, 3))
             dist.all_reduce(right)
-    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.barrier()
+    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.destroy_process_group()
 
 

@@ -54,8 +54,8 @@ def main(rank, ranks, store):
         if last:
             opt.step()
             opt.zero_grad()
-    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.barrier()
+    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.destroy_process_group()
 
 

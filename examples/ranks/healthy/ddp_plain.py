@@ -55,8 +55,8 @@ def main(rank, ranks, store):
         schedule.step()
         if rank == 0 and step % 4 == 0:
             print(f"step {step} loss {loss.item():.6f} norm {norm:.6f}", flush=True)
-    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.barrier()
+    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.destroy_process_group()
 
 

@@ -51,8 +51,8 @@ def main(rank, ranks, store):
         loss = nn.functional.cross_entropy(model(x), y)
         loss.backward()
         opt.step()
-    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.barrier()
+    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.destroy_process_group()
 
 

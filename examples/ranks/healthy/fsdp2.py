@@ -55,8 +55,8 @@ def main(rank, ranks, store):
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         opt.step()
-    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.barrier()
+    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.destroy_process_group()
 
 

@@ -88,8 +88,8 @@ def main(rank, ranks, store):
         loss = nn.functional.cross_entropy(model(x.view(2, 8, 8).repeat(1, ranks, 1)).mean(1), y[:2])
         loss.backward()
         opt.step()
-    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.barrier()
+    print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.destroy_process_group()
 
 

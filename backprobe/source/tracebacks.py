@@ -1,0 +1,134 @@
+"""Tracebacks as they would be alone: without frames of ours."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import runpy
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from ..torchside import places
+from .stand_ins import STAND_IN
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_EXAMPLES = os.path.join(_OURS, "examples") + os.sep
+
+
+def strip(error: BaseException, runner: bool = False) -> None:
+    """Take our frames out of the traceback of `error`, and of those that it came from, and of what ``record`` of
+    ``torch.distributed.elastic`` has written of it.
+
+    :param runner: those of ``runpy`` are ours too.
+    """
+    _mend(error, os.environ.get("TORCHELASTIC_ERROR_FILE"), of_elastic=True)
+    for one in _chain(error):
+        one.__traceback__ = without_ours(one.__traceback__, runner)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """`error`, and those that it came from or holds."""
+    seen: set[int] = set()
+    stack: list[BaseException | None] = [error]
+    while stack:
+        one = stack.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        stack += [one.__cause__, one.__context__]
+        stack += getattr(one, "exceptions", ())  # of a group
+
+
+class Uncaught:
+    """Shows errors that nobody catches in a process that Python itself runs, as alone, until ``stop``. A script that
+    puts its own function there has that."""
+
+    def __init__(self) -> None:
+        self._real = sys.excepthook
+        if self._real is sys.__excepthook__:
+            sys.excepthook = self._show
+
+    def _show(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        strip(error)
+        self._real(kind, error, error.__traceback__)
+
+    def stop(self) -> None:
+        if sys.excepthook == self._show:
+            sys.excepthook = self._real
+
+
+def mend(error: BaseException, file: str | None) -> None:
+    """Take our frames out of the text of `error` in `file`, where ``torch.multiprocessing`` has it for the parent."""
+    _mend(error, file, of_elastic=False)
+
+
+def _mend(error: BaseException, file: str | None, of_elastic: bool) -> None:
+    if file is None or not os.path.isfile(file) or not (lines := _lines_of_ours(error)):
+        return
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, pickle.PickleError, EOFError):
+        raw = Path(file).read_bytes()
+        if of_elastic:
+            plain = json.loads(raw)
+            more = plain["message"]["extraInfo"]
+            more["py_callstack"] = _without(more["py_callstack"], lines)
+            raw = json.dumps(plain).encode()
+        else:
+            raw = pickle.dumps(_without(pickle.loads(raw), lines))
+        Path(file).write_bytes(raw)
+
+
+def _without(text: str, lines: Sequence[str]) -> str:
+    for one in lines:
+        text = text.replace(one, "")
+    return text
+
+
+def _lines_of_ours(error: BaseException) -> list[str]:
+    """What a traceback shows of frames of ours, in the chain of `error`."""
+    found: list[str] = []
+    for one in _chain(error):
+        frames = list(_frames(one.__traceback__))
+        ours = _ours(frames)
+        found += [text for i, text in enumerate(traceback.format_tb(one.__traceback__)) if i in ours]
+    return found
+
+
+def without_ours(trace: TracebackType | None, runner: bool = False) -> TracebackType | None:
+    """`trace`, changed in place where its first frame is not ours."""
+    frames = list(_frames(trace))
+    dropped = _ours(frames, runner)
+    kept = None
+    for i, one in reversed(list(enumerate(frames))):
+        if i in dropped:
+            continue
+        one.tb_next = kept
+        kept = one
+    return kept
+
+
+def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _ours(frames: Sequence[TracebackType], runner: bool = False) -> set[int]:
+    """Which of `frames` are there for us."""
+    dropped = set()
+    for i, one in enumerate(frames):
+        file = one.tb_frame.f_code.co_filename
+        if one.tb_frame.f_code.co_name == STAND_IN or (file.startswith(_OURS) and not file.startswith(_EXAMPLES)):
+            dropped.add(i)
+            # A function of torch that is written in Python asks for modes first: the call that went to us, and the
+            # function that made it and is called again.
+            if i >= 2 and frames[i - 1].tb_frame.f_code is places.HANDLE_TORCH_FUNCTION:
+                dropped.update((i - 1, i - 2))
+        if runner and (file == runpy.__file__ or file.startswith("<frozen runpy")):
+            dropped.add(i)
+    return dropped

@@ -1,0 +1,123 @@
+"""What watching two data-parallel ranks costs at the default budget: blocks of plain and of watched steps in turn.
+
+python bench/ranks.py [--budget 5%] [--models mlp,gpt] [--seconds 40] [--ranks 2]
+
+Every rank is watched, and writes its part of a run. "took" is how much longer the watched blocks took than the plain
+ones between them, in CPU time of a rank and in seconds of the job, without the first steps and the second that every
+run has; "said" what the session says it took. The thread that looks for waits goes on in both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from models import GPT, Step
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from backprobe.observe.processes.identity import Identity
+from backprobe.observe.processes.part import Part
+from backprobe.observe.schedule import budget as budgets
+from backprobe.observe.schedule.detail import budget_of
+from backprobe.observe.session import Session, Settings
+from backprobe.observe.sinks.collect import Collector
+
+
+def mlp() -> Step:
+    layers = [nn.Sequential(nn.Linear(256, 256), nn.GELU()) for _ in range(12)]
+    model = DistributedDataParallel(nn.Sequential(*layers, nn.Linear(256, 10)))
+    x, y = torch.randn(64, 256), torch.randint(0, 10, (64,))
+    return _step(model, lambda: F.cross_entropy(model(x), y))
+
+
+def gpt() -> Step:
+    model = DistributedDataParallel(GPT(layers=3, width=192, context=64))
+    tokens = torch.randint(0, 96, (4, 65))
+    return _step(model, lambda: F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()))
+
+
+def _step(model: nn.Module, loss: Callable[[], torch.Tensor]) -> Step:
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+
+    return step
+
+
+SHAPES: dict[str, Callable[[], Step]] = {"mlp": mlp, "gpt": gpt}
+
+
+def work(rank: int, options: argparse.Namespace, name: str, folder: str) -> None:
+    torch.set_num_threads(1)
+    budgets.FREE = 0.0
+    collector = Collector()
+    session = Session(collector, Settings(budget=budget_of(options.budget, Settings())))
+    part = Part(Path(folder), Identity(rank, rank, options.ranks))
+    part.begin(session, collector)
+    dist.init_process_group("gloo", f"file://{folder}/store", rank=rank, world_size=options.ranks)
+    torch.manual_seed(0)
+    step = SHAPES[name]()
+    for _ in range(3):
+        step()
+    session.start()
+    for _ in range(8):
+        step()
+    budget = session.budget
+    before = budget.steps, budget.recorded, budget.spent, budget.alone
+    cpu, wall = [0.0, 0.0], [0.0, 0.0]
+    go_on = torch.ones(1)
+    end = time.perf_counter() + options.seconds
+    while go_on:
+        for watched in (0, 1):
+            session.resume() if watched else session.pause()
+            dist.barrier()
+            begin = time.process_time(), time.perf_counter()
+            for _ in range(options.block):
+                step()
+            cpu[watched] += time.process_time() - begin[0]
+            wall[watched] += time.perf_counter() - begin[1]
+        session.pause()
+        go_on.fill_(time.perf_counter() < end)
+        dist.broadcast(go_on, 0)
+        session.resume()
+    session.stop()
+    part.over(False, (), ())
+    if session.error is not None:
+        raise session.error
+    steps, recorded = budget.steps - before[0], budget.recorded - before[1]
+    said = 100 * (budget.spent - before[2]) / (budget.alone - before[3])
+    took = [100 * (each[1] / each[0] - 1) for each in (cpu, wall)]
+    times = f"plain step {1e3 * cpu[0] / steps:7.2f} ms of CPU   took {took[0]:5.1f} % CPU, {took[1]:5.1f} % seconds"
+    print(f"{name:5s} rank {rank}  {times}   said {said:4.1f} %   recorded {recorded} of {steps}", flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--budget", default="5%")
+    parser.add_argument("--models", default=",".join(SHAPES))
+    parser.add_argument("--seconds", type=float, default=40.0)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--block", type=int, default=20, help="steps in a block")
+    options = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    for name in options.models.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            mp.spawn(work, (options, name, folder), nprocs=options.ranks)
+
+
+if __name__ == "__main__":
+    main()
