@@ -219,9 +219,12 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     watch.begin()
     try:
         result = yield
-    except BaseException:
+    except BaseException as error:
+        from .source.tracebacks import strip
+
         if told := _told(watch.findings):
             item.add_report_section("call", "backprobe", told)
+        strip(error)
         raise
     finally:
         watch.end()

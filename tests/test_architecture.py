@@ -84,7 +84,7 @@ ALLOWED = {
     },
     "__init__": {"errors", "loading", "records", "store", "traced", *PRODUCERS},
     "__main__": {"commands"},
-    "pytest_plugin": {"records", "text", "traced", "view", "observe"},
+    "pytest_plugin": {"records", "text", "traced", "view", "source", "observe"},
 }
 #: Rooms of words and no more, which every other may read.
 WORDS = {"torch_texts"}
