@@ -1,9 +1,10 @@
 """What watching costs under a budget: blocks of plain and of watched steps in turn, all of them summed up.
 
-python bench/budget.py [--budget 5%] [--models gpt,rnn] [--seconds 40] [--threads 1]
+python bench/budget.py [--budget 5%] [--models gpt,rnn] [--seconds 40] [--threads 1] [--busy 8]
 
 "took" is how much longer the watched blocks took than the plain ones between them, in CPU time; "said" what the session
 says it took, without the first steps and the second that every run has. "recorded" are steps whose nodes were recorded.
+``--busy``: beside so many processes that do nothing but calculate. The lines are a table, as in docs/runs.md.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable
 
 import torch
+from cost import busy
 from models import MODELS, Step
 from torch import nn
 
@@ -95,8 +97,7 @@ def measure(make: Callable[[], Step], share: float | None, seconds: float) -> st
     said = (budget.spent - before[0]) / (budget.alone - before[1])
     steps, recorded = budget.steps - before[3], budget.recorded - before[2]
     took = 100 * (watched / plain - 1)
-    times = f"plain step {1e3 * plain / steps:8.2f} ms   took {took:5.1f} %   said {100 * said:5.1f} %"
-    return f"{times}   recorded {recorded:5d} of {steps}"
+    return f"{1e3 * plain / steps:.2f} ms | {took:.1f}% | {100 * said:.1f}% | {recorded} of {steps} |"
 
 
 def main() -> None:
@@ -105,12 +106,15 @@ def main() -> None:
     parser.add_argument("--models", default=",".join(SHAPES))
     parser.add_argument("--seconds", type=float, default=40.0)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--busy", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     budgets.FREE = 0.0
     share = budget_of(options.budget, Settings())
-    for name in options.models.split(","):
-        print(f"{name:10s} {measure(SHAPES[name], share, options.seconds)}", flush=True)
+    print("| model | plain step | took | said | recorded |\n| --- | --- | --- | --- | --- |", flush=True)
+    with busy(options.busy):
+        for name in options.models.split(","):
+            print(f"| {name} | {measure(SHAPES[name], share, options.seconds)}", flush=True)
 
 
 if __name__ == "__main__":

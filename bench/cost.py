@@ -1,17 +1,21 @@
 """What a run says that watching took, beside what it took: CPU time of the same steps plain and watched, in turn.
 
-python bench/cost.py [--cases rnn,mlp] [--rounds 5]
+python bench/cost.py [--cases rnn,mlp] [--rounds 5] [--busy 8]
 
 "said" is what the report shows; "took" is the CPU time of the watched steps less that of the plain ones. For the steps
-after the first three as a share of the plain ones, for all of the script in seconds.
+after the first three as a share of the plain ones, for all of the script in seconds. ``--busy``: so many processes that
+do nothing but calculate run beside it. The lines are a table, as in docs/runs.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -108,27 +112,46 @@ def middle(values: list[float]) -> float:
     return statistics.median(values)
 
 
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """Others use the processors meanwhile."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def measure(name: str, rounds: int) -> str:
+    script = SCRIPTS[name]
+    run(script, False)
+    run(script, True)
+    pairs = [(run(script, False), run(script, True)) for _ in range(rounds)]
+    took = middle([w.seconds(0) - p.seconds(0) for p, w in pairs])
+    all_said = [w.said for _, w in pairs if w.said is not None]
+    said = middle([t.first + t.watching for t in all_said])
+    later = "| |"
+    shares = [t.share for t in all_said if t.share is not None]
+    if shares:
+        plain = middle([p.seconds(3) for p, _ in pairs])
+        share = (middle([w.seconds(3) for _, w in pairs]) - plain) / plain
+        later = f"{100 * middle(shares):.0f}% | {100 * share:.0f}% |"
+    return f"| {name} | {said:.3f} s | {took:.3f} s | {later}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default=",".join(SCRIPTS))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--busy", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    for name in options.cases.split(","):
-        script = SCRIPTS[name]
-        run(script, False)
-        run(script, True)
-        pairs = [(run(script, False), run(script, True)) for _ in range(options.rounds)]
-        took = middle([w.seconds(0) - p.seconds(0) for p, w in pairs])
-        all_said = [w.said for _, w in pairs if w.said is not None]
-        said = middle([t.first + t.watching for t in all_said])
-        line = f"{name:12s} all: said {said:6.3f} s, took {took:6.3f} s"
-        shares = [t.share for t in all_said if t.share is not None]
-        if shares:
-            plain = middle([p.seconds(3) for p, _ in pairs])
-            share = (middle([w.seconds(3) for _, w in pairs]) - plain) / plain
-            line += f"; later steps: said {100 * middle(shares):4.0f} %, took {100 * share:4.0f} %"
-        print(line, flush=True)
+    print("| script | said | took | later steps: said | took |\n| --- | --- | --- | --- | --- |", flush=True)
+    with busy(options.busy):
+        for name in options.cases.split(","):
+            print(measure(name, options.rounds), flush=True)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,10 @@ from backprobe.view.parts import took
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The clock, and the seconds of waiting for a processor."""
-    time = [0.0, 0.0]
+    """The clock, the seconds of waiting for a processor, and those of standing for something else."""
+    time = [0.0, 0.0, 0.0]
     monkeypatch.setattr(own_time, "_clock", lambda: time[0])
+    monkeypatch.setattr(own_time, "_ran", lambda: time[0] - time[1] - time[2])
     monkeypatch.setattr(cost, "_clock", lambda: time[0])
     monkeypatch.setattr(cost, "waited", lambda: time[1])
     return time
@@ -31,7 +32,7 @@ def steps(cost: Cost, own: OwnTime, now: list[float], *times: tuple[float, float
     """Steps of (seconds of the script alone, seconds of ours)."""
     for script, mine in times:
         now[0] += script
-        mark = own.mark()
+        mark = own.begin()
         now[0] += mine
         own.since(mark)
         cost.step_over(script + mine)
@@ -70,7 +71,7 @@ def test_no_division_by_next_to_nothing(now: list[float]) -> None:
 def test_a_script_without_a_step(now: list[float]) -> None:
     own = OwnTime()
     cost = Cost(own, careful=3)
-    mark = own.mark()
+    mark = own.begin()
     now[0] += 0.25
     own.since(mark)
     assert cost.took == Took(0, 0.25, 0, 0.0, 0.0)
@@ -87,9 +88,9 @@ def test_what_is_not_known_is_not_said() -> None:
 
 def test_clocked_work_inside_clocked_work_counts_once(now: list[float]) -> None:
     own = OwnTime()
-    outer = own.mark()
+    outer = own.begin()
     now[0] += 1.0
-    inner = own.mark()
+    inner = own.begin()
     now[0] += 2.0
     own.since(inner)
     now[0] += 1.0
@@ -102,7 +103,7 @@ def test_what_is_clocked_inside_something_frequent_is_taken_off(now: list[float]
     own.ops.left -= 1
     mark = own.mark()
     now[0] += 1.0
-    inner = own.mark()
+    inner = own.begin()
     now[0] += 2.0
     own.since(inner)
     now[0] += 4.0  # the script's own
@@ -135,15 +136,51 @@ def test_an_interruption_does_not_stand_for_many() -> None:
 
 
 def test_waiting_for_a_processor_is_not_the_scripts_own(now: list[float]) -> None:
-    """Half the time goes to others: what is counted is scaled as what is clocked and the steps are."""
+    """Half the time goes to others, and none of it while we work."""
     own = OwnTime()
     cost = Cost(own, careful=0)
     for _ in range(10):
         own.nodes, own.per_node = own.nodes + 1, 0.25
         now[0] += 2.0
         now[1] += 1.0
-        assert cost.step_over(2.0) == 0.5
+        assert cost.step_over(2.0) == 0.25 and cost.seconds == 1.0
     assert cost.took.share == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "standing", "said"), [(0.4, 0.0, 0.1), (0.0, 0.4, 0.5), (0.3, 0.1, 0.2), (0.0, 0.0, 0.5)]
+)
+def test_waiting_for_a_processor_is_not_ours(now: list[float], waiting: float, standing: float, said: float) -> None:
+    """Of half a second of our work: what it waits for a processor is nobody's, what it waits for a disk is ours."""
+    own = OwnTime()
+    cost = Cost(own, careful=0)
+    for _ in range(12):
+        now[0] += 1.0
+        mark = own.begin()
+        now[:] = now[0] + 0.5, now[1] + waiting, now[2] + standing
+        own.since(mark)
+        assert cost.step_over(1.5) == pytest.approx(said)
+    assert cost.took.share == pytest.approx(said)
+
+
+def test_waiting_in_hooks_is_told_from_waiting_in_nodes(now: list[float]) -> None:
+    """Both are among what took long."""
+    times = [0.0, 0.00001, 0.00002, 0.00003, 0.30003, 0.30004, 0.30005, 0.40005, 0.40006]
+    own = OwnTime()
+    own.ran(4, 0.3, times, stood=0.2)
+    assert own.stood == pytest.approx(0.15)
+    own = OwnTime()
+    own.ran(2, 0.00002, times[:3], stood=0.2)
+    assert own.stood == 0.0
+
+
+def test_waiting_in_a_pause_is_in_no_step(now: list[float]) -> None:
+    own = OwnTime()
+    cost = Cost(own, careful=0)
+    now[:] = 100.0, 90.0, 0.0
+    cost.goes_on()
+    steps(cost, own, now, *[(1.0, 0.5)] * 10)
+    assert (cost.took.seconds, cost.took.watching) == (15.0, 5.0)
 
 
 def test_steps_of_a_session_say_what_was_ours() -> None:

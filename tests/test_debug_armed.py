@@ -10,7 +10,9 @@ from torch import nn
 
 import backprobe
 from backprobe.engine.control import Control
+from backprobe.engine.provenance import Forward
 from backprobe.observe.backward.watch import Watch
+from backprobe.torchside.node_hooks import NodeHooks
 
 
 def hooks_while_running(monkeypatch, **where) -> tuple[int, int]:
@@ -20,7 +22,7 @@ def hooks_while_running(monkeypatch, **where) -> tuple[int, int]:
 
     def counting(self) -> None:
         attach(self)
-        counts.append((len(self._dicts), len(self.graph)))
+        counts.append((len(self._hooks), len(self.graph)))
 
     monkeypatch.setattr(Control, "attach", counting)
     model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
@@ -65,3 +67,82 @@ def test_a_cheap_look_rules_out_nothing_that_holds(values, limit, text, dtype) -
             y.backward(given_gradient)
         stops.append(found)
     assert stops[0] == stops[1]
+
+
+def stops(when: str, backward) -> list[tuple[str, str]]:
+    """Where a condition stops, with the gradients' sizes."""
+    found: list[tuple[str, str]] = []
+    with backprobe.breakpoint_backward(action=lambda s: found.append((s.node.name, s.phase)), when=when):
+        backward()
+    return found
+
+
+@pytest.mark.parametrize("limit", [1e-3, 0.5, 1, 3, 10, 40, 200, 1e5])
+def test_nodes_that_give_out_what_came_in(limit) -> None:
+    """Views, sums, transposed weights: norms that are taken over from one gradient to the next are those of it."""
+
+    def backward() -> None:
+        torch.manual_seed(1)
+        net, x = nn.Linear(4, 4), torch.randn(6, 4, requires_grad=True)
+        y = net(x) + x
+        z = (y.t().reshape(-1)[3:] - 2 * net(y).view(-1)[3:]).unsqueeze(0)
+        (z * 5 + z.sin()).sum().backward()
+
+    assert stops(f"norm > {limit}", backward) == stops(f"(lambda: norm > {limit})()", backward)
+
+
+@pytest.mark.parametrize("where", ["node", "before", "tensor"])
+def test_what_others_write_unseen_by_torch_is_measured(where) -> None:
+    """A hook that writes with ``.data`` leaves the version of a gradient as it is."""
+
+    def grow(*gradients) -> None:
+        grads = gradients[0] if isinstance(gradients[0], tuple) else gradients
+        grads[0].data.mul_(1e6)
+
+    def backward() -> None:
+        x = torch.ones(3, requires_grad=True)
+        y = (x * 2).view(3, 1)
+        z = y + 1
+        hooks = {"node": z.grad_fn.register_hook, "before": z.grad_fn.register_prehook, "tensor": y.register_hook}
+        hooks[where](grow)
+        (z.neg() * 1.5).sum().backward()
+
+    screened, asked = (stops(when, backward) for when in ("norm > 1e3", "(lambda: norm > 1e3)()"))
+    assert set(screened) <= set(asked)
+    if where == "node":
+        assert screened == asked and ("AddBackward0", "after") in screened
+
+
+def test_a_module_that_made_nothing_is_not_looked_for_at_each_node(monkeypatch, capsys) -> None:
+    def looked(*given) -> None:
+        raise AssertionError("every node was asked for its place")
+
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    model(torch.randn(4, 2)).sum().backward()
+    with backprobe.breakpoint_backward(action=lambda stop: None, model=model, module="no.such"):
+        model(torch.randn(4, 2)).sum().backward()
+        monkeypatch.setattr(Forward, "places", looked)
+        model(torch.randn(4, 2)).sum().backward()
+    assert "cannot stop" in capsys.readouterr().err
+
+
+def test_hooks_that_others_put_on_meanwhile_are_theirs() -> None:
+    """A finalizer, or another thread, may put a hook on while ours are."""
+    made = torch.ones(2, requires_grad=True).exp()
+    called, handles = [], []
+
+    def wanted():
+        handles.append(made.grad_fn.register_prehook(lambda grads: called.append("theirs")))
+        yield 7, made.grad_fn.register_prehook
+
+    ours = NodeHooks()
+    before = torch.autograd.Function._register_hook
+    ours.put(lambda i, grads: called.append(i), wanted())
+    assert torch.autograd.Function._register_hook is before
+    assert len(ours) == 1 and ours.others == {7}
+    made.sum().backward(retain_graph=True)
+    handles[0].remove()
+    made.sum().backward(retain_graph=True)
+    ours.remove()
+    made.sum().backward()
+    assert called == ["theirs", 7, 7] and type(handles[0]).__name__ == "RemovableHandle"

@@ -6,6 +6,7 @@ import gc
 import math
 import subprocess
 import sys
+import weakref
 from collections import namedtuple
 from unittest import mock
 
@@ -236,6 +237,30 @@ def test_activations_that_retain_gradients_are_found_on_any_node(make) -> None:
     grad, value = h.grad, h.grad.clone()
     line.vjp(), line.vjps(torch.ones(3)), bp.vjp(y, x), bp.jacobian(y, x)
     assert h.grad is grad and torch.equal(grad, value)
+
+
+def test_nothing_of_a_call_waits_for_the_collector() -> None:
+    x = torch.randn(3, requires_grad=True)
+    y = x.exp()
+    gone = weakref.ref(y)
+    gc.collect()
+    gc.disable()
+    try:
+        bp.vjp(y, x), bp.jvp(y, x), bp.linearize(y, x).vjp()
+        del y
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_every_node_is_counted_once() -> None:
+    x = torch.ones(1, requires_grad=True)
+    y = x.neg()
+    z = Doubles.apply(y.view(-1) * y) + y
+    layout = retain_grad._layout()
+    assert layout is not None and layout.count([z.grad_fn, y.grad_fn]) == 0
+    y.retain_grad()
+    assert layout.count([z.grad_fn, y.grad_fn]) == layout.count([z.grad_fn]) == 1
 
 
 def test_where_nodes_cannot_be_read_all_objects_are_looked_through() -> None:

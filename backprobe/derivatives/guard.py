@@ -20,5 +20,13 @@ class Guard:
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
-        with self._aside(), torch.inference_mode(False), modes.unseen():
-            yield
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False), self():
+                yield
+            return
+        before = self._aside.begin()
+        try:
+            with modes.unseen():
+                yield
+        finally:
+            self._aside.end(before)

@@ -62,7 +62,11 @@ class Named:
                 )
             if value.is_complex() and not tensor.is_complex():
                 raise BackprobeError(f"{name} is {value.dtype} where {mine} is {tensor.dtype}: give a real tensor")
-            found.append(value.detach().to(device=tensor.device, dtype=tensor.dtype))
+            if value.requires_grad:
+                value = value.detach()
+            if value.dtype != tensor.dtype or value.device != tensor.device:
+                value = value.to(device=tensor.device, dtype=tensor.dtype)
+            found.append(value)
         return found
 
 

@@ -10,12 +10,14 @@ Note [Batched products are checked]: Many products at once go through ``is_grads
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Sequence
 
 import torch
 
 from ..errors import BackprobeError
 from ..torchside.modes import aside
+from ..torchside.private import run_engine
 from .named import Named
 from .reasons import check, no_second_derivative, not_connected, translated, unreached
 
@@ -87,8 +89,9 @@ class Products:
         self.missing: list[int] | None = None
         self._allowed = unconnected
         self._transposed: tuple[Tensors, Tensors, list[int]] | None = None
-        self.vjp = _Batches(lambda v: self._vjp(v, False), lambda v: self._vjp(v, True))
-        self.jvp = _Batches(lambda u: self._jvp(u, False), lambda u: self._jvp(u, True))
+        me = weakref.proxy(self)  # a cycle would hold the graph until the collector comes
+        self.vjp = _Batches(lambda v: me._vjp(v, False), lambda v: me._vjp(v, True))
+        self.jvp = _Batches(lambda u: me._jvp(u, False), lambda u: me._jvp(u, True))
 
     # From the left.
 
@@ -112,8 +115,10 @@ class Products:
     ) -> tuple[torch.Tensor | None, ...]:
         try:
             with aside():
+                if not batched:  # v fits: torch need not look
+                    return tuple(run_engine(tuple(outputs), tuple(v), True, False, tuple(inputs), True, False))
                 found: tuple[torch.Tensor | None, ...] = torch.autograd.grad(
-                    outputs, inputs, v, retain_graph=True, allow_unused=True, is_grads_batched=batched
+                    outputs, inputs, v, retain_graph=True, allow_unused=True, is_grads_batched=True
                 )
             return found
         except RuntimeError as error:

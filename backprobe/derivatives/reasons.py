@@ -34,7 +34,9 @@ def check(named: Named) -> None:
     Raises:
         BackprobeError: naming the tensor and what to change.
     """
-    for name, tensor in named.items():
+    for name, tensor in zip(named.names, named.tensors, strict=True):
+        if tensor.requires_grad and tensor.layout is torch.strided:  # it is a floating one then
+            continue
         reason = unfit(tensor, named.role)
         if reason:
             raise BackprobeError(f"{name} {reason}")

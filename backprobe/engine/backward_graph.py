@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ from ..graphs.plan import ACCUMULATE, engine_order
 from ..records import ACCUMULATE_SEQ
 from ..torchside.entry_points import BY_KIND, as_list, describe, needed_nodes, node_of
 from ..torchside.walk import Plans, walk
-from .provenance import NOWHERE, Forward, Provenance
+from .provenance import NOWHERE, Forward, Found, Provenance
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ class BackwardGraph:
         self.ran: list[int] = []
         self._done: set[int] = set()
         self._infos: dict[int, NodeInfo] = {}
+        self._found: Found = {}
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -125,7 +126,14 @@ class BackwardGraph:
         """Where each node comes from; worked out when somebody asks."""
         if not self.nodes:  # the call is over
             return [NOWHERE] * len(self.seqs)
-        return self.forward.places(self.nodes, self.seqs)
+        return self.forward.places(self.nodes, self.seqs, self._found)
+
+    def may_fit(self, fits: Callable[[Provenance], bool]) -> bool:
+        """Whether a node may be from a place that fits: looked up without asking each node."""
+        if "places" in self.__dict__:
+            return True
+        leaves = [self.nodes[i] for i in self.plan.leaves]
+        return any(map(fits, self.forward.any_place(leaves, self.seqs, self._found)))
 
     def name(self, i: int) -> str:
         return short(self.plan.names[i])

@@ -158,6 +158,8 @@ class Breakpoint:
             found = [i for i in found if graph.seqs[i] == ACCUMULATE_SEQ]
         if self.parameter is None and self.module is None and self.line is None:
             return list(found)
+        if not graph.may_fit(self._fits_place):
+            return []
         # Many nodes are from one place.
         known: dict[int, bool] = {}
         places = graph.places if found else []

@@ -23,14 +23,14 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Container, Iterable, Sequence
-from functools import partial
 from typing import Any
 
+from ..graphs.plan import VIEW_NODES
 from ..records import ACCUMULATE_SEQ
 from ..torchside import places, private
 from .backward_graph import BackwardGraph
 from .breakpoints import Breakpoint, NamedNodes
-from .nested import is_python
+from .nested import runs_python
 from .pilot import Pilot
 from .provenance import Forward
 from .resume import CONTINUE
@@ -40,6 +40,8 @@ from .single import hooks_of
 from .stop import Stop
 
 _task = private.graph_task
+#: Nodes that give out what came in, or its memory in another shape.
+_STILL = VIEW_NODES | {"AddBackward0", "SubBackward0"}
 
 #: Says what is made of an error of a call, given the nodes that have run.
 Explain = Callable[[BaseException, Sequence[int]], Sequence[str]]
@@ -54,12 +56,15 @@ class Control:
         self._incoming: Any = None
         self._number = -1
         self._before = private.last_graph_task()
-        self._dicts: list[Any] = []
+        self._hooks = private.NodeHooks()
+        #: What is put on, and known by it.
+        self._before_hook, self._after_hook = self.before, self.after
         self._leave: list[Callable[[], None]] = []
         self._named = NamedNodes(graph)
         self._leaves = frozenset(graph.plan.leaves)
-        python = {i for i, name in enumerate(graph.plan.names) if "::" not in name and is_python(graph.nodes[i])}
-        python.update(pilot.within(graph.seqs))
+        python = set(pilot.within(graph.seqs))
+        if any(map(runs_python, set(map(type, graph.nodes)))):
+            python.update(i for i, node in enumerate(graph.nodes) if runs_python(type(node)))
         self._python = frozenset(i for i in python if graph.runs(i))
         #: Nodes with a hook after them, those where something is to be done before (after) them, and the version of
         #: the plan that they are of.
@@ -74,21 +79,20 @@ class Control:
         self._sifts = not graph.create_graph and not private.in_mode()
 
     def attach(self) -> None:
-        before, keep = self.before, self._dicts.append
-        for i, node in enumerate(self.graph.nodes):
-            if self.graph.runs(i):
-                handle = node.register_prehook(partial(before, i))
-                keep((handle.hooks_dict_ref(), handle.id))
+        runs = self.graph.runs
+        self._hooks.put(
+            self._before_hook, ((i, node.register_prehook) for i, node in enumerate(self.graph.nodes) if runs(i))
+        )
         self._follow(self._python)
         self._replan()
 
     def _follow(self, nodes: Iterable[int]) -> None:
         """Put a hook after these nodes."""
-        for i in nodes:
-            if i not in self._followed and self.graph.runs(i):
-                self._followed.add(i)
-                handle = self.graph.nodes[i].register_hook(partial(self.after, i))
-                self._dicts.append((handle.hooks_dict_ref(), handle.id))
+        graph = self.graph
+        new = {i for i in nodes if i not in self._followed and graph.runs(i)}
+        if new:
+            self._followed |= new
+            self._hooks.put(self._after_hook, ((i, graph.nodes[i].register_hook) for i in new))
 
     def _replan(self) -> None:
         """Work out what is to be done where; see Note [One hook a node]."""
@@ -115,9 +119,12 @@ class Control:
             after.update(self._python)
         self._at_after, self._at_before = after, every if stepping else self._nodes(asked, True)
         if sifted:
-            self._sieve = Sieve(sifted)
             self._sifted_before, self._sifted_after = self._nodes(sifted, True), self._nodes(sifted, False)
         self._follow(after | self._sifted_after)
+        if sifted:
+            names, others = self.graph.plan.names, self._hooks.others
+            still = (i for i in self._sifted_after if names[i] in _STILL and i not in others)
+            self._sieve = Sieve(sifted, frozenset(still))
 
     def _nodes(self, points: Sequence[Breakpoint], before: bool) -> set[int]:
         """The nodes before (after) which one of `points` can stop."""
@@ -125,10 +132,9 @@ class Control:
 
     def detach(self) -> None:
         """See Note [Hooks go with the call]."""
-        while self._dicts:
-            hooks, number = self._dicts.pop()
-            hooks.pop(number, None)
+        self._hooks.remove()
         self._incoming = None
+        del self._before_hook, self._after_hook  # bound to us: a cycle would wait for the collector
 
     def _begins(self) -> bool:
         """Whether a hook that is called is the first of our call; see Note [Hooks of one call]."""
@@ -173,7 +179,9 @@ class Control:
         self.graph.ran.append(i)
         if self.pilot.version != self._version:
             self._replan()
-        if i not in self._at_after and not (i in self._sifted_after and self._sieve.after(grad_inputs)):
+        if i not in self._at_after and not (
+            i in self._sifted_after and self._sieve.after(i, grad_inputs, grad_outputs)
+        ):
             return None
         return self._event(i, False, grad_outputs, grad_inputs)
 

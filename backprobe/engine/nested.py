@@ -30,7 +30,12 @@ class Passing(TorchFunctionMode):
 
 def is_python(node: Any) -> bool:
     """Whether it is the node of a ``Function`` written in Python."""
-    return isinstance(node, torch.autograd.function.BackwardCFunction)
+    return runs_python(type(node))
+
+
+def runs_python(kind: type) -> bool:
+    """The same of the type of a node."""
+    return issubclass(kind, torch.autograd.function.BackwardCFunction)
 
 
 class Inner(TorchFunctionMode):

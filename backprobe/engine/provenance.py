@@ -7,9 +7,9 @@ eye saw is not known, and said to be so: ``None`` for the module and the line.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch import nn
 
@@ -67,6 +67,8 @@ class Provenance:
 
 
 NOWHERE = Provenance()
+#: By id of its entry: where what an op has made comes from.
+Found: TypeAlias = dict[int, Provenance]
 
 
 class Forward:
@@ -88,19 +90,29 @@ class Forward:
     def watched(self) -> bool:
         return self.eye is not None and bool(self.eye.log.ends)
 
-    def places(self, nodes: Sequence[Any], seqs: Sequence[int]) -> list[Provenance]:
-        """Where each of `nodes` comes from."""
+    def places(self, nodes: Sequence[Any], seqs: Sequence[int], found: Found) -> list[Provenance]:
+        """Where each of `nodes` comes from.
+
+        :param found: what was worked out for this call; one entry serves all nodes of its op, and all steps.
+        """
         eye = self.eye
         made: dict[int, Entry] = {}
         with private.unseen():
             if eye is not None and eye.log.ends:
                 log = eye.log
                 made = dict(makers(seqs, log.ends, log.entries, log.first))
-            found: dict[int, Provenance] = {}  # one entry serves all nodes of its op, and all steps
             return [
                 self._leaf(node) if seq == ACCUMULATE_SEQ else self._made(made.get(i), found)
                 for i, (node, seq) in enumerate(zip(nodes, seqs, strict=True))
             ]
+
+    def any_place(self, leaves: Iterable[Any], seqs: Sequence[int], found: Found) -> list[Provenance]:
+        """Each place once that nodes with these numbers can come from, and those of `leaves`: far fewer than nodes."""
+        own = [seq for seq in seqs if seq != ACCUMULATE_SEQ]
+        with private.unseen():
+            entries = self.eye.log.slice(min(own), max(own))[1] if self.eye is not None and own else []
+            different = {id(entry): entry for entry in entries}.values()
+            return [*map(self._leaf, leaves), *(self._made(entry, found) for entry in different)]
 
     def _leaf(self, node: Any) -> Provenance:
         variable = getattr(node, "variable", None)
@@ -114,7 +126,7 @@ class Forward:
         module = self.modules.full_name(leaf.root, leaf.path.rpartition(".")[0])
         return Provenance(module, type(owner).__name__ if owner is not None else "", parameter=name)
 
-    def _made(self, entry: Entry | None, found: dict[int, Provenance]) -> Provenance:
+    def _made(self, entry: Entry | None, found: Found) -> Provenance:
         if entry is None:
             return NOWHERE
         known = found.get(id(entry))

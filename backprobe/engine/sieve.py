@@ -5,7 +5,8 @@ NUMBER`` or ``nonfinite``, one reduction of each gradient in its own precision c
 for. What that cannot rule out is worked out in full.
 
 Note [Measured once]: What goes out of a node mostly comes into the next as it is: the same object, of the same version.
-It is known by a weak reference: nothing is held.
+It is known by a weak reference: nothing is held. Some nodes give out the object that came in, or its memory in another
+shape; where others have hooks on them, which may write to it unseen, that is measured again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import ast
 import math
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -37,31 +38,32 @@ class Sieve:
     """Lets through what one of some conditions may hold for; see Note [Conditions are screened].
 
     :param points: whose conditions have a look.
+    :param still: nodes that give out what came in, or its memory in another shape, and where nobody else has hooks.
     """
 
-    def __init__(self, points: Iterable[Breakpoint]) -> None:
+    def __init__(self, points: Iterable[Breakpoint], still: Container[int] = ()) -> None:
         looks = [look for point in points if (look := look_of(point)) is not None]
         self._maybe = looks[0] if len(looks) == 1 else lambda total, count: any(look(total, count) for look in looks)
-        #: By id: a gradient that has been measured, its version, and the sum of its squares.
+        self._still = still
+        #: By id: a gradient that has been measured, its version, the sum of its squares, and how many they are.
         self._known: dict[int, Any] = {}
 
-    def before(self, grads: Any) -> bool:
+    def before(self, grads: Sequence[Any]) -> bool:
         """Whether a condition may hold for what comes into a node."""
-        known = self._known
-        total, count = 0.0, 0
-        try:
-            for grad in grads:
-                if grad is not None:
-                    one = known.pop(id(grad), None)
-                    same = one is not None and one[0]() is grad and one[1] == grad._version
-                    total += one[2] if same else squares(grad)
-                    count += grad.numel()
-        except (RuntimeError, NotImplementedError):  # a batch of many, a layout that has no norm
-            return True
-        return self._maybe(total, count)
+        return self._look(grads, self._known.get)
 
-    def after(self, grads: Sequence[Any]) -> bool:
-        """Whether one may hold for what goes out of a node; see Note [Measured once]."""
+    def after(self, i: int, grads: Sequence[Any], incoming: Sequence[Any]) -> bool:
+        """Whether one may hold for what goes out of node `i`; see Note [Measured once]."""
+        if i not in self._still:
+            return self._look(grads, _nothing)
+        known = self._known
+        if len(grads) == len(incoming) == 1 and _same_memory(grads[0], incoming[0]):
+            old, new = known.get(id(incoming[0])), grads[0]
+            if old is not None and old[0]() is incoming[0] and old[1] == incoming[0]._version:
+                known[id(new)] = weakref.ref(new), new._version, old[2], old[3]
+        return self._look(grads, known.get)
+
+    def _look(self, grads: Sequence[Any], find: Callable[[int], Any]) -> bool:
         known = self._known
         if len(known) > 4096:
             known.clear()
@@ -69,25 +71,47 @@ class Sieve:
         try:
             for grad in grads:
                 if grad is not None:
-                    one = squares(grad)
-                    known[id(grad)] = weakref.ref(grad), grad._version, one
-                    total += one
-                    count += grad.numel()
-        except (RuntimeError, NotImplementedError):
+                    one = find(id(grad))
+                    if one is None or one[0]() is not grad or one[1] != grad._version:
+                        size = grad.numel()
+                        one = known[id(grad)] = weakref.ref(grad), grad._version, squares(grad, size), size
+                    total += one[2]
+                    count += one[3]
+        except (RuntimeError, NotImplementedError):  # a batch of many, a layout that has no norm
             return True
         return self._maybe(total, count)
 
 
-def squares(grad: Any) -> float:
-    """About the sum of the squares of all elements; not a finite number where one of them is not."""
-    if (grad.dtype is not _FLOAT and grad.dtype is not _DOUBLE) or not private.is_plain(grad):
+def _nothing(key: int) -> None:
+    return None
+
+
+def _same_memory(grad: Any, incoming: Any) -> bool:
+    """Whether a node that only reshapes gave out the memory that came in, and nobody put another gradient there."""
+    try:
+        return bool(
+            grad is not None
+            and incoming is not None
+            and type(grad) is type(incoming) is torch.Tensor
+            and grad.data_ptr() == incoming.data_ptr()
+            and grad.numel() == incoming.numel()
+        )
+    except RuntimeError:
+        return False
+
+
+def squares(grad: Any, count: int) -> float:
+    """About the sum of the squares of all elements, `count` of them; not a finite number where one of them is not."""
+    dtype, kind = grad.dtype, type(grad)
+    if (dtype is not _FLOAT and dtype is not _DOUBLE) or (kind is not torch.Tensor and not private.is_plain(grad)):
         return math.inf
     with private.unseen():
-        if grad.numel() > _LARGE and grad.is_contiguous():
-            flat = grad.view(-1)
-            return float(torch.dot(flat, flat).item())
-        size: float = torch.linalg.vector_norm(grad).item()
-        return size * size
+        if count > _LARGE and grad.is_contiguous():
+            grad = grad.view(-1)
+        elif grad.dim() != 1:
+            size: float = torch.linalg.vector_norm(grad).item()
+            return size * size
+        return float(torch.dot(grad, grad).item())
 
 
 def look_of(point: Breakpoint) -> Look | None:

@@ -4,17 +4,24 @@ Note [What watching takes]: what happens a few times a step is measured with a c
 happens thousands of times is measured in some of its times (``Often``), each of which stands for those since the last
 one. What torch spends on calling us is seen by no clock of ours: it is measured on trivial calls (``overheads``) and
 added for each call. Nothing is counted twice: what is clocked inside something that is clocked, or that happens often,
-is taken off there. Where others use the processor, what is clocked has the waiting in it as the script's own work has;
-what is so short that it is hardly ever interrupted has not, and is scaled up to that (``Cost``).
+is taken off there. What others use the processor for is nobody's: where
+a clock of ours went on while this thread stood, that is noted apart (``stood``), and taken off as far as the thread
+waited for a processor then (``Cost``): what it stood for otherwise, as for a disk, is ours. What is so short that it is
+hardly ever interrupted needs no such look.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
-_clock = time.perf_counter
+_clock, _ran = time.perf_counter, time.thread_time
 #: A moment, and the seconds clocked until then.
 Mark = tuple[float, float]
+#: The same, the seconds that this thread had run, and those that it had stood in what was clocked.
+Begin = tuple[float, float, float, float]
+#: Seconds: who stands no longer has hardly waited for a processor. It is handed on for longer.
+BRIEF = 2e-4
 
 
 class Often:
@@ -63,23 +70,41 @@ class OwnTime:
         self.passes = Often()
         #: What was measured with a clock.
         self.clocked = 0.0
+        #: Of that, seconds in which the thread stood.
+        self.stood = 0.0
         #: Nodes that ran with a hook, and the seconds that each took longer for it.
         self.nodes, self.per_node = 0, 0.0
 
     def mark(self) -> Mark:
-        """Our work begins: its end is told with ``since``."""
+        """Something of ours begins that happens often: its end is told with ``often``."""
         return _clock(), self.clocked
 
-    def since(self, mark: Mark) -> float:
-        """All since `mark` was ours, also what was clocked in it: the seconds."""
-        seconds = _clock() - mark[0]
-        self.clocked = mark[1] + seconds
+    def begin(self) -> Begin:
+        """Our work begins: its end is told with ``since``."""
+        return _clock(), self.clocked, _ran(), self.stood
+
+    def since(self, begin: Begin) -> float:
+        """All since `begin` was ours, also what was clocked in it: the seconds."""
+        seconds = _clock() - begin[0]
+        stood = seconds - (_ran() - begin[2])
+        self.clocked = begin[1] + seconds
+        self.stood = begin[3] + (stood if stood > BRIEF else 0.0)
         return seconds
 
-    def ran(self, nodes: int, seconds: float) -> None:
-        """Hooks on `nodes` nodes took `seconds`."""
+    def ran(self, nodes: int, seconds: float, times: Sequence[float] = (), stood: float = 0.0) -> None:
+        """Hooks on `nodes` nodes took `seconds`.
+
+        :param times: when one was entered and left, in turn; the first is the start.
+        :param stood: seconds that the thread stood meanwhile, in hooks or between them: in those that took long.
+        """
         self.nodes += nodes
         self.clocked += seconds
+        if stood > BRIEF:
+            ours, between = (
+                sum(long for a, b in zip(times[at::2], times[at + 1 :: 2], strict=False) if (long := b - a) > BRIEF)
+                for at in (1, 0)
+            )
+            self.stood += min(ours, stood * ours / (ours + between)) if ours else 0.0
 
     def often(self, often: Often, mark: Mark, elsewhere: float, close: bool) -> None:
         """One time of `often` began at `mark`; `elsewhere`: seconds since then that were not ours, less those that no

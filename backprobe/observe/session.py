@@ -233,11 +233,11 @@ class Session:
         return self._attention.wanted(step, self.settings, self.budget)
 
     def _step_over(self, step: Step, away: list[Any]) -> None:
-        mark = self.events.own.mark()
+        mark = self.events.own.begin()
         if away:
             self._handing.waits(step, away)
         first = step.index < self.settings.careful
-        self.budget.step_over(step.seconds, step.watching, self.eye.noting, self.eye.careful, first)
+        self.budget.step_over(self._cost.seconds, step.watching, self.eye.noting, self.eye.careful, first)
         self.events.tell("step_over", step)
         self.eye.log.trim()
         self.modules.new_step(self._steps.index)
@@ -255,7 +255,8 @@ class Session:
     def _steps_passed(self, steps: int, seconds: float, between: bool) -> None:
         """So many steps are over that were let pass. `between`: none is running."""
         self._unrecorded.settle()
-        self.budget.have_passed(steps, seconds, self._cost.step_over(seconds, steps))
+        mine = self._cost.step_over(seconds, steps)
+        self.budget.have_passed(steps, self._cost.seconds, mine)
         self.modules.new_step(self._steps.index)
         if between:
             self._begin_step()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -37,6 +37,10 @@ class RandomState:
     __hash__ = None  # type: ignore[assignment]
 
 
+#: Activations with their ``.grad``, and the random state.
+Before: TypeAlias = tuple[list[tuple[torch.Tensor, torch.Tensor | None]], RandomState]
+
+
 class Isolation:
     """``with aside():`` run a part of a backward inside. Afterwards the user's random state is as it was, and so is
     ``.grad`` of activations that retain it.
@@ -48,7 +52,7 @@ class Isolation:
         their graph retains its gradient.
     :param engine: whether the engine may run inside: only it adds to the ``.grad`` of activations, which are
         looked for once, here: Note [Activations that retain gradients].
-    :ivar now: the own random state.
+    :ivar now: the own random state, where it goes on.
     """
 
     def __init__(
@@ -66,25 +70,36 @@ class Isolation:
             known = [references.tensor_ref(tensor) for tensor in retaining()] if engine else []
             self._retaining = lambda: [tensor for ref in known if (tensor := ref()) is not None]
         self._goes_on = goes_on
-        self.now = RandomState(self._devices)
+        if goes_on:
+            self.now = RandomState(self._devices)
 
     def read(self) -> RandomState:
         """The random state of this moment; the object that is known already where it has not changed."""
         found = RandomState(self._devices)
         return self.now if found == self.now else found
 
-    @contextmanager
-    def __call__(self) -> Iterator[None]:
+    def begin(self) -> Before:
+        """What ``with aside():`` begins with, and what ``end`` is given."""
         kept = [(tensor, tensor.grad) for tensor in self._retaining()]
         theirs = RandomState(self._devices)
         for tensor, _ in kept:
             tensor.grad = None
         if self._goes_on:
             self.now.put()
+        return kept, theirs
+
+    def end(self, before: Before) -> None:
+        kept, theirs = before
+        if self._goes_on:
+            self.now = self.read()
+        theirs.put()
+        for tensor, grad in kept:
+            tensor.grad = grad
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        before = self.begin()
         try:
             yield
         finally:
-            self.now = self.read()
-            theirs.put()
-            for tensor, grad in kept:
-                tensor.grad = grad
+            self.end(before)

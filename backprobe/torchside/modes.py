@@ -40,17 +40,19 @@ _ASIDE = "backprobe: aside"
 _forget = getattr(torch._C, "_remove_obj_from_tls", None)  # not in torch 2.8
 
 
-@contextmanager
-def aside() -> Iterator[None]:
+class aside:
     """Backward calls inside answer a question of ours: hooks that keep what comes to the user let them pass. The mark
     goes with a call to the threads of the engine."""
-    before = is_aside()
-    torch._C._stash_obj_in_tls(_ASIDE, True)
-    try:
-        yield
-    finally:
-        if before or _forget is None:
-            torch._C._stash_obj_in_tls(_ASIDE, before)
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = is_aside()
+        torch._C._stash_obj_in_tls(_ASIDE, True)
+
+    def __exit__(self, *error: object) -> None:
+        if self._before or _forget is None:
+            torch._C._stash_obj_in_tls(_ASIDE, self._before)
         else:  # nothing stays: a thread that ends lets go of its objects, and that can be too late for Python
             _forget(_ASIDE)
 

@@ -70,6 +70,9 @@ from .modes import (
     unprofiled,
     unseen,
 )
+from .node_hooks import (
+    NodeHooks,
+)
 from .overheads import (
     Overheads,
     overheads,
@@ -96,6 +99,7 @@ from .thread_state import (
 )
 
 __all__ = [
+    "NodeHooks",
     "Overheads",
     "StopRecomputation",
     "ThreadState",

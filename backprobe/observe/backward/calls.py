@@ -59,6 +59,8 @@ class Running:
     #: Nodes that a hook on their tensor enters the eye for: it is left before them.
     entered: set[int] = field(default_factory=set)
     began: float = 0.0
+    #: Seconds that this thread had run when it began.
+    ran: float = 0.0
     #: The counter of nodes when it began.
     began_at: int = 0
     ended: float = 0.0
@@ -134,7 +136,7 @@ class BackwardCalls:
     def run(self, entry: EntryPoint, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         """Call `func`, which `frame` called, watched."""
         call = partial(self._eye.call, func, args, kwargs, frame)
-        mark, begin = self._own.mark(), None
+        mark, begin = self._own.begin(), None
         try:
             arguments = None
             if not self._rehearses(frame):
@@ -160,7 +162,7 @@ class BackwardCalls:
     def watched(self, begin: Callable[[], Running | None], call: Callable[[], Any]) -> Any:
         """Make a `call` that `begin` gives the record of. What fails in watching is a fault of ours, and what the call
         raises goes to whoever made it."""
-        running, mark = None, self._own.mark()
+        running, mark = None, self._own.begin()
         try:
             with private.unprofiled():
                 running = begin()
@@ -265,7 +267,7 @@ class BackwardCalls:
         self.count += 1
         self.inside.append(running.index)
         self._names.modules.in_backward = True
-        running.began, running.began_at = _clock(), private.next_sequence_nr()
+        running.began, running.ran, running.began_at = _clock(), time.thread_time(), private.next_sequence_nr()
         if not nested:
             self.between.as_many()
         return running
@@ -329,7 +331,7 @@ class BackwardCalls:
 
     def _end(self, running: Running) -> None:
         """Unhook the graph, and hand on what was seen."""
-        watch, mark = running.watch, self._own.mark()
+        watch, mark = running.watch, self._own.begin()
         self._eye.unwind(running.modes)
         watch.stop()  # before anything that can fail: no hook of ours stays on the graph
         self.inside.pop()
@@ -347,14 +349,15 @@ class BackwardCalls:
         self._eye.last = private.next_sequence_nr()
         if running.inside is None:
             self.between.over()
-        hooked, inside = len(watch.order), watch.watching
+        hooked, inside, times = len(watch.order), watch.watching, watch.times
+        stood = mark[0] - running.began - (mark[2] - running.ran)
         del watch
         running.free()
         if not self._own.per_node and not self.inside:
             self._own.per_node = private.overhead_of_node()
             self._eye.last = private.next_sequence_nr()
         self._own.since(mark)
-        self._own.ran(hooked, inside)
+        self._own.ran(hooked, inside, times, stood)
 
     def _hook_failed(self, error: BaseException) -> None:
         self._events.fault(self._hooks, error)

@@ -140,7 +140,7 @@ class Unrecorded:
 
     def _safely(self, look: Callable[..., Any], *given: Any) -> Any:
         """What `look` gives, which no mode or profiler of the user's sees; ``None`` where it fails."""
-        mark = self._own.mark()
+        mark = self._own.begin()
         try:
             with private.unseen():
                 if not private.profiled():

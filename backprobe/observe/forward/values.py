@@ -162,7 +162,7 @@ class Values:
         held = self._held[:]
         if not held and not self._waiting:
             return
-        mark = self._own.mark()
+        mark = self._own.begin()
         self._held.clear()
         self._graph = graph
         was = torch.is_grad_enabled()

@@ -11,9 +11,11 @@ from ..own_time import OwnTime
 
 #: Later steps that it takes to tell a share, and the share of their time that has to be the script's own.
 FEW, OWN = 10, 0.01
-#: Seconds from one look at the waiting to the next, at least, and as many times those that it takes; the most that is
-#: believed.
-LOOK, TIMES, SLOWEST = 0.02, 1000, 50.0
+#: Seconds from one look at the waiting to the next, at least, and as many times those that it takes; seconds that this
+#: thread has stood in our work, after which it is looked at once.
+LOOK, TIMES, LONG = 0.02, 1000, 1e-3
+#: The part of the script's own time in a step that is taken for waiting, at most.
+MOST = 0.98
 _clock = time.perf_counter
 
 
@@ -22,7 +24,8 @@ class Took:
     """What watching has taken so far.
 
     :ivar first_steps, first: the steps at the start that are looked at closely, and the seconds of our work in them.
-    :ivar steps, seconds, watching: the steps after them, their seconds, and what of those was our work.
+    :ivar steps, seconds, watching: the steps after them, their seconds, and what of those was our work; without those
+        in which they waited for a processor.
     """
 
     first_steps: int
@@ -52,42 +55,58 @@ class Cost:
     def __init__(self, own: OwnTime, careful: int) -> None:
         self._own, self._careful = own, careful
         self._steps = 0
-        #: What was clocked and counted before the running step.
-        self._before = (0.0, 0.0)
+        #: Seconds of our work before the running step.
+        self._before = 0.0
+        #: Seconds of the last step, or steps, that were told of, without waiting.
+        self.seconds = 0.0
         #: Seconds of our work in the first steps; of the later ones, and of our work in them.
         self._first = self._seconds = self._watching = 0.0
-        #: The clock and the waiting when they were looked at last, and how much longer everything took for it.
-        self._looked = (_clock(), waited())
-        self._next = 0.0
-        self._slower = 1.0
+        #: When the waiting is looked at next; what it was, and how long we had stood, when that was done last.
+        self._next, self._waited, self._stood = 0.0, waited(), 0.0
+        #: Waiting in our work; and in the steps, as far as it was not yet taken off them.
+        self._in_ours = self._in_steps = 0.0
+
+    @property
+    def _ours(self) -> float:
+        own = self._own
+        return own.clocked + own.counted - self._in_ours
 
     @property
     def of_step(self) -> float:
         """Seconds of our work since the last step was over."""
-        clocked, counted = self._before
-        return self._own.clocked - clocked + (self._own.counted - counted) * self._slower
+        return self._ours - self._before
+
+    def goes_on(self) -> None:
+        """Steps go on after a pause: what was waited in it is in none."""
+        self._waited, self._stood = waited(), self._own.stood
 
     def step_over(self, seconds: float, steps: int = 1) -> float:
         """`steps` steps took `seconds`: how many of them were our work."""
         self._look(_clock())
         mine = min(max(self.of_step, 0.0), seconds)  # samples may correct what was said of the step before
-        self._before = self._own.clocked, self._own.counted
+        self._before = self._ours
+        waited = min(
+            self._in_steps, MOST * (seconds - mine)
+        )  # of some short steps at once: the rest comes off the next
+        self._in_steps -= waited
+        self.seconds = seconds - waited
         self._steps += steps
         if self._steps <= self._careful:
             self._first += mine
         else:
-            self._seconds += seconds
+            self._seconds += self.seconds
             self._watching += mine
         return mine
 
     def _look(self, now: float) -> None:
         """Whether others use the processor."""
-        if now >= self._next:
-            passed, looked = now - self._looked[0], (now, waited())
+        stood = self._own.stood - self._stood
+        if now >= self._next or stood > LONG:
+            so_far = waited()
             self._next = now + max(LOOK, TIMES * (_clock() - now))
-            ran = passed - (looked[1] - self._looked[1])
-            self._slower = passed / ran if passed / SLOWEST < ran <= passed else 1.0
-            self._looked = looked
+            since, self._waited, self._stood = so_far - self._waited, so_far, self._own.stood
+            self._in_ours += min(max(stood, 0.0), max(since, 0.0))
+            self._in_steps += max(since, 0.0)
 
     @property
     def took(self) -> Took:

@@ -108,6 +108,7 @@ class StepWatch:
 
     def start(self) -> None:
         self._last += _clock() - self._paused_at  # a pause is no part of a step
+        self._cost.goes_on()
         self.paused = False
         self._handles = self._handles or [
             optim.register_optimizer_step_pre_hook(self._before),
@@ -206,7 +207,7 @@ class StepWatch:
             self.stepping = True
             if self.passing:
                 return
-            mark = self._events.own.mark()
+            mark = self._events.own.begin()
             try:
                 with private.unseen():
                     self._events.tell("optimizer_begins", optimizer)
@@ -241,7 +242,7 @@ class StepWatch:
             return
         if not self._mine():
             return
-        mark = self._events.own.mark() if not self.passing else None
+        mark = self._events.own.begin() if not self.passing else None
         self.stepping, self.stepped, self.ever_stepped = False, True, True
         self._turn.add(id(optimizer))
         try:

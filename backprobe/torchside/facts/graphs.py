@@ -14,6 +14,7 @@ from ...graphs import plan
 from ...records import ACCUMULATE_SEQ
 from .. import autograd_engine, places
 from ..deep import protect
+from ..node_hooks import NodeHooks
 from ..walk import Plans, walk
 from .registry import ENGINE, expect, fact, leaf
 
@@ -164,6 +165,28 @@ def hooks() -> None:
         known[first] = known.pop(first)
         torch.autograd.grad(made.sum(), node.next_functions[0][0].variable, retain_graph=True)
         expect(called == ["second", "first"], f"hooks of {count} arguments ran in the order {called}")
+
+
+@fact(
+    "hooks on many nodes",
+    "a breakpoint that waits costs half as much again",
+    "_HookMixin",
+    [ENGINE],
+)
+def many_hooks() -> None:
+    made = leaf().exp()
+    node: Any = made.grad_fn
+    called: list[Any] = []
+    node.register_prehook(lambda grads: called.append("theirs"))
+    ours = NodeHooks()
+    ours.put(lambda *given: called.append(given[0]), [(0, node.register_prehook), (1, node.register_hook)])
+    expect(all(key is ours for _, key in ours._put), "handles are made somewhere else")
+    expect(ours.others == {0}, f"somebody else has hooks on {ours.others}")
+    torch.autograd.grad(made.sum(), node.next_functions[0][0].variable, retain_graph=True)
+    ours.remove()
+    node.register_hook(lambda *grads: called.append("later"))
+    torch.autograd.grad(made.sum(), node.next_functions[0][0].variable)
+    expect(called == ["theirs", 0, 1, "theirs", "later"], f"hooks were called as {called}")
 
 
 @fact(
