@@ -12,7 +12,7 @@ import torch
 from ... import torch_texts
 from ...graphs import plan
 from ...records import ACCUMULATE_SEQ
-from .. import autograd_engine, places
+from .. import autograd_engine, node_hooks, places
 from ..deep import protect
 from ..walk import Plans, walk
 from .registry import ENGINE, expect, fact, leaf
@@ -164,6 +164,28 @@ def hooks() -> None:
         known[first] = known.pop(first)
         torch.autograd.grad(made.sum(), node.next_functions[0][0].variable, retain_graph=True)
         expect(called == ["second", "first"], f"hooks of {count} arguments ran in the order {called}")
+
+
+@fact(
+    "hooks without handles",
+    "putting hooks on nodes takes twice as long",
+    "_HookMixin",
+    needs=[ENGINE],
+)
+def many_hooks() -> None:
+    made = leaf().exp()
+    node: Any = made.grad_fn
+    called: list[str] = []
+    ours = node_hooks.NodeHooks()
+    for register in (node.register_hook, node.register_prehook):
+        ours.put([(register, lambda *_: called.append("ours"))])
+        register(lambda *_: called.append("theirs"))
+    expect(not ours._handles, "torch does not ask how a hook is noted")
+    leaves = node.next_functions[0][0].variable
+    torch.autograd.grad(made.sum(), leaves, retain_graph=True)
+    ours.remove()
+    torch.autograd.grad(made.sum(), leaves, retain_graph=True)
+    expect(called == ["ours", "theirs"] * 2 + ["theirs"] * 2, f"hooks ran in the order {called}")
 
 
 @fact(

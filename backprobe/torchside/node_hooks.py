@@ -1,0 +1,68 @@
+"""Hooks on many nodes, put on and taken off together.
+
+Note [Hooks without handles]: torch makes each hook's entry in Python (``_register_hook``), and a handle that knows how
+to remove it, which takes longer than the hook's own call. So while hooks of ours are put on, an entry is made our way,
+without a handle: under a key of the round, in the same dict. Whatever else registers a hook meanwhile (another thread,
+a signal handler) gets torch's own way, and where torch does not ask us its handle is used.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from threading import Lock
+from typing import Any
+
+from torch.autograd import function
+
+_home: Any = getattr(function, "_HookMixin", None)
+_one_at_a_time = Lock()
+
+
+class NodeHooks:
+    """Those of one backward call."""
+
+    def __init__(self) -> None:
+        #: By round, the key of its hooks and the dicts that they are in.
+        self._rounds: list[tuple[object, list[Any]]] = []
+        #: Of hooks that torch put on its own way.
+        self._handles: list[Any] = []
+
+    def put(self, hooks: Iterable[tuple[Callable[[Any], Any], Any]]) -> None:
+        """Put on a round of hooks, each with what registers it: a node's own method, each at most once."""
+        before = vars(_home).get("_register_hook") if _home is not None else None
+        if not isinstance(before, staticmethod) or not _one_at_a_time.acquire(blocking=False):
+            for register, hook in hooks:
+                self._handles.append(register(hook))
+            return
+        key, dicts, torchs = object(), list[Any](), before.__func__
+        self._rounds.append((key, dicts))
+        now: Any = None
+
+        def way(known: Any, hook: Any) -> Any:
+            if hook is not now:
+                return torchs(known, hook)
+            if known is None:
+                known = OrderedDict()
+            known[key] = hook
+            dicts.append(known)
+            return known, None
+
+        _home._register_hook = staticmethod(way)
+        try:
+            for register, now in hooks:
+                handle = register(now)
+                if handle is not None:
+                    self._handles.append(handle)
+        finally:
+            now, _home._register_hook = None, before
+            _one_at_a_time.release()
+
+    def remove(self) -> None:
+        """Take all off, the last first."""
+        while self._handles:
+            self._handles.pop().remove()
+        while self._rounds:
+            key, dicts = self._rounds.pop()
+            for hooks in dicts:
+                hooks.pop(key, None)
