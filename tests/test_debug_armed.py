@@ -12,7 +12,6 @@ import backprobe
 from backprobe.engine.control import Control
 from backprobe.engine.provenance import Forward
 from backprobe.observe.backward.watch import Watch
-from backprobe.torchside.node_hooks import NodeHooks
 
 
 def hooks_while_running(monkeypatch, **where) -> tuple[int, int]:
@@ -124,25 +123,3 @@ def test_a_module_that_made_nothing_is_not_looked_for_at_each_node(monkeypatch, 
         monkeypatch.setattr(Forward, "places", looked)
         model(torch.randn(4, 2)).sum().backward()
     assert "cannot stop" in capsys.readouterr().err
-
-
-def test_hooks_that_others_put_on_meanwhile_are_theirs() -> None:
-    """A finalizer, or another thread, may put a hook on while ours are."""
-    made = torch.ones(2, requires_grad=True).exp()
-    called, handles = [], []
-
-    def wanted():
-        handles.append(made.grad_fn.register_prehook(lambda grads: called.append("theirs")))
-        yield 7, made.grad_fn.register_prehook
-
-    ours = NodeHooks()
-    before = torch.autograd.Function._register_hook
-    ours.put(lambda i, grads: called.append(i), wanted())
-    assert torch.autograd.Function._register_hook is before
-    assert len(ours) == 1 and ours.others == {7}
-    made.sum().backward(retain_graph=True)
-    handles[0].remove()
-    made.sum().backward(retain_graph=True)
-    ours.remove()
-    made.sum().backward()
-    assert called == ["theirs", 7, 7] and type(handles[0]).__name__ == "RemovableHandle"

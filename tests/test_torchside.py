@@ -100,7 +100,7 @@ BROKEN = {
     "names of nodes": [("backprobe.graphs.plan.VIEW_NODES", frozenset())],
     "custom functions": [("backprobe.torchside.facts.graphs._Twice._backward_cls._forward_cls", None)],
     "hooks of nodes": [("torch.utils.hooks.RemovableHandle.__init__", no_dict)],
-    "hooks on many nodes": [("torch.autograd.function._HookMixin", object)],
+    "hooks without handles": [("backprobe.torchside.node_hooks._home", None)],
     "notes on nodes": [("torch.Tensor.grad_fn", property(lambda self: types.SimpleNamespace(metadata={})))],
     "freeing of deep graphs": [("backprobe.torchside.facts.graphs.protect", lambda nodes, borders: HELD.extend(nodes))],
     "versions of tensors": [("torch.Tensor._version", property(lambda self: 0))],

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Container, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from ..graphs.plan import VIEW_NODES
@@ -80,9 +81,8 @@ class Control:
 
     def attach(self) -> None:
         runs = self.graph.runs
-        self._hooks.put(
-            self._before_hook, ((i, node.register_prehook) for i, node in enumerate(self.graph.nodes) if runs(i))
-        )
+        nodes, before = enumerate(self.graph.nodes), self._before_hook
+        self._hooks.put((node.register_prehook, partial(before, i)) for i, node in nodes if runs(i))
         self._follow(self._python)
         self._replan()
 
@@ -92,7 +92,7 @@ class Control:
         new = {i for i in nodes if i not in self._followed and graph.runs(i)}
         if new:
             self._followed |= new
-            self._hooks.put(self._after_hook, ((i, graph.nodes[i].register_hook) for i in new))
+            self._hooks.put((graph.nodes[i].register_hook, partial(self._after_hook, i)) for i in new)
 
     def _replan(self) -> None:
         """Work out what is to be done where; see Note [One hook a node]."""
@@ -122,7 +122,7 @@ class Control:
             self._sifted_before, self._sifted_after = self._nodes(sifted, True), self._nodes(sifted, False)
         self._follow(after | self._sifted_after)
         if sifted:
-            names, others = self.graph.plan.names, self._hooks.others
+            names, others = self.graph.plan.names, {hook.args[0] for hook in self._hooks.beside}
             still = (i for i in self._sifted_after if names[i] in _STILL and i not in others)
             self._sieve = Sieve(sifted, frozenset(still))
 

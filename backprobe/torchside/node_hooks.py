@@ -1,73 +1,77 @@
-"""Hooks of ours on many nodes of a call, which go all at once.
+"""Hooks on many nodes, put on and taken off together.
 
-Note [Hooks on many nodes]: For each hook that is put on, torch makes a handle, in Python, which takes longer than the
-node's own work where tensors are small. What it calls for that, ``Function._register_hook``, is replaced while hooks of
-ours are put on. It does for one of anybody else's (of another thread, of a finalizer) what it does ever.
+Note [Hooks without handles]: torch makes each hook's entry in Python (``_register_hook``), and a handle that knows how
+to remove it, which takes longer than the hook's own call. So while hooks of ours are put on, an entry is made our way,
+without a handle: under a key of the round, in the same dict. Whatever else registers a hook meanwhile (another thread,
+a signal handler) gets torch's own way, and where torch does not ask us its handle is used.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from functools import partial
+from threading import Lock
 from typing import Any
 
 from torch.autograd import function
 
-_replacing = threading.Lock()
+_home: Any = getattr(function, "_HookMixin", None)
+_one_at_a_time = Lock()
 
 
 class NodeHooks:
-    """Puts hooks on nodes, and takes off what it has put on."""
+    """Those of one backward call."""
 
     def __init__(self) -> None:
-        #: Dicts of hooks, each with the key of ours.
-        self._put: list[tuple[Any, Any]] = []
-        #: Nodes where somebody else had hooks of that kind.
-        self.others: set[int] = set()
+        #: By round, the key of its hooks and the dicts that they are in.
+        self._rounds: list[tuple[object, list[Any]]] = []
+        #: Of hooks that torch put on its own way.
+        self._handles: list[Any] = []
+        #: Those beside which there was another hook of the same kind on their node.
+        self.beside: list[Any] = []
 
-    def __len__(self) -> int:
-        return len(self._put)
-
-    def put(self, hook: Callable[..., Any], wanted: Iterable[tuple[int, Callable[[Any], Any]]]) -> None:
-        """Put `hook` on nodes: it is called with the number of the node, and what torch gives to hooks of nodes. A node
-        gets only one of each kind from us.
-
-        :param wanted: numbers, each with the ``register_hook`` or ``register_prehook`` of its node.
-        """
-        place = getattr(function, "_HookMixin", None)
-        before = vars(place).get("_register_hook") if place is not None else None
-        if not isinstance(before, staticmethod) or not _replacing.acquire(blocking=False):
-            self._put_on(hook, wanted)
+    def put(self, hooks: Iterable[tuple[Callable[[Any], Any], Any]]) -> None:
+        """Put on a round of hooks, each with what registers it: a node's own method, each at most once."""
+        before = vars(_home).get("_register_hook") if _home is not None else None
+        if not isinstance(before, staticmethod) or not _one_at_a_time.acquire(blocking=False):
+            for register, hook in hooks:
+                self._keep(register(hook), hook)
             return
+        key, dicts, torchs = object(), list[Any](), before.__func__
+        self._rounds.append((key, dicts))
+        now: Any = None
 
-        def register(hooks: Any, added: Any) -> Any:
-            if type(added) is not partial or added.func is not hook:
-                return before.__func__(hooks, added)
-            if hooks is None:
-                hooks = OrderedDict()
-            hooks[self] = added
-            return hooks, hooks
+        def way(known: Any, hook: Any) -> Any:
+            if hook is not now:
+                return torchs(known, hook)
+            if known is None:
+                known = OrderedDict()
+            elif known:
+                self.beside.append(hook)
+            known[key] = hook
+            dicts.append(known)
+            return known, None
 
+        _home._register_hook = staticmethod(way)
         try:
-            place._register_hook = staticmethod(register)  # type: ignore[union-attr]
-            self._put_on(hook, wanted)
+            for register, now in hooks:
+                handle = register(now)
+                if handle is not None:
+                    self._keep(handle, now)
         finally:
-            place._register_hook = before  # type: ignore[union-attr]
-            _replacing.release()
+            now, _home._register_hook = None, before
+            _one_at_a_time.release()
 
-    def _put_on(self, hook: Callable[..., Any], wanted: Iterable[tuple[int, Callable[[Any], Any]]]) -> None:
-        keep = self._put.append
-        for i, register in wanted:
-            handle = register(partial(hook, i))
-            hooks, key = (handle, self) if type(handle) is OrderedDict else (handle.hooks_dict_ref(), handle.id)
-            keep((hooks, key))
-            if len(hooks) > 1:
-                self.others.add(i)
+    def _keep(self, handle: Any, hook: Any) -> None:
+        self._handles.append(handle)
+        if len(handle.hooks_dict_ref()) > 1:
+            self.beside.append(hook)
 
     def remove(self) -> None:
-        """Take all of them off."""
-        while self._put:
-            hooks, key = self._put.pop()
-            hooks.pop(key, None)
+        """Take all off, the last first."""
+        while self._handles:
+            self._handles.pop().remove()
+        while self._rounds:
+            key, dicts = self._rounds.pop()
+            for hooks in dicts:
+                hooks.pop(key, None)

@@ -109,8 +109,7 @@ class Watch:
         self._seen_came: set[tuple[int, int]] = set()
         self._before_nodes = {*plan.met, *before}
         self._python = python
-        self._dicts: list[Any] = []
-        self._ids: list[int] = []
+        self._on = private.NodeHooks()
         self._spent_before = 0.0
         self.on_error: Any = None
         if self.program is not None:
@@ -135,44 +134,31 @@ class Watch:
         try:
             self._attach()
             if told is not None:
-                for i in self.plan.hooked:
-                    handle = self.nodes[i].register_hook(partial(told, i))
-                    self._dicts.append(handle.hooks_dict_ref())
-                    self._ids.append(handle.id)
+                self._on.put((self.nodes[i].register_hook, partial(told, i)) for i in self.plan.hooked)
         except BaseException:
-            self._detach()
+            self._on.remove()
             raise
         self.hooks.running.append(self)
         self.times.append(_clock())
 
     def _attach(self) -> None:
-        nodes, plan, dicts, ids = self.nodes, self.plan, self._dicts, self._ids
+        nodes, plan, put = self.nodes, self.plan, self._on.put
         after, held, before = self.hooks.grow(len(nodes))
         waits = self.held
-        for i in plan.hooked:
-            handle = nodes[i].register_hook(held[i] if i in waits else after[i])
-            dicts.append(handle.hooks_dict_ref())
-            ids.append(handle.id)
-        for i in self._before_nodes:
-            handle = nodes[i].register_prehook(before[i])
-            dicts.append(handle.hooks_dict_ref())
-            ids.append(handle.id)
+        put([(nodes[i].register_hook, held[i] if i in waits else after[i]) for i in plan.hooked])
+        put([(nodes[i].register_prehook, before[i]) for i in self._before_nodes])
         python = self._python
         if python is not None:
-            for i in python.entered:
-                handle = nodes[i].register_prehook(python.leave)
-                dicts.append(handle.hooks_dict_ref())
-                ids.append(handle.id)
+            put((nodes[i].register_prehook, python.leave) for i in python.entered)
             custom = [i for i in plan.hooked if isinstance(nodes[i], torch.autograd.function.BackwardCFunction)]
-            for i in {*custom, *python.within}:
-                for handle in (nodes[i].register_prehook(python.enter), nodes[i].register_hook(python.leave)):
-                    dicts.append(handle.hooks_dict_ref())
-                    ids.append(handle.id)
+            within = {*custom, *python.within}
+            put((nodes[i].register_prehook, python.enter) for i in within)
+            put((nodes[i].register_hook, python.leave) for i in within)
 
     def stop(self) -> None:
         """Remove the hooks and finish measuring."""
         self.hooks.running.pop()
-        self._detach()
+        self._on.remove()
         with private.undispatched():
             self.flush()
             self.norms.flush()
@@ -188,12 +174,6 @@ class Watch:
     def release(self) -> None:
         """Let go of the graph at once: ``after`` is bound to us, and a cycle would wait for the collector."""
         self.nodes, self.waiting, self.after = [], [], None  # type: ignore[assignment]
-
-    def _detach(self) -> None:
-        for hooks, at in zip(reversed(self._dicts), reversed(self._ids), strict=True):
-            hooks.pop(at, None)
-        self._dicts.clear()
-        self._ids.clear()
 
     @property
     def seconds(self) -> list[float]:
