@@ -50,7 +50,10 @@ class Failures:
         self.news: Callable[[], list[Spot]] | None = None
 
     def remember(self, running: Running) -> None:
-        """The call is over: another may go through its graph again."""
+        """The call is over: another may go through its graph again, which is freed where this one did not keep it."""
+        kept = running.arguments.get("retain_graph")
+        if running.creates_graph if kept is None else kept:
+            return
         seen = (running.live, running.graph.span[0], private.next_sequence_nr())
         self._past.append(_Past(running.index, running.step, running.spot, *seen))
 

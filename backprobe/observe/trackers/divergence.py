@@ -30,8 +30,8 @@ class Diverging(Tracker):
 
     def __init__(self, scene: Scene) -> None:
         self._bytes = 0
-        #: Root module -> (path, class, output, plain attributes, owners), in the order in which modules returned.
-        self._seen: dict[int, tuple[RootModule, list[tuple[str, str, list[Any], dict[str, Any], Any]]]] = {}
+        #: Root module -> (path, class, output, plain attributes, owners, state), as modules returned.
+        self._seen: dict[int, tuple[RootModule, list[tuple[str, str, list[Any], dict[str, Any], Any, Any]]]] = {}
 
     def module_left(self, module: nn.Module, where: Where, output: Any) -> None:
         if where.call != 1 or where.path is None:
@@ -45,7 +45,7 @@ class Diverging(Tracker):
         model = root.ref()
         plain = {k: v for k, v in vars(module).items() if isinstance(v, (bool, int, float, str)) and k[0] != "_"}
         owners = owners_of(model, where.path) if model is not None else []
-        rows.append((where.path, where.class_name, tensors, plain, owners))
+        rows.append((where.path, where.class_name, tensors, plain, owners, _state(module)))
 
     def records(self) -> tuple[Divergence, ...]:
         """The first difference between outermost modules of one structure, each against the first of its kind."""
@@ -64,7 +64,8 @@ class Diverging(Tracker):
 
 def _first(a: list[Any], b: list[Any]) -> Divergence | None:
     matching: list[str] = []
-    for (path, name, xs, plain, owners), (_, _, ys, other, _) in zip(a, b, strict=True):
+    pairs = {one[0]: (one, two) for one, two in zip(a, b, strict=True)}
+    for (path, name, xs, plain, owners, state), (_, _, ys, other, _, its) in zip(a, b, strict=True):
         worst = 0.0
         for x, y in zip(xs, ys, strict=False):
             if x.shape != y.shape:
@@ -77,9 +78,26 @@ def _first(a: list[Any], b: list[Any]) -> Divergence | None:
             if difference > bound * max(size, 1e-30):
                 worst = max(worst, difference / max(size, 1e-30))
         if worst:
+            inside = ""
+            above = path.rpartition(".")[0]
+            if path and state and state == its and plain == other and above in pairs:
+                # The same module in both: it was given something else, by the module around it.
+                inside = path
+                (path, name, _, plain, owners, _), (_, _, _, other, _, _) = pairs[above]
             changed = [k for k in plain if k in other and plain[k] != other[k] and k != "training"]
             site = defined_at(owners[:-1], path.rpartition(".")[2]) if len(owners) > 1 else None
             values = tuple(f"{k}: {plain[k]} and {other[k]}" for k in changed)
-            return Divergence(path, name, worst, values, tuple(matching), site)
+            return Divergence(path, name, worst, values, tuple(matching), site, inside)
         matching.append(path)
     return None
+
+
+def _state(module: nn.Module) -> tuple[tuple[float, float], ...]:
+    """Two numbers for each parameter and buffer of a module that has no others inside; empty where it has none."""
+    if any(True for _ in module.children()) or not module._parameters:
+        return ()
+    held = [t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()]
+    if any(t.is_meta or (type(t) is not torch.Tensor and type(t) is not nn.Parameter) for t in held):
+        return ()
+    with torch.no_grad():
+        return tuple((float(t.sum(dtype=torch.float64)), float(t.abs().sum(dtype=torch.float64))) for t in held)
