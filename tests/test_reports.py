@@ -46,12 +46,10 @@ MAIN = {
 ASK = {"wrong-backward": "functions", "wrong-double-backward": "functions", "first-divergence": "divergence"}
 
 MISSED: set[str] = {
-    "backward_hook_after_compile",
     "forces_by_vmap_grad",
     "gan_critic_twice",
     "gumbel_noise_half",
     "kabsch_all_occluded",
-    "prompt_embeddings_kept",
     "saving_freezes_adapter",
 }
 MODULE: set[str] = set()

@@ -49,6 +49,8 @@ def _put_past(cls: type, name: str) -> Site | None:
     for method, lines, first, tree in _methods(cls):
         for node in ast.walk(tree):
             key: ast.AST | None = None
+            if not isinstance(node, (ast.Call, ast.Assign)):
+                continue
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "object.__setattr__" and len(node.args) == 3:
                 key = node.args[1]
             elif isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Subscript):

@@ -70,11 +70,10 @@ def _first(a: list[Any], b: list[Any]) -> Divergence | None:
         for x, y in zip(xs, ys, strict=False):
             if x.shape != y.shape:
                 return None
-            difference, size = (
-                float((x - y).abs().max()) if x.numel() else 0.0,
-                float(x.abs().max()) if x.numel() else 1,
-            )
-            bound = BOUND.get(x.dtype, 1e-2)
+            # Of few digits each is wrong by itself; of many the worst tells most.
+            few = x.dtype not in BOUND
+            difference, size = ((float(_size(t, few)) if t.numel() else 0.0) for t in (x - y, x))
+            bound = BOUND.get(x.dtype) or _rounding(x)
             if difference > bound * max(size, 1e-30):
                 worst = max(worst, difference / max(size, 1e-30))
         if worst:
@@ -90,6 +89,17 @@ def _first(a: list[Any], b: list[Any]) -> Divergence | None:
             return Divergence(path, name, worst, values, tuple(matching), site, inside)
         matching.append(path)
     return None
+
+
+def _size(t: torch.Tensor, whole: bool) -> torch.Tensor:
+    return t.double().norm() if whole else t.abs().max()
+
+
+def _rounding(x: torch.Tensor) -> float:
+    """What sums in another order, over as many terms as a row of `x` has, change in a type of few digits: each term is
+    rounded, now up, now down."""
+    terms = x.shape[-1] if x.dim() else 1
+    return float(max(1e-2, torch.finfo(x.dtype).eps * terms**0.5))
 
 
 def _state(module: nn.Module) -> tuple[tuple[float, float], ...]:

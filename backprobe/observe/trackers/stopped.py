@@ -159,13 +159,13 @@ class Stopped(Tracker):
                     continue
                 other = self._in_its_place(away.leaf, line)
                 if other is not None:
-                    reason: tuple[str, Site | None] = "replaced", self._names.frames.site(holder.spot)
+                    why: tuple[str, Site | None] = "replaced", self._names.frames.site(holder.spot)
                     away = replace(away, leaf=other)
                 else:
-                    reason = self._reason(away, line.recorded - away.recorded + 1)
-                if reason[0] != "cut" and gone < share:
+                    why = self._reason(away, line.recorded - away.recorded + 1)
+                if why[0] != "cut" and gone < share:
                     continue
-                groups.setdefault((spot, *reason), []).append(away)
+                groups.setdefault((spot, *why), []).append(away)
         found = []
         for (spot, reason, site), mine in groups.items():
             if reason:
