@@ -47,7 +47,6 @@ ASK = {"wrong-backward": "functions", "wrong-double-backward": "functions", "fir
 
 MISSED: set[str] = {
     "forces_by_vmap_grad",
-    "gan_critic_twice",
     "gumbel_noise_half",
     "kabsch_all_occluded",
     "saving_freezes_adapter",

@@ -99,7 +99,7 @@ def _rounding(x: torch.Tensor) -> float:
     """What sums in another order, over as many terms as a row of `x` has, change in a type of few digits: each term is
     rounded, now up, now down."""
     terms = x.shape[-1] if x.dim() else 1
-    return float(max(1e-2, torch.finfo(x.dtype).eps * terms**0.5))
+    return float(max(1e-2, torch.finfo(x.dtype).eps / 2 * terms**0.5))
 
 
 def _state(module: nn.Module) -> tuple[tuple[float, float], ...]:
