@@ -84,7 +84,7 @@ def _died(trace: Trace) -> list[Finding]:
     calls = [c for calls in steps[-AT_THE_END:] for c in calls]
     whole = [c for c in late if _all_zero(c, alive)]
     share = len(whole) / len(late)
-    if share >= NEARLY or (share > OFTEN and not _at_first(trace, alive)):
+    if share >= NEARLY or (share > OFTEN and not _at_first(trace, alive, late[0].index)):
         dead: set[str] | None = set(_norms(whole[-1], alive))
         calls = whole[-1:]
     else:
@@ -116,10 +116,11 @@ def _all_zero(call: BackwardCall, names: set[str]) -> bool:
     return all(root.value for root in call.roots) and not any(_norms(call, names).values())
 
 
-def _at_first(trace: Trace, names: set[str]) -> bool:
-    """Whether that was so in one of the first recorded calls already."""
-    first = islice((c for c in trace.backwards if c.inside is None and len(c.nodes)), 2 * AT_THE_END)
-    return any(_all_zero(c, names) for c in first)
+def _at_first(trace: Trace, names: set[str], before: int) -> bool:
+    """Whether that was so in one of the first recorded calls already, or too few are known that came `before`."""
+    calls = (c for c in trace.backwards if c.inside is None and len(c.nodes) and c.index < before)
+    first = [*islice(calls, 2 * AT_THE_END)]
+    return len(first) < 3 or any(_all_zero(c, names) for c in first)
 
 
 def _norms(call: BackwardCall, names: set[str]) -> dict[str, float | None]:
