@@ -140,3 +140,51 @@ def test_what_capture_does_not_see_in_compiled_code() -> None:
         step(torch.ones(3, 4))
     assert not acts
     assert all("in a compiled region, where hooks do not run" in why for why in acts.unseen.values())
+
+
+class Pooled(nn.Module):
+    """The root of a variance: not finite, or without a derivative, where all is one value."""
+
+    def __init__(self, log: bool) -> None:
+        super().__init__()
+        self.embed, self.log = nn.Linear(1, 4), log
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        spread = self.embed(x[..., None]).tanh().var(1)
+        return torch.log(spread) - torch.log(spread) if self.log else spread.sqrt()
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_the_line_inside_a_region_that_can_have_made_it(log: bool) -> None:
+    torch.manual_seed(0)
+    net = Pooled(log)
+    run = torch.compile(net, backend="aot_eager")
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with backprobe.trace(net, budget=None) as trace:
+        for step in range(8):
+            x = torch.randn(3, 5)
+            if step == 6:
+                x[1] = 0.5
+            loss = run(x).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    (found,) = trace.findings
+    assert (found.kind, found.confidence) == ("nonfinite-forward" if log else "nonfinite-backward", "likely")
+    assert found.sites[0].site.text.startswith("return torch.log(spread)") and found.step == 6
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_hook_that_comes_after_compiling(late: bool) -> None:
+    """One that was there before is compiled too."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    ran: list[int] = []
+    run = torch.compile(lambda x: net(x), backend="aot_eager")
+    with backprobe.trace(net, budget=None) as trace:
+        for step in range(6):
+            if step == 3 * late:
+                net[0].register_full_backward_hook(lambda *given: ran.append(1))
+            run(torch.randn(3, 4)).square().sum().backward()
+    assert bool(ran) is not late
+    assert [(f.kind, f.module) for f in trace.findings] == ([("hook-never-fires", "0")] if late else [])

@@ -335,3 +335,11 @@ def test_the_error_of_a_collective_is_its_consequence() -> None:
 
 def test_the_same_in_several_calls_is_said_once() -> None:
     assert kinds(traced(*(wrong(index=i) for i in range(3)))) == ["backward-error"]
+
+
+def test_the_line_that_handed_an_old_tensor_to_a_function() -> None:
+    there = dataclasses.replace(at(44), function="train")
+    handed = dataclasses.replace(REUSED, carried=there)
+    one, other = (only(traced(wrong(reuse=reuse))) for reuse in (REUSED, handed))
+    assert [role for role, _ in roles(one)].count("reused") == 1
+    assert roles(other)[:2] == [roles(one)[0], ("reused", 44)]

@@ -102,6 +102,8 @@ def test_what_is_asked_for_is_said_only_then(kind: str) -> None:
 
 
 def test_why_a_hook_never_fires() -> None:
+    late = only(traced(STEP, seen=[dataclasses.replace(HOOK, reason="compiled")]))
+    assert (late.kind, late.confidence) == ("hook-never-fires", "likely") and "compiled code does not run" in late.title
     forward = only(traced(STEP, seen=[dataclasses.replace(HOOK, reason="forward", bypass=at(6))]))
     assert "was not called as a module" in forward.title
     assert roles(forward) == [("hook", 5), ("bypass", 6)]
@@ -262,3 +264,23 @@ def test_a_kind_that_only_the_child_knew_comes_last_of_its_severity() -> None:
     other = dataclasses.replace(MINE, kind="of-a-plugin")
     trace = traced(STEP, seen=[RankSeen(1, 101, findings=(other,)), RETAINED, BYTES], ask="memory")
     assert kinds(trace) == ["graph-retained", "of-a-plugin", "saved-memory"]
+
+
+def test_statistics_that_a_normalisation_changes() -> None:
+    seen = dataclasses.replace(WRITE, tensor="norm.running_mean", op="batch_norm", saver="batch_norm")
+    found = only(traced(STEP, seen=(seen,)))
+    assert found.title.startswith("batch_norm in train mode changed norm.running_mean, which batch_norm in eval mode")
+    assert "train mode again" in found.advice and "through .data" not in found.title
+
+
+def test_what_a_module_gives_one_that_is_the_same_in_both() -> None:
+    seen = dataclasses.replace(DIVERGED, module="attn", class_name="Attention", inside="attn.o")
+    found = only(traced(STEP, seen=(seen,), ask="divergence"))
+    assert found.module == "attn" and "in what attn, a Attention" in found.title and "gives attn.o" in found.title
+
+
+def test_a_random_number_before_what_differs() -> None:
+    seen = dataclasses.replace(REGION, drawn=at(49), raised="another shape")
+    found = only(traced(STEP, seen=(seen,)))
+    assert roles(found)[:2] == [("cause", 49), ("cause", 51)] and found.confidence == "likely"
+    assert "a random number is drawn before it" in found.title and "torch's own generator" in found.advice

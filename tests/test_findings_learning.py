@@ -408,6 +408,17 @@ def test_what_stopped_is_told_with_step_and_line() -> None:
     assert not kinds(traced(STEP, parameters=parameters, seen=(seen, early)))
 
 
+def test_what_was_kept_is_used_on_where_nobody_calls_the_module_any_more() -> None:
+    parameters = reached("side.weight", "main.weight")
+    seen = StoppedLearning(("side.weight",), 100, "uncalled", None, at(90))
+    cut = Cut("detach", at(11), "", ("side.weight",), step=0, arrived=120)
+    found = only(traced(STEP, parameters=parameters, seen=(seen, cut)))
+    assert roles(found) == [("cut", 11), ("failed", 90)] and "in place of a new result" in found.title
+    # Used while the module was called, or not at all: that it was left out is a choice.
+    for arrived in (99, None):
+        assert not kinds(traced(STEP, parameters=parameters, seen=(seen, dataclasses.replace(cut, arrived=arrived))))
+
+
 @pytest.mark.parametrize(("reason", "says"), [("frozen", "not on again"), ("quiet", "gradient mode off")])
 def test_why_it_stopped(reason: str, says: str) -> None:
     seen = StoppedLearning(("side.weight",), 40, reason, at(7), at(90))
@@ -415,7 +426,22 @@ def test_why_it_stopped(reason: str, says: str) -> None:
     assert (found.severity, found.sites[0].site) == ("warning", at(7)) and says in found.title
 
 
+def test_a_collective_that_the_code_calls_where_an_output_was_lost() -> None:
+    gather = Cut("all_gather", at(30), None, (), 0)
+    parameters = [*lost("text.weight", calls=4), *reached("image.weight")]
+    found = only(traced(STEP, parameters=parameters, seen=(gather,)))
+    assert roles(found)[0] == ("cut", 30) and found.confidence == "likely" and "all_gather gives" in found.title
+    assert not kinds(traced(STEP, parameters=reached("image.weight"), seen=(gather,)))
+
+
 # What no optimizer uses
+
+
+def test_a_copy_that_is_trained_from_a_step_on() -> None:
+    seen = StoppedLearning(("copy.weight",), 40, "replaced", at(6), at(90))
+    found = only(traced(STEP, parameters=reached("weight"), seen=(seen,)))
+    assert (found.kind, found.step, found.parameters) == ("parameter-not-in-optimizer", 40, ("copy.weight",))
+    assert roles(found) == [("optimizer", 6), ("failed", 90)]
 
 
 def test_what_was_thawed_after_the_optimizer_was_made() -> None:
@@ -495,6 +521,10 @@ def test_everything_died_while_the_loss_is_not_zero() -> None:
     assert kinds(traced(*met, parameters=learned)) == []
     half = [flat(index=i) if i % 2 else dataclasses.replace(STEP, index=i, step=i) for i in range(32)]
     assert kinds(traced(*half, parameters=learned)) == []
+    # More than half at the end, and none at the start.
+    often = [flat(index=i) if i > 19 and i % 3 else dataclasses.replace(STEP, index=i, step=i) for i in range(32)]
+    assert kinds(traced(*often, parameters=learned)) == ["zero-grad"]
+    assert kinds(traced(flat(), *often[1:], parameters=learned)) == []
 
 
 def test_a_last_part_that_the_optimizer_was_not_given() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import linecache
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -96,6 +98,75 @@ def test_a_part_that_is_frozen_as_another_ones_teacher() -> None:
     assert (found.kind, found.step, set(found.parameters)) == ("none-grad", WHEN, {"first.weight", "first.bias"})
     assert site(found, "cut") == "p.requires_grad_(False)"
     assert train(freeze) == []
+
+
+def test_a_copy_is_trained_that_the_optimizer_does_not_hold() -> None:
+    """The same where it has an optimizer of its own is no finding."""
+
+    def run(again: bool) -> list:
+        torch.manual_seed(0)
+        net = nn.Linear(4, 2)
+        with backprobe.trace(budget=None) as trace:
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+            for step in range(STEPS):
+                if step == WHEN:
+                    net = copy.deepcopy(net)
+                    if again:
+                        optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+                loss = net(torch.randn(8, 4)).square().mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        return trace.findings
+
+    (found,) = run(again=False)
+    assert (found.kind, found.step) == ("parameter-not-in-optimizer", WHEN)
+    assert site(found, "optimizer").startswith("optimizer = torch.optim.SGD(")
+    assert run(again=True) == []
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_statistics_that_change_between_an_eval_forward_and_its_backward(late: bool) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with backprobe.trace(net, budget=None) as trace:
+        for step in range(20):
+            x = torch.randn(8, 4)
+            clean = net.eval()(x)
+            if step < 10 and late:
+                clean = clean.detach()
+            noisy = net.train()(x + 0.1)
+            loss = (noisy - clean).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    (found,) = trace.findings
+    assert (found.kind, found.tensor, found.step) == ("silent-mutation", "1.running_mean", 10 * late)
+    assert site(found, "mutated").startswith("noisy = ") and site(found, "saved").startswith("clean = ")
+
+
+def test_an_array_that_is_filled_again_late() -> None:
+    """Memory is compared in steps that are looked at closely, which come now and then."""
+    array = np.ones((8, 4), dtype=np.float32)
+
+    def step_of(net, step):
+        x = torch.from_numpy(array if step >= WHEN else array.copy())
+        loss = net(x).square().mean()
+        array[:] = step
+        return loss
+
+    torch.manual_seed(0)
+    net = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-5)
+    with backprobe.trace(net, budget=None) as trace:
+        for step in range(STEPS):
+            loss = step_of(net, step)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    (found,) = trace.findings
+    assert (found.kind, site(found, "mutated")) == ("silent-mutation", "array[:] = step")
 
 
 def _twice(net, x):

@@ -46,23 +46,9 @@ MAIN = {
 ASK = {"wrong-backward": "functions", "wrong-double-backward": "functions", "first-divergence": "divergence"}
 
 MISSED: set[str] = {
-    "backward_hook_after_compile",
-    "batchnorm_eval_then_train",
-    "charlm_kept_out_of_checkpoint",
-    "codebook_of_silence",
-    "compiled_std_pooling",
-    "dead_relu_after_warm_restart",
-    "divergence_repeat_kv",
-    "env_reuses_observation_array",
     "forces_by_vmap_grad",
-    "gan_critic_twice",
-    "gathered_text_features",
     "gumbel_noise_half",
     "kabsch_all_occluded",
-    "layerdrop_in_checkpoint",
-    "maml_warm_start",
-    "prompt_embeddings_kept",
-    "router_generator_in_checkpoint",
     "saving_freezes_adapter",
 }
 MODULE: set[str] = set()

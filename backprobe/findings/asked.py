@@ -55,12 +55,15 @@ def divergences(trace: Trace) -> list[Finding]:
     found = []
     for seen in trace.facts.of(Divergence):
         what = f" ({few(seen.attributes)})" if seen.attributes else ""
+        at = f"at {seen.module}, a {seen.class_name}{what}: by"
+        if seen.inside:
+            around = seen.module or "the outermost module"
+            at = f"in what {around}, a {seen.class_name}{what}, gives {seen.inside}, the same in both: by"
         found.append(
             Finding(
                 kind="first-divergence",
                 severity="warning",
-                title=f"two models of one structure first differ at {seen.module}, a {seen.class_name}{what}: by "
-                f"{number(seen.difference)} of its largest value",
+                title=f"two models of one structure first differ {at} {number(seen.difference)} of its largest value",
                 confidence="certain",
                 module=seen.module,
                 sites=(FindingSite("cause", seen.site),) if seen.site else (),

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 _SAME = "What a checkpointed function does must depend on its arguments, its parameters and torch's random state only"
 #: What ``changed`` means where something else differs than a number, a flag or a parameter.
 _FILLED = ": the region itself puts something where it looks for it, so the second run finds more"
+#: Where a random number comes before it.
+_DRAWN = ": a random number is drawn before it, from a generator that a checkpoint does not put back"
 _ADVICE = {
+    "drawn": "Draw from torch's own generator, whose state a checkpoint puts back, or draw outside the region and pass "
+    "the number in as an argument.",
     "filled": "Keep caches and lists that the region fills out of it: no key-value cache while training with "
     "checkpoints (use_cache=False), or write to it outside the region, from what the region returns.",
     "extra": f"{_SAME}: here it took another way. Decide outside the region, and pass the decision in as an argument.",
@@ -65,12 +69,14 @@ def _mismatches(trace: Trace) -> list[Finding]:
             # The optimizer's step (or what else wrote) is the cause; where train or eval was called is a guess.
             guess = seen.how == "arguments"
             sites.insert(1 if guess else 0, ("changed" if guess else "cause", seen.changed))
+        if seen.drawn not in (None, seen.cause):
+            sites.insert(0, ("cause", seen.drawn))
         found.append(
             Finding(
                 kind="checkpoint-mismatch",
                 severity="error" if seen.raised else "warning",
-                title=_title(seen) + (_FILLED if _fills(seen) else ""),
-                confidence="certain" if seen.raised and seen.cause else "likely",
+                title=_title(seen) + (_FILLED if _fills(seen) else _DRAWN if seen.drawn is not None else ""),
+                confidence="certain" if seen.raised and seen.cause and seen.drawn is None else "likely",
                 module=seen.module,
                 tensor=f"output of {seen.op}" if seen.op else None,
                 step=seen.step,
@@ -81,7 +87,7 @@ def _mismatches(trace: Trace) -> list[Finding]:
                     "recomputation": seen.again,
                     **({"error": seen.raised.partition("Tip:")[0].strip()[:2000]} if seen.raised else {}),
                 },
-                advice=_ADVICE["filled"] if _fills(seen) else _ADVICE.get(seen.how, _ADVICE["extra"]),
+                advice=_ADVICE["filled" if _fills(seen) else "drawn" if seen.drawn is not None else _known(seen.how)],
             )
         )
     return found
@@ -128,6 +134,10 @@ def gradient_differs(trace: Trace) -> list[Finding]:
             )
         )
     return found
+
+
+def _known(how: str) -> str:
+    return how if how in _ADVICE else "extra"
 
 
 def _fills(seen: RegionDiffers) -> bool:

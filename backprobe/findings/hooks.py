@@ -83,6 +83,10 @@ def _finding(seen: HookSeen) -> Finding:
             f"{names} was not called as a module (its forward was called, or its weights used), so its hook never fires"
         )
         advice = "Call the module itself, module(x), not module.forward(x)."
+    elif seen.reason == "compiled":
+        kind, severity = "hook-never-fires", "warning"
+        title = f"the backward hook on {names} was registered after the last compilation: compiled code does not run it"
+        advice = "Register hooks before the first call of what is compiled, or call torch.compiler.reset() after it."
     else:
         kind, severity = "hook-never-fires", "warning"
         what = few(list(dict.fromkeys(seen.details)))
@@ -99,7 +103,7 @@ def _finding(seen: HookSeen) -> Finding:
         kind=kind,
         severity=severity,
         title=title,
-        confidence="certain" if seen.site else "likely",
+        confidence="certain" if seen.site and seen.reason != "compiled" else "likely",
         module=seen.modules[0] if len(seen.modules) == 1 else None,
         sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
         evidence={"modules": list(seen.modules), "details": [d for d in seen.details if d]},

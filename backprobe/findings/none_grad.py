@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..records import Cut, Finding, FindingSite, Parameter, Site
+from ..records import COLLECTIVES, Cut, Finding, FindingSite, Parameter, Site
 from ..text import few, plural
 from .growth import common_module
 from .no_graph import checkpoint_lost, defined_sites, without_graph
@@ -67,6 +68,9 @@ def none_grads(trace: Trace) -> list[Finding]:
         mine = {owner: ps for (r, owner), ps in groups.items() if r == reason}
         merged = _merge(mine)
         found += [_unused(reason, owner, ps, _routed(owner, trace.parameters)) for owner, ps in merged.items()]
+    gathers = [cut for cut in trace.facts.of(Cut) if cut.op in COLLECTIVES and cut.site is not None]
+    if gathers:
+        found = [_gathered(one, gathers) if one.evidence.get("reason") == "output" else one for one in found]
     return found
 
 
@@ -139,6 +143,19 @@ def _cut(cut: Cut, ps: Sequence[Parameter]) -> Finding:
         advice="Compute the loss from tensors that keep their graph: a softmax or a straight-through estimator in "
         "place of argmax, no detach, item, numpy or torch.tensor on the way. If the cut is meant, call "
         "requires_grad_(False) on these parameters, so that everybody can see it.",
+    )
+
+
+def _gathered(found: Finding, gathers: Sequence[Cut]) -> Finding:
+    """`found`, of a module whose result was lost in a script that gathers tensors of all ranks."""
+    names = few(list(dict.fromkeys(cut.op for cut in gathers)))
+    return replace(
+        found,
+        title=f"{found.title}; what {names} gives has no graph",
+        confidence="likely",
+        sites=(*(FindingSite("cut", cut.site) for cut in gathers if cut.site is not None), *found.sites),
+        advice="Put this rank's own tensor back among those that were gathered (parts[rank] = own), or gather with "
+        "torch.distributed.nn.functional.all_gather, which has a gradient.",
     )
 
 

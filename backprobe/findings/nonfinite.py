@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..graphs.plan import BOUNDED, FILLS, MOVES, SATURATING, VIEW_NODES, VIEW_OPS
-from ..records import BackwardCall, BadNode, BadOp, Born, Finding, FindingSite, GradientHook, NodeRun, Root, Spoilt
+from ..records import (
+    BackwardCall,
+    BadNode,
+    BadOp,
+    Born,
+    Finding,
+    FindingSite,
+    GradientHook,
+    Inside,
+    NodeRun,
+    Root,
+    Spoilt,
+)
+from ..torch_texts import COMPILED
 from .questions import VALUES, Kind, question
 from .spoilt import hooked_finding, spoilt_finding
 
@@ -44,6 +58,7 @@ def nonfinites(trace: Trace) -> list[Finding]:
     poisoned = False
     scaled = 0
     born = {one.backward: one for one in trace.facts.of(Born)}
+    inside = {(one.backward, one.node): one for one in trace.facts.of(Inside)}
     hooks: dict[int, list[GradientHook]] = {}
     for hook in trace.facts.of(GradientHook):
         hooks.setdefault(hook.backward, []).append(hook)
@@ -53,7 +68,7 @@ def nonfinites(trace: Trace) -> list[Finding]:
         step = call.step
         between = [one for one in spoilt if one.step < call.step]
         spoilt = spoilt[len(between) :]
-        new = nonfinite(call, born.get(call.index), hooks.get(call.index, ()))
+        new = nonfinite(call, born.get(call.index), hooks.get(call.index, ()), inside)
         if new and between and not poisoned and between[-1].step == call.step - 1:
             found.append(spoilt_finding(between[-1]))
             poisoned = True
@@ -76,7 +91,12 @@ def nonfinites(trace: Trace) -> list[Finding]:
     return found + [spoilt_finding(one) for one in last[:1]]  # the script ended there
 
 
-def nonfinite(call: BackwardCall, born: Born | None = None, hooks: Iterable[GradientHook] = ()) -> list[Finding]:
+def nonfinite(
+    call: BackwardCall,
+    born: Born | None = None,
+    hooks: Iterable[GradientHook] = (),
+    inside: Mapping[tuple[int, int], Inside] = MappingProxyType({}),
+) -> list[Finding]:
     """At most one finding for a backward call: what comes after the first bad value is a consequence of it.
 
     A bad root means that the forward made it: follow the graph from the root through nodes whose
@@ -87,6 +107,7 @@ def nonfinite(call: BackwardCall, born: Born | None = None, hooks: Iterable[Grad
 
     :param born: what the graph tells of a bad root, where nothing saw the forward.
     :param hooks: the user's, on gradients of this call.
+    :param inside: by call and node, what is known of compiled regions.
     """
     ops = call.bad_ops
     bad_roots = [r for r in call.roots if r.bad is not None and r.node is not None]
@@ -94,7 +115,10 @@ def nonfinite(call: BackwardCall, born: Born | None = None, hooks: Iterable[Grad
         root = bad_roots[0]
         assert root.node is not None
         origin = _origin(call, root.node, ops)
-        if origin is not None:
+        region = _region_of(call, origin[0], inside) if origin is not None else None
+        if origin is not None and region is not None:
+            return [_in_region(_forward(call, *origin, f"the loss became {_what(root.bad)}"), origin[0], region)]
+        if origin is not None and (born is None or not _given_bad(*origin)):
             return [_forward(call, *origin, f"the loss became {_what(root.bad)}")]
         return [_told_by_graph(call, born, root) if born is not None else _unseen(call, call.nodes[root.node], root)]
     hooked = hooked_finding(call, hooks)
@@ -107,7 +131,47 @@ def nonfinite(call: BackwardCall, born: Born | None = None, hooks: Iterable[Grad
     origin = _origin(call, first.node, ops)
     if origin is not None and origin[0].site != run.site and not _absorbed(call, origin[0]):
         return [_forward(call, *origin, f"it reached the gradient of {run.name}", run)]
-    return [_backward(call, first, run, origin[0] if origin is not None else None)]
+    region = inside.get((call.index, first.node))
+    return [_backward(call, first, run, origin[0] if origin is not None else None, region)]
+
+
+def _region_of(call: BackwardCall, op: BadOp, inside: Mapping[tuple[int, int], Inside]) -> Inside | None:
+    """The compiled region that made the NaN of `op`: it is one itself, or gives NaN for NaN only and took what one
+    made."""
+    if not op.output.nan or not (op.op in _CALM or op.op.startswith(COMPILED)):
+        return None
+    stack = [r for r in call.nodes if op.first <= r.node.seq <= op.seq]
+    for run in stack:  # grows as we go through views
+        found = inside.get((call.index, run.node.index))
+        if found is not None:
+            return found
+        stack += [
+            call.nodes[edge[0]]
+            for edge in run.node.edges
+            if edge is not None
+            and len(stack) < 100
+            and (call.nodes[edge[0]].name in VIEW_NODES or call.nodes[edge[0]].name.startswith(COMPILED))
+        ]
+    return None
+
+
+def _in_region(found: Finding, op: BadOp, region: Inside) -> Finding:
+    """`found` of `op`, told of the line inside the compiled region that can have made what it got."""
+    entered = () if op.op.startswith(COMPILED) else _sites(("entered", op.site))
+    return dataclasses.replace(
+        found,
+        title=f"{region.op} in a compiled region made it, as far as can be told of what was not seen: {found.title}",
+        confidence="likely",
+        tensor=f"output of {region.op}",
+        sites=(*_sites(("cause", region.site)), *entered, *(s for s in found.sites if s.role != "cause")),
+        evidence={**found.evidence, "in_region": region.op},
+    )
+
+
+def _given_bad(op: BadOp, begins: bool) -> bool:
+    """Whether what `op` was given was bad already, and nothing that was looked at made it: a transform, or a compiled
+    region, did."""
+    return begins and op.origin is None and any(t.bad is not None and t.made for t in op.inputs)
 
 
 def _absorbed(call: BackwardCall, op: BadOp) -> bool:
@@ -266,6 +330,13 @@ def _masked(op: BadOp) -> bool:
     return any(word in op.op for word in ("softmax", "logsumexp", "attention"))
 
 
+#: Give NaN for finite values never: what they got held it.
+_CALM = frozenset(
+    (
+        *("mean", "sum", "add", "sub", "mul", "neg", "linear", "matmul", "__matmul__", "cat", "stack"),
+        *("relu", "tanh", "sigmoid", "gelu", "silu"),
+    )
+)
 #: What the eye did not look into: views, and nodes made out of its sight.
 _UNSEEN = frozenset({*VIEW_OPS, "", "Function.apply"})
 
@@ -323,7 +394,7 @@ def _held(op: BadOp) -> str:
 INFERRED = "nodes were not looked at in this step; it follows from which parameters got a bad gradient"
 
 
-def _backward(call: BackwardCall, first: BadNode, run: NodeRun, origin: BadOp | None) -> Finding:
+def _backward(call: BackwardCall, first: BadNode, run: NodeRun, origin: BadOp | None, region: Inside | None) -> Finding:
     bad_saved = [t for t in first.saved if t.bad]
     zero_saved = [t for t in first.saved if t.zeros]
     parameters = tuple(
@@ -333,7 +404,9 @@ def _backward(call: BackwardCall, first: BadNode, run: NodeRun, origin: BadOp | 
             if r.parameter is not None and any(g and g.norm is not None and g.norm - g.norm for g in r.grad_outputs)
         )
     )
-    if bad_saved and first.zero_incoming:
+    if region is not None:
+        how = "it is in a compiled region, of which its derivative is the one that is not finite everywhere"
+    elif bad_saved and first.zero_incoming:
         how = f"a gradient of zero met a non-finite {bad_saved[0].name}: 0 times {_what(bad_saved[0].bad)} is NaN"
     elif bad_saved:
         how = f"its saved {bad_saved[0].name} was not finite"
@@ -347,17 +420,19 @@ def _backward(call: BackwardCall, first: BadNode, run: NodeRun, origin: BadOp | 
     op, site, module, second = run.node.op or run.name, run.site, run.module, None
     if first.of is not None and first.of.site is not None:
         op, site, module, second = f"the derivative of {first.of.op}", first.of.site, first.of.module, run.site
+    if region is not None:
+        op, site, second = region.op, region.site, run.site
     return Finding(
         kind="nonfinite-backward",
         severity="error",
         title=f"the backward of {op} made {first.values} from finite gradients: {how}",
-        confidence="likely" if first.inferred else "certain",
+        confidence="likely" if first.inferred or region is not None else "certain",
         module=module,
         node=run.name,
         tensor=f"gradient {first.output} of {run.name}",
         parameters=parameters,
         step=call.step,
-        sites=_sites(("cause", site), ("derived", second), ("failed", call.site)),
+        sites=_sites(("cause", site), ("region" if region is not None else "derived", second), ("failed", call.site)),
         evidence={
             "values": str(first.values),
             "nan": first.values.nan,

@@ -22,12 +22,16 @@ if TYPE_CHECKING:
 def silent_mutations(trace: Trace) -> list[Finding]:
     found = []
     for seen in trace.facts.of(SilentWrite):
+        statistics = seen.op in ("batch_norm", "instance_norm")
         pairs = (("mutated", seen.site), ("saved", seen.saved), ("failed", seen.backward))
         found.append(
             Finding(
                 kind="silent-mutation",
                 severity="error",
-                title=f"{seen.op} wrote through .data into {seen.tensor}, which {seen.saver} had saved for backward: "
+                title=f"{seen.op} in train mode changed {seen.tensor}, which {seen.saver} in eval mode had saved for "
+                "backward: the gradients are wrong, and autograd cannot know"
+                if statistics
+                else f"{seen.op} wrote through .data into {seen.tensor}, which {seen.saver} had saved for backward: "
                 "the gradients are wrong, and autograd cannot know"
                 if seen.op
                 else f"the memory of {seen.tensor}, which {seen.saver} had saved for backward, was written from "
@@ -42,6 +46,9 @@ def silent_mutations(trace: Trace) -> list[Finding]:
                 advice="Copy where memory changes hands: tensor.detach().numpy().copy() before writing, or "
                 "torch.tensor(array) in place of torch.from_numpy(array) where the array is filled again."
                 if not seen.op
+                else "Call backward on what came from eval mode before the module runs in train mode again, or detach "
+                "it where it is only a target."
+                if statistics
                 else "Do not write through .data between the forward and its backward: under torch.no_grad() the "
                 "same write is seen, and raises where it does harm. Or write to a clone.",
             )

@@ -20,9 +20,13 @@ def second_backward(call: BackwardCall, facts: Facts) -> list[Finding]:
     new = call.nodes[reuse.node] if reuse.node is not None else None
     shared = new is None and reuse.shared
     entry = new.site if new is not None else old.site if shared and old.site else call.site
+    # The new graph begins inside a function that was handed the old tensor: the line that did so is meant too.
+    handed = reuse.carried if entry is not None and reuse.carried is not None else None
+    if handed is not None and entry is not None and (handed.file, handed.function) == (entry.file, entry.function):
+        handed = None
     sites = [
         FindingSite(role, site)
-        for role, site in (("reused", entry), ("freed", reuse.freed_site), ("failed", call.site))
+        for role, site in (("reused", entry), ("reused", handed), ("freed", reuse.freed_site), ("failed", call.site))
         if site is not None
     ]
     earlier = "the same step" if reuse.freed_step == call.step else f"step {reuse.freed_step}"

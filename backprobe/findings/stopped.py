@@ -19,6 +19,8 @@ _ADVICE = {
     "what was trainable. If they are meant to stay frozen, freeze them alone, in a line of your own.",
     "quiet": "Let the part that is to be trained run outside torch.no_grad(). If it is meant to stay as it is from "
     "there on, call requires_grad_(False) on its parameters.",
+    "uncalled": "Keep no results of a part that is to be trained from one step to the next: compute them anew. If it "
+    "is meant to stay as it is from there on, call requires_grad_(False) on its parameters.",
     "cut": "Compute the loss from tensors that keep their graph. If the cut is meant from that step on, call "
     "requires_grad_(False) on these parameters, so that everybody can see it.",
 }
@@ -53,13 +55,17 @@ def stopped(trace: Trace) -> list[Finding]:
     was left out of the loss: that is taken for a choice."""
     found = []
     for seen in trace.facts.of(StoppedLearning):
-        if seen.reason != "cut":
+        if seen.reason == "replaced":
+            continue
+        if seen.reason not in ("cut", "uncalled"):
             found.append(_finding(seen))
             continue
-        rest = set(seen.parameters)
+        rest, kept = set(seen.parameters), seen.reason == "uncalled"
         for cut in trace.facts.of(Cut):
             mine = tuple(name for name in seen.parameters if name in rest and name in cut.parameters)
-            if mine and cut.step >= seen.step:
+            # A module that is not called any more is another choice, but not where what it gave before is used on.
+            since = cut.arrived if kept and cut.step < seen.step else None if kept else cut.step
+            if mine and since is not None and since >= seen.step:
                 rest -= set(mine)
                 found.append(_finding(replace(seen, parameters=mine, site=cut.site), cut))
     return found
@@ -104,6 +110,7 @@ def _finding(seen: StoppedLearning, cut: Cut | None = None) -> Finding:
         "frozen": "requires_grad was turned off, and not on again",
         "quiet": "their module runs with gradient mode off from there on",
         "cut": f"{cut.op if cut else ''} cut the graph",
+        "uncalled": f"what {cut.op if cut else ''} took out of the graph before is used in place of a new result",
     }[seen.reason]
     sites = [("cut", seen.site), ("failed", seen.failed)]
     return Finding(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..records import Finding, FindingSite, OptimizerSeen, Parameter, Stray
+from ..records import Finding, FindingSite, OptimizerSeen, Parameter, StoppedLearning, Stray
 from ..text import few
 from .questions import LEARNING, Kind, question
 
@@ -64,6 +64,9 @@ def not_in_optimizer(trace: Trace) -> list[Finding]:
 
     A part of a model that was left out of the optimizer as a whole is taken for a choice.
     """
+    copied = [_copied(seen) for seen in trace.facts.of(StoppedLearning) if seen.reason == "replaced"]
+    if copied:
+        return copied
     idle = [p for p in trace.parameters if p.reached and p.requires_grad and p.trained is False]
     late = [p for p in idle if p.replaced or p.added]
     blamed = next((o for o in trace.facts.of(OptimizerSeen) if o.orphans), None)
@@ -96,6 +99,24 @@ def not_in_optimizer(trace: Trace) -> list[Finding]:
             sites=[FindingSite("replaced", s) for s in replaced][:3],
         )
     ]
+
+
+def _copied(seen: StoppedLearning) -> Finding:
+    """From a step on another model of the same class is trained than the one that the optimizer holds."""
+    sites = (("optimizer", seen.site), ("failed", seen.failed))
+    return Finding(
+        kind="parameter-not-in-optimizer",
+        severity="warning",
+        title=f"from step {seen.step} on the loss reaches {few(seen.parameters)} of another model than before, like it "
+        "in every name; the optimizer goes on with those of before, which get no gradient any more",
+        confidence="likely",
+        parameters=seen.parameters,
+        step=seen.step,
+        sites=tuple(FindingSite(role, site) for role, site in sites if site is not None),
+        evidence={"since_step": seen.step},
+        advice="Make a new optimizer for the copy, or load its weights into the model that the optimizer holds "
+        "(model.load_state_dict(copy.state_dict())).",
+    )
 
 
 def _left_out(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..graphs.plan import VIEW_NODES
@@ -20,6 +21,8 @@ _Key = tuple[str, "Site | None", "str | None"]
 _SATURATE = ("Relu", "Threshold", "Hardtanh", "Clamp", "Sigmoid", "Tanh", "Softmax", "LogSoftmax", "Hardsigmoid", "Elu")
 #: The part of twice as many in which all parameters do.
 NEARLY = 0.75
+#: And where none of the first calls did.
+OFTEN = 0.5
 #: Ops whose derivative is zero wherever it exists.
 _FLAT = ("Sign", "Round", "Floor", "Ceil", "Trunc", "Heaviside", "Fix", "Frac")
 #: Nodes that add an input to something, as a bias: which of them; all where none is named.
@@ -71,15 +74,17 @@ def zero_grads(trace: Trace) -> list[Finding]:
 def _died(trace: Trace) -> list[Finding]:
     """Parameters that learned, and got exact zeros in all of the last calls while others went on learning, because of
     an operation that is flat where its input went, or of a custom function's backward; or all of them did, in nearly
-    all calls, while the loss is not zero. A factor of zero, and a loss that is met, are taken for choices."""
+    all calls, or in half of them and in none at the start, while the loss is not zero. A factor of zero, and a loss
+    that is met, are taken for choices."""
     alive = {p.name for p in learned(trace)}
     steps = last_recorded(trace, 2 * AT_THE_END)
     if not steps:
         return []
     late = [c for calls in steps for c in calls]
     calls = [c for calls in steps[-AT_THE_END:] for c in calls]
-    whole = [c for c in late if all(root.value for root in c.roots) and not any(_norms(c, alive).values())]
-    if len(whole) >= NEARLY * len(late):
+    whole = [c for c in late if _all_zero(c, alive)]
+    share = len(whole) / len(late)
+    if share >= NEARLY or (share > OFTEN and not _at_first(trace, alive, late[0].index)):
         dead: set[str] | None = set(_norms(whole[-1], alive))
         calls = whole[-1:]
     else:
@@ -104,6 +109,18 @@ def _died(trace: Trace) -> list[Finding]:
         for run, names, call in groups.values()
         for found in [_finding(run, sorted(names), call)]
     ]
+
+
+def _all_zero(call: BackwardCall, names: set[str]) -> bool:
+    """Whether no gradient came of a loss that is not zero."""
+    return all(root.value for root in call.roots) and not any(_norms(call, names).values())
+
+
+def _at_first(trace: Trace, names: set[str], before: int) -> bool:
+    """Whether that was so in one of the first recorded calls already, or too few are known that came `before`."""
+    calls = (c for c in trace.backwards if c.inside is None and len(c.nodes) and c.index < before)
+    first = [*islice(calls, 2 * AT_THE_END)]
+    return len(first) < 3 or any(_all_zero(c, names) for c in first)
 
 
 def _norms(call: BackwardCall, names: set[str]) -> dict[str, float | None]:

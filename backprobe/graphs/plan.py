@@ -43,7 +43,19 @@ ACCUMULATE = "torch::autograd::AccumulateGrad"
 class Plan:
     """What follows from a graph's structure alone, shared by the steps that build the same graph."""
 
-    __slots__ = ("_borders", "counts", "hooked", "leaves", "met", "names", "numbers", "starts", "targets", "to_leaf")
+    __slots__ = (
+        "__weakref__",
+        "_borders",
+        "counts",
+        "hooked",
+        "leaves",
+        "met",
+        "names",
+        "numbers",
+        "starts",
+        "targets",
+        "to_leaf",
+    )
 
     def __init__(self, names: list[str], counts: list[int], targets: list[int], numbers: list[int]) -> None:
         self.names, self.counts, self.targets, self.numbers = names, counts, targets, numbers

@@ -20,8 +20,8 @@ from .memory import (
     SavedUnknown,
     SilentWrite,
 )
-from .nodes import ACCUMULATE_SEQ, BadNode, BadOp, Born, Derivative, GradStat, Node, NodeRun
-from .parameters import Cut, FreeParameter, NoGradient, Parameter, StoppedLearning, Stray, Unreduced
+from .nodes import ACCUMULATE_SEQ, BadNode, BadOp, Born, Derivative, GradStat, Inside, Node, NodeRun
+from .parameters import COLLECTIVES, Cut, FreeParameter, NoGradient, Parameter, StoppedLearning, Stray, Unreduced
 from .places import Site
 from .ranks import Collective, RankSeen, RankWait, Replica, Replicas, ReplicaState
 from .regions import Recomputed, RegionDiffers, RegionGradient
@@ -33,6 +33,7 @@ from .watched import Process, Stopped, Watched
 
 __all__ = [
     "ACCUMULATE_SEQ",
+    "COLLECTIVES",
     "KINDS",
     "Aside",
     "BackwardCall",
@@ -53,6 +54,7 @@ __all__ = [
     "GradientCycle",
     "GradientHook",
     "HookSeen",
+    "Inside",
     "ModuleCall",
     "Mutation",
     "NoGradient",

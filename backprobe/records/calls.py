@@ -95,7 +95,8 @@ class Reuse:
 
     ``freed_by`` is that call, at ``freed_site`` in step ``freed_step``. ``node`` is the first node of the new graph
     that leads into the old one, at ``old``; ``None`` where nothing was built since. ``shared`` tells whether the
-    earlier call went through a part of this graph only, from another root.
+    earlier call went through a part of this graph only, from another root. ``carried``: the line, in the function that
+    has the old tensor in a variable, that used it last.
     """
 
     freed_by: int
@@ -104,6 +105,7 @@ class Reuse:
     node: int | None
     old: int
     shared: bool = False
+    carried: Site | None = None
 
 
 @record

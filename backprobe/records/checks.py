@@ -31,7 +31,8 @@ class Divergence:
     """The first module whose results differ between two outermost modules of one structure.
 
     ``difference`` is relative to the largest value; ``attributes`` are settings that differ; ``matching`` the modules
-    that returned before it.
+    that returned before it. ``inside``: it is the module around this one, which is the same in both and gave something
+    else.
     """
 
     module: str
@@ -40,3 +41,4 @@ class Divergence:
     attributes: tuple[str, ...]
     matching: tuple[str, ...]
     site: Site | None
+    inside: str = ""

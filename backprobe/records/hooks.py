@@ -15,7 +15,8 @@ class HookSeen:
 
     ``reason``: ``output`` (what the module returns is no tensor or tuple; its type is the detail), ``forward`` (the
     module was not called as a module), ``inplace`` (its output was changed in place, at ``bypass``), ``legacy``
-    (``register_backward_hook`` sees the last node only; how many there are is the detail).
+    (``register_backward_hook`` sees the last node only; how many there are is the detail), ``compiled`` (it was
+    registered when the module had been compiled).
     """
 
     reason: str

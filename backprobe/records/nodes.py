@@ -147,3 +147,15 @@ class BadNode:
     #: What the node is the derivative of, where a backward with ``create_graph`` made it.
     of: Derivative | None = None
     inferred: bool = False
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """Node ``node`` of a backward call is a compiled region. Of what it runs, this line's derivative, and no other's,
+    is not finite everywhere. ``op`` is the function that is called there."""
+
+    backward: int
+    node: int
+    op: str
+    site: Site

@@ -53,18 +53,24 @@ class FreeParameter:
     trained: bool | None
 
 
+#: Collectives whose result has no graph.
+COLLECTIVES = ("all_gather", "all_gather_into_tensor", "all_gather_object")
+
+
 @record
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A forward operation that took tensors with a graph and gave one without: the gradient stops there."""
+    """A forward operation that took tensors with a graph and gave one without: the gradient stops there. One of
+    ``COLLECTIVES`` was read in the code only: what it took is not known."""
 
     op: str
     site: Site | None
     module: str | None
     parameters: tuple[str, ...]
     count: int = 1
-    #: The step in which it was first seen.
+    #: The step in which it was first seen, and that in which what it gave entered a graph again last.
     step: int = 0
+    arrived: int | None = None
 
 
 @record
@@ -74,7 +80,9 @@ class StoppedLearning:
 
     ``reason``: ``cut`` (their module runs as before), ``quiet`` (it runs with gradient mode off, turned off at
     ``site``), ``frozen`` (``requires_grad`` was turned off at ``site``, by a library or together with parameters that
-    were thawed again).
+    were thawed again), ``replaced`` (``parameters`` are those of a model like it, which are reached instead and which
+    no optimizer holds; the optimizer of the ones before was made at ``site``), ``uncalled`` (nobody calls their
+    module any more).
     """
 
     parameters: tuple[str, ...]

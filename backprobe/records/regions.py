@@ -30,6 +30,7 @@ class RegionDiffers:
     :ivar raised: the error that it led to.
     :ivar changed: the line that changed what the op depends on, between the two runs.
     :ivar backwards: numbers of the backward calls in which it was seen.
+    :ivar drawn: the line before it, as the code reads, that draws a random number which is another in each run.
     """
 
     how: str
@@ -44,6 +45,7 @@ class RegionDiffers:
     step: int
     backwards: tuple[int, ...]
     changed: Site | None = None
+    drawn: Site | None = None
 
 
 @record

@@ -38,7 +38,30 @@ def assigned(cls: type, name: str) -> Site | None:
             if isinstance(node, (ast.Assign, ast.AnnAssign)) and _names(node, name):
                 file, at = method.__code__.co_filename, node.lineno - 1
                 return Site(file, first + at, method.__name__, lines[at].strip())
-    return None
+    return _put_past(cls, name)
+
+
+def _put_past(cls: type, name: str) -> Site | None:
+    """The line in a method of `cls` that sets an attribute past the module's own way of doing that:
+    ``object.__setattr__(self, name, value)``, ``self.__dict__[name] = value``. One with a variable for the name may be
+    it where no other is."""
+    found: list[tuple[bool, Site]] = []
+    for method, lines, first, tree in _methods(cls):
+        for node in ast.walk(tree):
+            key: ast.AST | None = None
+            if not isinstance(node, (ast.Call, ast.Assign)):
+                continue
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "object.__setattr__" and len(node.args) == 3:
+                key = node.args[1]
+            elif isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Subscript):
+                key = target.slice if ast.unparse(target.value) in ("self.__dict__", "vars(self)") else None
+            if key is None or (isinstance(key, ast.Constant) and key.value != name):
+                continue
+            at = node.lineno - 1
+            site = Site(method.__code__.co_filename, first + at, method.__name__, lines[at].strip())
+            found.append((isinstance(key, ast.Constant), site))
+    exact = [site for constant, site in found if constant]
+    return exact[0] if exact else found[0][1] if len(found) == 1 else None
 
 
 def _methods(cls: type) -> Iterator[tuple[Any, list[str], int, ast.Module]]:

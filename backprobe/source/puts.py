@@ -32,6 +32,18 @@ def changed_after(site: Site) -> Site | None:
     return None
 
 
+def used_before(site: Site, name: str) -> Site | None:
+    """The last line before `site`, in its function, that reads the variable `name`."""
+    lines = [
+        node.lineno
+        for node, function in syntax_nodes(site.file)
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+        if function == site.function and node.lineno < site.line
+    ]
+    line = max(lines, default=0)
+    return Site(site.file, line, site.function, linecache.getline(site.file, line).strip()) if line else None
+
+
 def filled_beside(site: Site) -> Site | None:
     """The first line of the function of `site` that puts something into what its statement, or a condition around it,
     looks into: ``cache[i] = k`` beside ``if i in cache: k = torch.cat([cache[i], k])``."""

@@ -10,10 +10,15 @@ from ..torch_texts import COMPILED, OPTIMIZED
 from .walk import Plans, walk
 
 
+def count() -> int:
+    """How many frames Dynamo has compiled in this process."""
+    utils: Any = sys.modules.get("torch._dynamo.utils")
+    return utils.counters["frames"].get("ok", 0) if utils is not None else 0
+
+
 def in_use() -> bool:
     """Whether Dynamo has compiled anything in this process."""
-    utils: Any = sys.modules.get("torch._dynamo.utils")
-    return utils is not None and bool(utils.counters["frames"].get("ok"))
+    return count() > 0
 
 
 def reached(nodes: Sequence[Any]) -> bool:

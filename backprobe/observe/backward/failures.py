@@ -8,10 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import torch
+
 from ...graphs.plan import running_node
 from ...records import Raised, Reuse, Site
 from ...source.defined import function_called, returns_at
-from ...source.frames import Spot
+from ...source.frames import Spot, variables
+from ...source.puts import used_before
 from ...torch_texts import CHANGED_BY_HOOK, FREED, IN_PLACE
 from ...torchside import private
 from ..forward.naming import Naming
@@ -50,7 +53,10 @@ class Failures:
         self.news: Callable[[], list[Spot]] | None = None
 
     def remember(self, running: Running) -> None:
-        """The call is over: another may go through its graph again."""
+        """The call is over: another may go through its graph again, which is freed where this one did not keep it."""
+        kept = running.arguments.get("retain_graph")
+        if running.creates_graph if kept is None else kept:
+            return
         seen = (running.live, running.graph.span[0], private.next_sequence_nr())
         self._past.append(_Past(running.index, running.step, running.spot, *seen))
 
@@ -132,7 +138,18 @@ class Failures:
                 roots = seqs[: len({id(start) for start in running.starts if start is not None})]
                 shared = not any(map(past.ran, roots))
                 return Reuse(past.call, site, past.step, None, node, shared)
-            return Reuse(past.call, site, past.step, *first)
+            return Reuse(past.call, site, past.step, *first, carried=self._carried(running.graph.nodes[first[1]]))
+        return None
+
+    def _carried(self, old: Any) -> Site | None:
+        """The line of a function that is running which used the variable that holds what node `old` made."""
+        frame = self._frames.first(sys._getframe(1))
+        while frame is not None:
+            for name, value in variables(frame).items() if self._frames.is_user(frame.f_code) else ():
+                if type(value) is torch.Tensor and value.grad_fn is old:
+                    at = self._frames.site((frame.f_code, frame.f_lasti))
+                    return used_before(at, name) if at is not None else None
+            frame = frame.f_back
         return None
 
 

@@ -142,15 +142,24 @@ class Outside:
         finally:
             torch._C._set_grad_enabled(was)
         bad = {at: one for at, one in self._bad.items() if one[0]() is not None}
+        #: What was written over before anybody looked: who had made it.
+        unknown: dict[int, Entry] = {}
         for (_, ref, at, _, inputs, entry, seq), (t, slot) in zip(noted, measured, strict=True):
             values = norms.bad.get(slot) if slot is not None else None
+            unknown.pop(at, None)
             if slot is not None and values is None:
                 bad.pop(at, None)
                 continue
             came = next((bad[i] for i in inputs if i in bad), None)
             name = op_name(entry[2]) if entry[2] is not None else ""
             if values is None and came is None:
+                unknown[at] = entry
                 continue
+            if came is None and name in MOVES:
+                maker = next((unknown[i] for i in inputs if i in unknown), None)
+                name, entry = (
+                    (op_name(maker[2]), maker) if maker is not None and maker[2] is not None else (name, entry)
+                )
             if values is not None and came is None and not values.nan and name in FILLS:
                 bad.pop(at, None)
                 continue
@@ -188,7 +197,17 @@ class Outside:
         """A backward call is over: what was made for it and is gone does not matter any more."""
         if self.careful:
             self.settle(LARGE)
-        self._noted = [(None, *one[1:]) for one in self._noted if one[1]() is not None]
+        gone: dict[int, Any] = {}
+        kept: dict[int, Any] = {}
+        for _, ref, at, version, inputs, entry, seq in self._noted:
+            if entry[2] is not None and op_name(entry[2]) in MOVES:  # what made that is who is asked for
+                entry = next((gone[i] for i in inputs if i in gone), entry)
+            if ref() is None:
+                gone[at] = entry
+            else:
+                kept.pop(at, None)
+                kept[at] = (None, ref, at, version, inputs, entry, seq)
+        self._noted = [*kept.values()]
         self._waiting = {one[2] for one in self._noted}
         self._recent.clear()
         self._used = {}

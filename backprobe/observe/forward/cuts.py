@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from ...records import Cut
+from ...records import COLLECTIVES, Cut
+from ...source.defined import calls_of_method
 from ...source.frames import Frames, Spot, variables
 from ...source.roots import Where
 from ...torchside import places
@@ -46,7 +47,7 @@ class SeenCut:
     step: int = 0
     count: int = 1
 
-    def record(self, names: Naming) -> Cut:
+    def record(self, names: Naming, arrived: int | None) -> Cut:
         return Cut(
             self.op,
             names.frames.site(self.spot),
@@ -54,6 +55,7 @@ class SeenCut:
             tuple(sorted(names.leaves.names_of(self.leaves))),
             self.count,
             self.step,
+            arrived,
         )
 
 
@@ -81,6 +83,7 @@ class Cuts:
 
     def step_begins(self, step: int, careful: bool) -> None:
         self._step, self._careful = step, careful
+        self._reentries.step = step
 
     def data_read(self, tensor: Any, out: Any, frame: Any) -> None:
         if self._careful:
@@ -122,6 +125,7 @@ class Cuts:
         known = self._found.get(key)
         if known is not None:
             known.count += 1
+            known.leaves |= {id(s) for s in sources if s.grad_fn is None}
             return
         if len(self._found) > 1000:
             return
@@ -135,10 +139,13 @@ class Cuts:
         )
 
     def records(self) -> tuple[Cut, ...]:
-        """Ops that lost a gradient's path, those with a tensor for a result first."""
+        """Ops that lost a gradient's path, those with a tensor for a result first. Then collectives that the user's
+        code calls: what they give has no graph, and nobody sees what went in."""
         arrived = self._reentries.arrived
         by_rank = sorted(self._found.items(), key=lambda c: (c[0] not in arrived, c[1].rank))
-        return tuple(cut.record(self._names) for _, cut in by_rank)
+        calls = ((op, calls_of_method(self._frames, op)) for op in COLLECTIVES)
+        collectives = (Cut(op, site, None, (), 0) for op, sites in calls for site, *_ in sites[:1])
+        return (*(cut.record(self._names, arrived.get(key)) for key, cut in by_rank), *collectives)
 
 
 def _rank(func: Any, out: Any, direct: bool) -> int:

@@ -25,8 +25,9 @@ class Reentries:
         self._of: dict[int, tuple[weakref.ref[Any], frozenset[Any]]] = {}
         #: Module call -> cuts of what was read into Python last in it.
         self._read: dict[Any, frozenset[Any]] = {}
-        #: Cuts whose values entered a graph again.
-        self.arrived: set[Any] = set()
+        #: Cuts whose values entered a graph again, and in which step last.
+        self.arrived: dict[Any, int] = {}
+        self.step = 0
 
     @property
     def active(self) -> bool:
@@ -61,7 +62,7 @@ class Reentries:
                 if isinstance(t, (int, float, bool, list)) or type(t).__module__ == "numpy":
                     self._read[where] = cuts
             elif t.requires_grad and not t.is_leaf:
-                self.arrived |= cuts
+                self.arrived |= dict.fromkeys(cuts, self.step)
             else:
                 self._mark(t, cuts)
 

@@ -18,6 +18,7 @@ import torch.utils.checkpoint
 
 from ...records import Cut, RegionDiffers, Site
 from ...source.defined import calls_of_method
+from ...source.drawn import drawn_before
 from ...source.frames import Spot, variables
 from ...source.puts import filled_beside
 from ...source.roots import Where
@@ -268,6 +269,7 @@ class Regions:
         cause = self._frames.site(op.spot or region.spot) if op is not None else None
         if changed is None and cause is not None and how in ("extra", "missing", "other", "shape"):
             changed = filled_beside(cause)
+        depends = cause is not None and changed is None and how in ("extra", "missing", "other", "shape", "values")
         where = (op.where or region.where) if op is not None else None
         self._found[region.spot] = RegionDiffers(
             how,
@@ -282,6 +284,7 @@ class Regions:
             step,
             (*(known.backwards if known is not None else ()), index),
             changed,
+            drawn_before(cause) if depends and cause is not None else None,
         )
 
     def _writer(self, op: _Op, version: str) -> Site | None:
@@ -295,7 +298,7 @@ class Regions:
     def records(self) -> tuple[Cut | RegionDiffers, ...]:
         """Reentrant checkpoints that lost a gradient's path, and regions that ran again differently."""
         cuts = (
-            SeenCut("checkpoint", spot, where, frozenset(ids), 0, 0).record(self._names)
+            SeenCut("checkpoint", spot, where, frozenset(ids), 0, 0).record(self._names, None)
             for spot, (where, ids) in self._lost.items()
         )
         return (*cuts, *self._found.values())

@@ -118,6 +118,16 @@ class WriteLog:
         except (RuntimeError, NotImplementedError, AttributeError):
             return
 
+    def statistics_after(self, storage: int, seq: int) -> Write | None:
+        """The last write of a normalisation to its running statistics in `storage`, after the op that made node `seq`:
+        no version shows it."""
+        for pointer, version, at, op, spot, where in reversed(self._writes):
+            if at <= seq:
+                return None
+            if pointer == storage and type(kind_of(op)) is tuple:
+                return Write(storage, version, at, op.__name__, spot, where)
+        return None
+
     def first_after(self, storage: int, seq: int, version: int) -> Write | None:
         """The write that took `storage` past `version`, after the op that made node `seq`."""
         for pointer, after, at, op, spot, where in self._writes:

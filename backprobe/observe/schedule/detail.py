@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 DEFAULT_BUDGET = 0.05
 #: Backward calls in a row with bad values that are looked at closely.
 TROUBLE = 3
+#: The first step that is looked at closely though the start is over and nothing is wrong: then those twice as far on.
+SELDOM = 32
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ class Attention:
 
     def begin_step(self, step: int, settings: Settings, traced: bool) -> bool:
         """Set the detail for a step; whether it is looked at closely."""
-        careful = traced and (settings.level == "explain" or step < self._until)
+        careful = traced and (settings.level == "explain" or step < self._until or _now_and_then(step))
         self._eye.noting, self._eye.careful = traced, careful
         self._values.checking = not self.used_to_it
         if traced:
@@ -120,3 +122,9 @@ class Attention:
         self._troubled = self._troubled + 1 if recorded.trouble else 0
         if recorded.trouble:
             self._until = 0 if self.used_to_it else max(self._until, recorded.step + 2)
+
+
+def _now_and_then(step: int) -> bool:
+    """Whether a step is looked at closely though nothing is wrong: what begins late is seen by the time that the run is
+    twice as long, at a cost that falls with each such look."""
+    return step >= SELDOM and step & (step - 1) == 0

@@ -30,8 +30,8 @@ class Diverging(Tracker):
 
     def __init__(self, scene: Scene) -> None:
         self._bytes = 0
-        #: Root module -> (path, class, output, plain attributes, owners), in the order in which modules returned.
-        self._seen: dict[int, tuple[RootModule, list[tuple[str, str, list[Any], dict[str, Any], Any]]]] = {}
+        #: Root module -> (path, class, output, plain attributes, owners, state), as modules returned.
+        self._seen: dict[int, tuple[RootModule, list[tuple[str, str, list[Any], dict[str, Any], Any, Any]]]] = {}
 
     def module_left(self, module: nn.Module, where: Where, output: Any) -> None:
         if where.call != 1 or where.path is None:
@@ -45,7 +45,7 @@ class Diverging(Tracker):
         model = root.ref()
         plain = {k: v for k, v in vars(module).items() if isinstance(v, (bool, int, float, str)) and k[0] != "_"}
         owners = owners_of(model, where.path) if model is not None else []
-        rows.append((where.path, where.class_name, tensors, plain, owners))
+        rows.append((where.path, where.class_name, tensors, plain, owners, _state(module)))
 
     def records(self) -> tuple[Divergence, ...]:
         """The first difference between outermost modules of one structure, each against the first of its kind."""
@@ -64,22 +64,50 @@ class Diverging(Tracker):
 
 def _first(a: list[Any], b: list[Any]) -> Divergence | None:
     matching: list[str] = []
-    for (path, name, xs, plain, owners), (_, _, ys, other, _) in zip(a, b, strict=True):
+    pairs = {one[0]: (one, two) for one, two in zip(a, b, strict=True)}
+    for (path, name, xs, plain, owners, state), (_, _, ys, other, _, its) in zip(a, b, strict=True):
         worst = 0.0
         for x, y in zip(xs, ys, strict=False):
             if x.shape != y.shape:
                 return None
-            difference, size = (
-                float((x - y).abs().max()) if x.numel() else 0.0,
-                float(x.abs().max()) if x.numel() else 1,
-            )
-            bound = BOUND.get(x.dtype, 1e-2)
+            # Of few digits each is wrong by itself; of many the worst tells most.
+            few = x.dtype not in BOUND
+            difference, size = ((float(_size(t, few)) if t.numel() else 0.0) for t in (x - y, x))
+            bound = BOUND.get(x.dtype) or _rounding(x)
             if difference > bound * max(size, 1e-30):
                 worst = max(worst, difference / max(size, 1e-30))
         if worst:
+            inside = ""
+            above = path.rpartition(".")[0]
+            if path and state and state == its and plain == other and above in pairs:
+                # The same module in both: it was given something else, by the module around it.
+                inside = path
+                (path, name, _, plain, owners, _), (_, _, _, other, _, _) = pairs[above]
             changed = [k for k in plain if k in other and plain[k] != other[k] and k != "training"]
             site = defined_at(owners[:-1], path.rpartition(".")[2]) if len(owners) > 1 else None
             values = tuple(f"{k}: {plain[k]} and {other[k]}" for k in changed)
-            return Divergence(path, name, worst, values, tuple(matching), site)
+            return Divergence(path, name, worst, values, tuple(matching), site, inside)
         matching.append(path)
     return None
+
+
+def _size(t: torch.Tensor, whole: bool) -> torch.Tensor:
+    return t.double().norm() if whole else t.abs().max()
+
+
+def _rounding(x: torch.Tensor) -> float:
+    """What sums in another order, over as many terms as a row of `x` has, change in a type of few digits: each term is
+    rounded, now up, now down."""
+    terms = x.shape[-1] if x.dim() else 1
+    return float(max(1e-2, torch.finfo(x.dtype).eps / 2 * terms**0.5))
+
+
+def _state(module: nn.Module) -> tuple[tuple[float, float], ...]:
+    """Two numbers for each parameter and buffer of a module that has no others inside; empty where it has none."""
+    if any(True for _ in module.children()) or not module._parameters:
+        return ()
+    held = [t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()]
+    if any(t.is_meta or (type(t) is not torch.Tensor and type(t) is not nn.Parameter) for t in held):
+        return ()
+    with torch.no_grad():
+        return tuple((float(t.sum(dtype=torch.float64)), float(t.abs().sum(dtype=torch.float64))) for t in held)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from ...records import HookSeen, Site
 from ...source.defined import calls_of_method
@@ -35,6 +36,8 @@ class Hooked(Tracker):
         #: The same for all of them, by the number of the node that made their output.
         self._outputs: dict[int, tuple[Where, nn.Module]] = {}
         self._called: set[int] = set()
+        #: How many frames had been compiled when more were found last, and the number of the next hook then.
+        self._compiled = 0, 0
 
     def hooked_left(self, module: nn.Module, where: Where, output: Any, nodes: int) -> None:
         """A module with a backward hook returned `output`, having made `nodes` nodes."""
@@ -54,6 +57,9 @@ class Hooked(Tracker):
 
     def backward_ran(self, running: Running) -> None:
         """Look for hooked modules that were not called though their parameters got gradients."""
+        compiled = compiled_regions.count()
+        if compiled != self._compiled[0]:
+            self._compiled = compiled, RemovableHandle.next_id
         if not self._scene.eye.careful:
             return
         for root in self._modules.roots:
@@ -70,9 +76,10 @@ class Hooked(Tracker):
 
     def ended(self) -> None:
         """Look once more: hooks may have been put there late, in steps of which little was noted."""
-        if compiled_regions.in_use():
-            return  # what runs compiled is not seen being called
         leaves = self._scene.names.leaves
+        if compiled_regions.in_use():
+            self._after_compiling()  # what runs compiled is not seen being called
+            return
         for root in self._modules.roots:
             model = root.ref()
             for module in model.modules() if model is not None else ():
@@ -82,6 +89,21 @@ class Hooked(Tracker):
                 if any(leaf.reached for leaf in known) and not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
                     where = Where(root, root.path_of(module), type(module).__name__, 1)
                     self._note(module, where, "forward", "", None)
+
+    def _after_compiling(self) -> None:
+        """Backward hooks that came after the last frame was compiled: code that was compiled before has none of them,
+        and torch does not look whether there are new ones."""
+        leaves = self._scene.names.leaves
+        for root in self._modules.roots:
+            model = root.ref()
+            for module in model.modules() if model is not None else ():
+                late = [n for hooks in (module._backward_hooks, module._backward_pre_hooks) for n in hooks]
+                if not late or id(module) in self._called or min(late) < self._compiled[1]:
+                    continue
+                known = [leaf for p in module.parameters() if (leaf := leaves.of_id(id(p))) is not None]
+                if any(leaf.reached for leaf in known):
+                    where = Where(root, root.path_of(module), type(module).__name__, 1)
+                    self._note(module, where, "compiled", "", None)
 
     def op_raised(self, text: str, frame: Any, args: Any) -> None:
         """An in-place op met the view that a full backward hook makes of a module's output."""

@@ -6,6 +6,7 @@ Read from the nodes themselves when a backward begins, without unpacking anythin
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -32,6 +33,8 @@ class SilentWrites(Tracker):
         self._writes, self._names, self._frames = scene.writes, scene.names, scene.frames
         self._prints = Fingerprints()
         self._found: list[SilentWrite] = []
+        #: Nodes of normalisations in the graphs of a plan.
+        self._norms: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
 
     def op(self, op: Op) -> None:
         if op.after != op.before:
@@ -46,9 +49,34 @@ class SilentWrites(Tracker):
     def graph_known(self, running: Running, frame: Any) -> None:
         if self._prints:
             self._from_outside(running, frame)
+        for i in self._normalising(running.graph.plan):
+            self._statistics(i, running)
         writes = self._writes.silent
         if writes and max(w.seq for w in writes) > running.graph.span[0] and len(self._found) < SILENT:
             self._through_data(running, writes, frame)
+
+    def _normalising(self, plan: Any) -> list[int]:
+        """The nodes of normalisations in a graph."""
+        known = self._norms.get(plan)
+        if known is None:
+            known = self._norms[plan] = [i for i, name in enumerate(plan.names) if "BatchNorm" in name]
+        return known
+
+    def _statistics(self, i: int, running: Running) -> None:
+        """The backward of a normalisation in eval mode reads the running statistics: has a later call in train mode
+        changed them?"""
+        node, seq = running.graph.nodes[i], running.graph.seqs[i]
+        if getattr(node, "_saved_training", True) or len(self._found) >= SILENT:
+            return
+        for name, tensor in private.saved_tensors(node):
+            where = _storage(tensor) if name in ("running_mean", "running_var") else None
+            write = self._writes.statistics_after(where[0], seq) if where is not None else None
+            if where is not None and write is not None:
+                named = names_of_storage(where[0], self._names.modules)
+                known = self._names.modules.full_name(*named) if isinstance(named, tuple) else f"its saved {name}"
+                layout = running.live.layout(self._names)
+                self._add(known, write.op, self._frames.site(write.spot), layout.nodes[i], running)
+                return
 
     def _through_data(self, running: Running, writes: Any, frame: Any) -> None:
         """Saved tensors that were written through ``.data``."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...records import Site, StoppedLearning, Unreduced
@@ -22,6 +22,7 @@ from ..backward.recorded import Recorded
 from ..events import Tracker
 from ..forward.leaves import Leaf
 from ..scene import Scene
+from ..schedule.steps import SeenOptimizer
 
 #: Calls of a line that a parameter has to be away for, and the part of the calls before that it has to be.
 AWAY, SHARE = 5, 0.2
@@ -153,12 +154,18 @@ class Stopped(Tracker):
                 least, share = max(AWAY, 3 * line.gaps.get(key, 0)), SHARE * away.call
                 if away.call <= AWAY or gone < max(least, min(share, SEEN_CUT)):
                     continue
-                if any(key in other.leaves for other in self._lines.values()) or not self._held(away):
+                holder = self._held(away)
+                if any(key in other.leaves for other in self._lines.values()) or holder is None:
                     continue
-                reason = self._reason(away, line.recorded - away.recorded + 1)
-                if reason[0] != "cut" and gone < share:
+                other = self._in_its_place(away.leaf, line)
+                if other is not None:
+                    why: tuple[str, Site | None] = "replaced", self._names.frames.site(holder.spot)
+                    away = replace(away, leaf=other)
+                else:
+                    why = self._reason(away, line.recorded - away.recorded + 1)
+                if why[0] != "cut" and gone < share:
                     continue
-                groups.setdefault((spot, *reason), []).append(away)
+                groups.setdefault((spot, *why), []).append(away)
         found = []
         for (spot, reason, site), mine in groups.items():
             if reason:
@@ -188,11 +195,30 @@ class Stopped(Tracker):
             for (site, choices, before), mine in groups.items()
         ]
 
-    def _held(self, away: _Away) -> bool:
-        """Whether an optimizer that holds it went on: training was not over for all of it."""
+    def _held(self, away: _Away) -> SeenOptimizer | None:
+        """An optimizer that holds it and went on: training was not over for all of it."""
+        holders = self._holders(away.leaf)
+        return next((one for n, one in holders if self._last.get(n, -1) >= away.step + AWAY - 1), None)
+
+    def _holders(self, leaf: Leaf) -> list[tuple[int, SeenOptimizer]]:
+        """The optimizers that hold a parameter."""
         optimizers = self._scene.steps.optimizers
-        mine = [n for n, one in optimizers.items() if (r := one.refs.get(id(away.leaf.ref()))) and r() is not None]
-        return any(self._last.get(n, -1) >= away.step + AWAY - 1 for n in mine)
+        return [(n, one) for n, one in optimizers.items() if (r := one.refs.get(id(leaf.ref()))) and r() is not None]
+
+    def _in_its_place(self, leaf: Leaf, line: _Line) -> Leaf | None:
+        """The parameter of the same name in another model of the same class that the line reaches instead, and that no
+        optimizer holds."""
+        if leaf.root is None:
+            return None
+        mine = leaf.path, leaf.shape, leaf.root.class_name
+        for one in line.leaves.values():
+            if (
+                one.root is not None
+                and one.root is not leaf.root
+                and mine == (one.path, one.shape, one.root.class_name)
+            ):
+                return None if self._holders(one) else one
+        return None
 
     def _reason(self, away: _Away, gone: int) -> tuple[str, Site | None]:
         leaf, frames = away.leaf, self._names.frames
@@ -213,7 +239,7 @@ class Stopped(Tracker):
         evaluated = self._since(*away.beside)[1] if away.beside is not None else 0
         if quiet - evaluated > gone / 2:
             return "quiet", self._modules.turned_off(leaf.owner)
-        return "", None  # another part runs in its place: a choice
+        return "uncalled", None  # another part runs in its place, or what it gave once
 
     def _since(self, leaf: Leaf, then: tuple[int, int]) -> tuple[int, int]:
         """Calls of a parameter's module, with gradient mode on and off."""
