@@ -100,6 +100,7 @@ BROKEN = {
     "names of nodes": [("backprobe.graphs.plan.VIEW_NODES", frozenset())],
     "custom functions": [("backprobe.torchside.facts.graphs._Twice._backward_cls._forward_cls", None)],
     "hooks of nodes": [("torch.utils.hooks.RemovableHandle.__init__", no_dict)],
+    "normalisations": [("backprobe.torchside.saved_by_nodes.uses_running_statistics", lambda node: True)],
     "hooks without handles": [("backprobe.torchside.node_hooks._home", None)],
     "notes on nodes": [("torch.Tensor.grad_fn", property(lambda self: types.SimpleNamespace(metadata={})))],
     "freeing of deep graphs": [("backprobe.torchside.facts.graphs.protect", lambda nodes, borders: HELD.extend(nodes))],
@@ -358,7 +359,17 @@ def test_watching_without_torch_is_said_in_one_line(tmp_path: Path) -> None:
 # One room
 
 #: Private names of Python's own.
-PYTHONS = {"_getframe", "_current_frames", "_exit", "_after_fork", "_target", "_fields", "_make", "_get_module_details"}
+PYTHONS = {
+    "_getframe",
+    "_current_frames",
+    "_exit",
+    "_after_fork",
+    "_target",
+    "_args",
+    "_fields",
+    "_make",
+    "_get_module_details",
+}
 #: And of CPython from 3.11 on: what it has made of a code object, looked for before it is read.
 PYTHONS |= {"_co_code_adaptive"}
 #: And of IPython.

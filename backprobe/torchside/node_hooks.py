@@ -30,6 +30,9 @@ class NodeHooks:
         #: Those beside which there was another hook of the same kind on their node.
         self.beside: list[Any] = []
 
+    def __len__(self) -> int:
+        return len(self._handles) + sum(len(dicts) for _, dicts in self._rounds)
+
     def put(self, hooks: Iterable[tuple[Callable[[Any], Any], Any]]) -> None:
         """Put on a round of hooks, each with what registers it: a node's own method, each at most once."""
         before = vars(_home).get("_register_hook") if _home is not None else None

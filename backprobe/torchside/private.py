@@ -90,6 +90,7 @@ from .saved_by_nodes import (
     saved_slots,
     saved_tensors,
     slot_content,
+    uses_running_statistics,
 )
 from .storage_ids import (
     storage_of,
@@ -162,4 +163,5 @@ __all__ = [
     "unprofiled",
     "unseen",
     "unshow_backward",
+    "uses_running_statistics",
 ]

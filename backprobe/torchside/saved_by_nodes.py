@@ -83,6 +83,11 @@ def saved_tensors(node: Any) -> list[tuple[str, torch.Tensor]]:
     return found
 
 
+def uses_running_statistics(node: Any) -> bool:
+    """Whether `node`, of a normalisation, is of one in eval mode: its backward reads the running statistics."""
+    return not getattr(node, "_saved_training", True)
+
+
 def saved_attributes(cls: type, node: Any) -> tuple[tuple[str, str, str], ...]:
     """(raw attribute, unpacking attribute, name) of what nodes of this type save. The same for all of a type."""
     if hasattr(cls, "_raw_saved_tensors"):  # a Function written in Python

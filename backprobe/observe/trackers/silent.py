@@ -66,7 +66,7 @@ class SilentWrites(Tracker):
         """The backward of a normalisation in eval mode reads the running statistics: has a later call in train mode
         changed them?"""
         node, seq = running.graph.nodes[i], running.graph.seqs[i]
-        if getattr(node, "_saved_training", True) or len(self._found) >= SILENT:
+        if len(self._found) >= SILENT or not private.uses_running_statistics(node):
             return
         for name, tensor in private.saved_tensors(node):
             where = _storage(tensor) if name in ("running_mean", "running_var") else None

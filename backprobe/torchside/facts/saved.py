@@ -145,6 +145,18 @@ def again() -> None:
 
 
 @fact(
+    "normalisations",
+    "statistics that change before the backward of a normalisation in eval mode are not noticed",
+    "_saved_training",
+)
+def statistics() -> None:
+    x, mean, var = torch.ones(2, 3, requires_grad=True), torch.zeros(3), torch.ones(3)
+    made = (torch.nn.functional.batch_norm(x, mean, var, training=training) for training in (True, False))
+    read = [saved_by_nodes.uses_running_statistics(one.grad_fn) for one in made]
+    expect(read == [False, True], "a normalisation does not say in which mode it ran")
+
+
+@fact(
     "functions without a second derivative",
     "an error about one names no line of the forward, and clipping may be blamed for gradients that are not finite",
     "FUNCTION_FILE KEEPS_FINITE",
