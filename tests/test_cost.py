@@ -46,6 +46,16 @@ def test_first_steps_are_told_apart(now: list[float]) -> None:
     assert cost.took.share == 0.25
 
 
+def test_the_seconds_that_any_run_has_are_told_with_the_first_steps(now: list[float]) -> None:
+    own = OwnTime()
+    cost = Cost(own, careful=2, free=1.0)
+    steps(cost, own, now, *[(1.0, 5.0)] * 2, *[(1.0, 0.25)] * 4)
+    assert cost.took == Took(6, 11.0, 0, 0.0, 0.0)  # just spent
+    assert took(cost.took.info()) == "watching took about 11.0 s"
+    steps(cost, own, now, *[(1.0, 0.25)] * 10)
+    assert cost.took == Took(6, 11.0, 10, 12.5, 2.5) and cost.took.share == 0.25
+
+
 @pytest.mark.parametrize("later", [9, 0])
 def test_few_steps_have_no_share(now: list[float], later: int) -> None:
     own = OwnTime()

@@ -38,7 +38,7 @@ from .forward.regions import Regions
 from .forward.values import Values
 from .forward.writes import WriteLog
 from .scene import Scene
-from .schedule.budget import Budget
+from .schedule.budget import FREE, Budget
 from .schedule.cost import Cost, Took
 from .schedule.detail import Attention, Settings
 from .schedule.steps import StepWatch
@@ -83,7 +83,7 @@ class Session:
         regions, cuts = Regions(names, writes, events), Cuts(names)
         self._regions = regions
         # How much is looked at.
-        self._cost = Cost(events.own, self.settings.careful)
+        self._cost = Cost(events.own, self.settings.careful, 0.0 if self.settings.budget is None else FREE)
         self._steps = steps = StepWatch(names, events, self._cost, self._step_over, share=self.settings.budget)
         self._attention = Attention(eye, modules, values, self.settings.careful)
         # Backward calls, and what the eye does at functions that mean something: calls go through it.

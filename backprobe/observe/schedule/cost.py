@@ -23,7 +23,8 @@ _clock = time.perf_counter
 class Took:
     """What watching has taken so far.
 
-    :ivar first_steps, first: the steps at the start that are looked at closely, and the seconds of our work in them.
+    :ivar first_steps, first: the steps at the start that are looked at closely, and, under a budget, those that live on
+        the seconds that any run has; and the seconds of our work in them.
     :ivar steps, seconds, watching: the steps after them, their seconds, and what of those was our work; without those
         in which they waited for a processor.
     """
@@ -50,11 +51,12 @@ class Cost:
     """Tells the first steps from the later ones.
 
     :param careful: how many steps at the start are looked at closely.
+    :param free: seconds of our work after those that are told with them.
     """
 
-    def __init__(self, own: OwnTime, careful: int) -> None:
-        self._own, self._careful = own, careful
-        self._steps = 0
+    def __init__(self, own: OwnTime, careful: int, free: float = 0.0) -> None:
+        self._own, self._careful, self._free = own, careful, free
+        self._steps = self._at_first = 0
         #: Seconds of our work before the running step.
         self._before = 0.0
         #: Seconds of the last step, or steps, that were told of, without waiting.
@@ -90,9 +92,12 @@ class Cost:
         )  # of some short steps at once: the rest comes off the next
         self._in_steps -= waited
         self.seconds = seconds - waited
+        closely = self._steps < self._careful
         self._steps += steps
-        if self._steps <= self._careful:
+        if closely or self._free > 0:
+            self._at_first = self._steps
             self._first += mine
+            self._free -= 0.0 if closely else mine
         else:
             self._seconds += self.seconds
             self._watching += mine
@@ -110,7 +115,7 @@ class Cost:
 
     @property
     def took(self) -> Took:
-        first = min(self._steps, self._careful)
+        first = self._at_first
         # What was done before a first step was over, as in a script without one, is told with the first steps.
         rest = self.of_step if self._steps < self._careful else 0.0
         return Took(first, self._first + rest, self._steps - first, self._seconds, self._watching)
