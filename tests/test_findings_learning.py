@@ -362,6 +362,15 @@ def test_parameters_that_no_optimizer_holds() -> None:
     )
 
 
+def test_a_group_that_got_no_parameters() -> None:
+    parameters = [*reached("head.weight"), *reached("body.weight", "body.bias", trained=False)]
+    hollow = dataclasses.replace(OPTIMIZER, groups=2, empty=1)
+    found = only(traced(STEP, parameters=parameters, seen=[hollow]))
+    assert (found.kind, found.severity, found.confidence) == ("parameter-not-in-optimizer", "warning", "likely")
+    assert found.parameters == ("body.weight", "body.bias") and "1 of the 2 groups of SGD holds no" in found.title
+    assert kinds(traced(STEP, parameters=parameters[:1], seen=[hollow])) == []  # nobody misses what it would hold
+
+
 def test_a_tensor_of_inference_mode() -> None:
     found = only(traced(STEP, seen=[dataclasses.replace(OFF, kind="inference")]))
     assert (found.kind, found.confidence) == ("grad-mode-disabled", "likely")

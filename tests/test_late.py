@@ -177,6 +177,29 @@ def _twice(net, x):
         net.way = "twin"
 
 
+class Quantised(nn.Linear):
+    rounds = False
+
+    def forward(self, x):
+        weight = torch.round(self.weight * 8) / 8 if self.rounds else self.weight  # ROUNDED
+        return nn.functional.linear(x, weight, self.bias)
+
+
+def test_an_operation_without_slope_that_comes_late() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(Quantised(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    with backprobe.trace(net, budget=None) as trace:
+        for step in range(60):
+            net[0].rounds = step >= 30
+            optimizer.zero_grad()
+            net(torch.randn(8, 4)).square().mean().backward()
+            optimizer.step()
+    (found,) = trace.findings
+    assert (found.kind, found.confidence, found.parameters) == ("zero-grad", "likely", ("0.weight",))
+    assert found.sites[0].site.text.endswith("# ROUNDED") and "though they did before" in found.title
+
+
 def test_gradients_that_the_script_puts_there_are_no_missing_ones() -> None:
     torch.manual_seed(0)
     net = nn.Linear(4, 2)
@@ -195,12 +218,15 @@ def test_gradients_that_the_script_puts_there_are_no_missing_ones() -> None:
 class Keeper:
     def __init__(self) -> None:
         self.curves, self.carried = {"loss": [], "other": []}, None
-        self.count = [0.0]
+        self.count, self.pending = [0.0], []
 
     def put(self, loss):
         self.count.append(0.0)
         self.curves["other"].append(loss.item())
         self.curves["loss"].append(loss)
+
+    def defer(self, loss):
+        self.pending.append(lambda: loss.item())
 
     def carry(self, loss):
         self.carried = scaled(loss, self.carried)
@@ -216,6 +242,7 @@ def scaled(loss, before):
     [
         ("put", "curves['loss']", 'self.curves["loss"].append(loss)'),
         ("carry", "carried", "self.carried = scaled(loss, self.carried)"),
+        ("defer", "pending", "self.pending.append(lambda: loss.item())"),
     ],
 )
 def test_who_keeps_graphs_is_called_what_the_script_calls_it(how: str, holder: str, line: str) -> None:

@@ -46,9 +46,16 @@ MAIN = {
 ASK = {"wrong-backward": "functions", "wrong-double-backward": "functions", "first-divergence": "divergence"}
 
 MISSED: set[str] = {
+    "book_read_with_retained_state",
+    "class_weights_of_round",
+    "depth_from_tiny_disparity",
+    "failed_batches_collected",
     "forces_by_vmap_grad",
     "gumbel_noise_half",
     "kabsch_all_occluded",
+    "lazy_penalty_through_attention",
+    "lora_left_merged",
+    "sam_all_margins_met",
     "saving_freezes_adapter",
 }
 MODULE: set[str] = set()

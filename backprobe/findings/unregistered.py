@@ -81,6 +81,9 @@ def not_in_optimizer(trace: Trace) -> list[Finding]:
     nothing = next((o for o in trace.facts.of(OptimizerSeen) if o.tensors and o.orphans == o.tensors), None)
     if nothing is not None and idle and not late:
         return [_other_model(idle, nothing)]
+    hollow = next((o for o in trace.facts.of(OptimizerSeen) if o.empty and o.site is not None), None)
+    if hollow is not None and idle and not late:
+        return [_used_up(idle, hollow)]
     if not late:
         return _forgotten(trace, idle, blamed) or _missed(trace, idle, blamed)
     names = few([p.name for p in late])
@@ -164,6 +167,21 @@ def _other_model(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
         f"{few([p.name for p in idle])} got one: it was made from another model, or from a copy",
         "Make the optimizer from the parameters of the model that is called, after it was copied or wrapped.",
         {"orphans": optimizer.orphans, "tensors_in_optimizer": optimizer.tensors},
+    )
+
+
+def _used_up(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
+    """A group of the optimizer got nothing: mostly since a generator of parameters had been read before."""
+    return _left_out(
+        idle,
+        optimizer,
+        f"{optimizer.empty} of the {optimizer.groups} groups of {optimizer.name} "
+        f"{'holds' if optimizer.empty == 1 else 'hold'} no parameter, and {few([p.name for p in idle])} "
+        f"{'get' if len(idle) > 1 else 'gets'} gradients that no optimizer uses",
+        "Give each group a list: list(model.backbone.parameters()). A generator or a filter() that has been read once, "
+        "as by counting, gives nothing any more.",
+        {"groups": optimizer.groups, "empty": optimizer.empty},
+        confidence="likely",
     )
 
 

@@ -97,7 +97,7 @@ def _died(trace: Trace) -> list[Finding]:
                 return []
     groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]] = {}
     for name, run, _ in _killers(calls[0], dead or set()):
-        if run.name.startswith(_SATURATE) or run.node.op == OWN_FUNCTION:
+        if run.name.startswith((*_SATURATE, *_FLAT)) or run.node.op == OWN_FUNCTION:
             groups.setdefault((run.name, run.site, run.module), (run, set(), calls[0]))[1].add(name)
     return [
         replace(

@@ -76,7 +76,7 @@ class LiveTrace(Trace):
             "started": self._begin,
             "ended": time.time(),
             "seconds": seconds,
-            "steps": self._collector.steps,
+            "steps": self._collector.steps + session.budget.passed,
             "backwards": session.calls,
             **session.took.info(),
             "torch": torch.__version__,

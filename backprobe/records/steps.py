@@ -50,10 +50,11 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class OptimizerSeen:
     """An optimizer: its class, where it was made, how many tensors it holds, and how many of them belong to no module
-    any longer and never got a gradient."""
+    any longer and never got a gradient. ``empty``: how many of its groups hold none."""
 
     name: str
     site: Site | None
     tensors: int
     orphans: int
     groups: int = 1
+    empty: int = 0

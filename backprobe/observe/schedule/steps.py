@@ -50,6 +50,7 @@ class SeenOptimizer:
     #: Parameters of the modules in sight where it was made; empty where none was.
     present: dict[int, weakref.ref[Any]] = field(default_factory=dict)
     groups: int = 1
+    empty: int = 0
 
 
 class StepWatch:
@@ -228,7 +229,7 @@ class StepWatch:
         if new:
             self._sizes[id(optimizer)] = count
             known = self._known(optimizer, None)
-            known.groups = len(groups)
+            known.groups, known.empty = len(groups), sum(not group["params"] for group in groups)
             for p in parameters:
                 self.held[id(p)] = known.refs[id(p)] = private.tensor_ref(p)
         if sampled:
@@ -283,7 +284,7 @@ class StepWatch:
         """The optimizers that stepped."""
         frames, leaves = self._names.frames, self._names.leaves
         return tuple(
-            OptimizerSeen(o.name, frames.site(o.spot), len(o.refs), leaves.orphans(o.refs), o.groups)
+            OptimizerSeen(o.name, frames.site(o.spot), len(o.refs), leaves.orphans(o.refs), o.groups, o.empty)
             for o in self.optimizers.values()
         )
 

@@ -14,6 +14,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import CellType
 from typing import Any
 
 import torch
@@ -299,8 +300,8 @@ def _rounds(node: Any) -> set[int]:
 
 
 def _common_holders(tensors: list[Any], enough: int) -> Iterator[tuple[Any, Any]]:
-    """The lists, dicts, deques and sets that hold most of `tensors`, directly or in others or in objects, and one of
-    the tensors: the nearest first."""
+    """The lists, dicts, deques and sets that hold most of `tensors`, directly or in others, in objects or in functions,
+    and one of the tensors: the nearest first."""
     level: dict[int, tuple[Any, Any]] = {id(t): (t, t) for t in tensors}
     ours = {id(tensors), id(level), *(id(pair) for pair in level.values())}
     for _ in range(DEEP + 1):
@@ -322,7 +323,7 @@ def _common_holders(tensors: list[Any], enough: int) -> Iterator[tuple[Any, Any]
         level = {
             key: (holder, tensor)
             for key, (holder, tensor, _) in count.items()
-            if isinstance(holder, (tuple, dict, list)) or hasattr(holder, "__dict__")
+            if isinstance(holder, (tuple, dict, list, CellType)) or hasattr(holder, "__dict__")
         }
         ours |= {id(level), id(count), id(things), *(id(p) for p in level.values()), *(id(e) for e in count.values())}
         if len(level) > 5000:
