@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from backprobe.observe.trackers.divergence import _first
+from backprobe.observe.trackers.divergence import _first, _state
 
 
 def row(path: str, value: torch.Tensor, state: tuple = (), **plain: Any) -> tuple[Any, ...]:
@@ -23,6 +23,17 @@ def test_a_module_that_is_the_same_was_given_something_else() -> None:
     for its in (row("attn.o", other, ((1.0, 3.0),)), row("attn.o", other, weights, bias=True), row("attn.o", other)):
         found = _first([row("attn.o", one, weights), around], [its, row("attn", other)])
         assert found is not None and (found.module, found.inside) == ("attn.o", "")
+
+
+def test_a_weight_that_is_not_transposed_is_another() -> None:
+    one, other = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    with torch.no_grad():
+        other.weight.copy_(one.weight)
+        other.bias.copy_(one.bias)
+    assert _state(one) == _state(other)
+    with torch.no_grad():
+        other.weight.copy_(one.weight.t())
+    assert _state(one) != _state(other)
 
 
 def test_few_digits_are_lost_in_sums() -> None:

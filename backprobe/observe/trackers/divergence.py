@@ -103,11 +103,18 @@ def _rounding(x: torch.Tensor) -> float:
 
 
 def _state(module: nn.Module) -> tuple[tuple[float, float], ...]:
-    """Two numbers for each parameter and buffer of a module that has no others inside; empty where it has none."""
+    """Two numbers for each parameter and buffer of a module that has no others inside; empty where it has none. A
+    transposed one, or one in another order, has others."""
     if any(True for _ in module.children()) or not module._parameters:
         return ()
     held = [t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()]
     if any(t.is_meta or (type(t) is not torch.Tensor and type(t) is not nn.Parameter) for t in held):
         return ()
     with torch.no_grad():
-        return tuple((float(t.sum(dtype=torch.float64)), float(t.abs().sum(dtype=torch.float64))) for t in held)
+        return tuple(map(_sums, held))
+
+
+def _sums(t: torch.Tensor) -> tuple[float, float]:
+    flat = t.flatten().double()
+    places = torch.linspace(1.0, 2.0, flat.numel(), dtype=torch.float64, device=flat.device)
+    return float(flat @ places), float(flat.abs().sum())
