@@ -5,6 +5,10 @@
 The ranks are told apart as a launcher tells them (RANK, WORLD_SIZE, MASTER_ADDR, ...). Each leaves ``out-RANK``,
 ``err-RANK`` and ``code-RANK``; where they are watched there are ``findings.json`` and the run ``run``. When one of them
 has failed, the others get a while to come to their end.
+
+torch can lock up when a process group goes, also alone: gloo's thread drops its last tensors, for which it wants the
+interpreter's lock, while the destructor that waits for that thread holds it. So where a rank does not end though others
+have ended well, the job is run again, with more patience; what locks up each time is left as it is.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,6 +28,8 @@ from pathlib import Path
 from typing import Any
 
 SECONDS, AFTER_A_FAILURE = 600, 600
+#: Seconds, by try, that ranks have to end after one has ended well.
+AFTER_AN_END = (60, 240, 600)
 
 
 class Ended:
@@ -98,6 +105,16 @@ def _become(job: dict[str, Any], rank: int, port: int) -> None:
 
 
 def _run(job: dict[str, Any]) -> None:
+    folder = Path(job["folder"])
+    for patience in AFTER_AN_END:
+        shutil.rmtree(folder)
+        folder.mkdir()
+        if not _stuck(job, patience):
+            return
+
+
+def _stuck(job: dict[str, Any], patience: float) -> bool:
+    """Whether a rank had to be killed though another had ended well, and none badly."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -108,19 +125,22 @@ def _run(job: dict[str, Any]) -> None:
         if pid == 0:
             _become(job, rank, port)
         ranks[pid] = rank
-    end = time.time() + SECONDS
+    end, codes, killed = time.time() + SECONDS, set(), False
     while ranks:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid:
             code = os.waitstatus_to_exitcode(status)
             Path(job["folder"], f"code-{ranks.pop(pid)}").write_text(str(code))
-            if code:
-                end = min(end, time.time() + AFTER_A_FAILURE)
+            if not killed:
+                codes.add(code)
+            end = min(end, time.time() + (AFTER_A_FAILURE if any(codes) else patience))
         elif time.time() > end:
+            killed = True
             for child in ranks:
                 os.killpg(child, signal.SIGKILL)
         else:
             time.sleep(0.01)
+    return killed and codes == {0}
 
 
 def main(jobs: Sequence[dict[str, Any]]) -> None:
