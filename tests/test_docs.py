@@ -63,6 +63,7 @@ def test_a_page_has_its_sections(kind: str) -> None:
         only(blocks(sections(text)[section], "python"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PAGES)
 def test_the_example_gives_one_finding_at_the_marked_line(kind: str, runs) -> None:
     example = sections(PAGES[kind])["Example"]
@@ -79,6 +80,7 @@ def test_the_example_gives_one_finding_at_the_marked_line(kind: str, runs) -> No
     assert re.search(rf"^ +{main['role']} +train\.py:{main['line']} in ", output, re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", PAGES)
 def test_the_mended_script_gives_no_finding(kind: str, runs) -> None:
     assert MARK not in only(blocks(sections(PAGES[kind])["Instead"], "python"))

@@ -144,6 +144,7 @@ print(len(trace.steps[0].backwards[0].nodes), trace.findings)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [200_000])
 def test_a_long_chain_neither_recurses_nor_crashes(length: int) -> None:
     code = CHAIN.format(length=length, last=None)
