@@ -189,13 +189,13 @@ def _watch_of(item: pytest.Item) -> Watch | None:
         asked = bool(item.config.getoption("backprobe"))
         watch = None
         if isinstance(item, pytest.Function) and (marks or fixture or asked):
-            fails = item.config.getoption("backprobe_fail_on") if asked or not fixture else None
+            fails = item.config.getoption("backprobe_fail_on") if asked or marks or not fixture else None
             wanted = Wanted(fails)
             for mark in reversed(marks):  # the nearest counts
                 if mark.args:
                     raise pytest.UsageError(f"{item.nodeid}: the marker backprobe has arguments with names only")
                 try:
-                    wanted = wanted_of({"fail_on": "error", **mark.kwargs}, wanted)
+                    wanted = wanted_of(mark.kwargs, wanted)
                 except ValueError as error:
                     raise pytest.UsageError(f"{item.nodeid}: marker backprobe: {error}") from None
             watch = Watch(wanted)

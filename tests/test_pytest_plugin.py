@@ -172,6 +172,22 @@ def test_markers_say_what_has_to_hold(tmp_path: Path) -> None:
     assert "graph-retained" in said
 
 
+def test_a_marker_keeps_what_those_around_it_ask_for(tmp_path: Path) -> None:
+    text = """
+    @pytest.mark.backprobe(fail_on="warning")
+    class TestAll:
+        @pytest.mark.backprobe(max_saved="1 GB")
+        def test_warns(self):
+            kept, model = [], nn.Linear(3, 1)
+            for _ in range(12):
+                loss = model(torch.ones(2, 3)).square().mean()
+                loss.backward(retain_graph=True)
+                kept.append(loss)
+    """
+    code, said = suite(tmp_path, text)
+    assert code == 1 and "1 failed" in said and "graph-retained  warning" in said, said
+
+
 def test_the_fixture_has_the_trace(tmp_path: Path) -> None:
     text = """
     def test_reads(backprobe):

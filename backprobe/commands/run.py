@@ -274,7 +274,7 @@ class _Watcher:
         seconds = now - self._begin
         text = took(session.took.info())
         print(
-            f"backprobe: {self.collector.steps + session.budget.passed:,} steps in {seconds:.0f} s, {text}",
+            f"backprobe: {self.collector.counted(session):,} steps in {seconds:.0f} s, {text}",
             file=sys.stderr,
             flush=True,
         )

@@ -44,8 +44,8 @@ class Plan:
     """What follows from a graph's structure alone, shared by the steps that build the same graph."""
 
     __slots__ = (
-        "__weakref__",
         "_borders",
+        "_normalising",
         "counts",
         "hooked",
         "leaves",
@@ -75,12 +75,20 @@ class Plan:
         self.to_leaf = frozenset(i for i in self.hooked if any(t in alone for t in targets[starts[i] : starts[i + 1]]))
 
         self._borders: list[tuple[int, int]] | None = None
+        self._normalising: list[int] | None = None
 
     def borders(self, width: int) -> list[tuple[int, int]]:
         """Edges into a deeper band of depth; see ``order.borders``. The same `width` every time."""
         if self._borders is None:
             self._borders = borders(self.starts, self.targets, width)
         return self._borders
+
+    @property
+    def normalising(self) -> list[int]:
+        """The nodes of batch normalisations."""
+        if self._normalising is None:
+            self._normalising = [i for i, name in enumerate(self.names) if "BatchNorm" in name]
+        return self._normalising
 
     def edges(self, i: int) -> list[tuple[int, int] | None]:
         a, b = self.starts[i], self.starts[i + 1]

@@ -76,7 +76,7 @@ class LiveTrace(Trace):
             "started": self._begin,
             "ended": time.time(),
             "seconds": seconds,
-            "steps": self._collector.steps + session.budget.passed,
+            "steps": self._collector.counted(session),
             "backwards": session.calls,
             **session.took.info(),
             "torch": torch.__version__,

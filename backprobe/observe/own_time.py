@@ -4,10 +4,9 @@ Note [What watching takes]: what happens a few times a step is measured with a c
 happens thousands of times is measured in some of its times (``Often``), each of which stands for those since the last
 one. What torch spends on calling us is seen by no clock of ours: it is measured on trivial calls (``overheads``) and
 added for each call. Nothing is counted twice: what is clocked inside something that is clocked, or that happens often,
-is taken off there. What others use the processor for is nobody's: where
-a clock of ours went on while this thread stood, that is noted apart (``stood``), and taken off as far as the thread
-waited for a processor then (``Cost``): what it stood for otherwise, as for a disk, is ours. What is so short that it is
-hardly ever interrupted needs no such look.
+is taken off there. What others use the processor for is nobody's: where a clock of ours went on while this thread
+stood, that is noted apart (``stood``), and taken off as far as the thread waited for a processor then (``Cost``): what
+it stood for otherwise, as for a disk, is ours. What is so short that it is hardly ever interrupted needs no such look.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from ..records import (
     together,
 )
 from ..text import shape
-from ..traced import TracedStep
+from ..traced import TracedStep, numbers_of
 from .columns import clean, column, norms
 from .tables import Modules, Parameters, Sites
 
@@ -80,17 +80,12 @@ class LayoutTable:
 def chosen(steps: Sequence[TracedStep], findings: Iterable[Finding]) -> list[int]:
     """Positions of the steps whose calls a page shows: those of findings, the first and the last two, and some between
     at multiples of a power of two, so that most stay as they are while a run grows."""
-    by_index = {int(i): at for at, i in enumerate(indexes(steps))}
+    by_index = {int(i): at for at, i in enumerate(numbers_of(steps))}
     wanted = [by_index[f.step] for f in findings if f.step in by_index]
     last = len(steps) - 1
     stride = 1 << max(0, math.ceil(math.log2(max(1, last) / 4)))
     spread = [0, last, *range(stride, last, stride), 1, last - 1]
     return [at for at in dict.fromkeys([*wanted, *spread]) if 0 <= at <= last]
-
-
-def indexes(steps: Sequence[TracedStep]) -> Sequence[int]:
-    numbers = getattr(steps, "numbers", None)
-    return numbers if numbers is not None else [s.index for s in steps]
 
 
 def select(steps: Sequence[TracedStep], positions: Sequence[int]) -> list[BackwardCall]:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..records import RankSeen, RankWait, Site
-from ..traced import StepRow, Trace
+from ..traced import StepRow, Trace, numbers_of
 from ..view import ranks as text
 from .columns import clean, column
+from .steps import worse
 from .tables import total
 
 #: Cells of one picture; with more, neighbouring steps are put together.
@@ -47,7 +48,7 @@ def _number(first: str) -> int:
 def _pictures(traces: Mapping[int, Trace]) -> dict[str, Any] | None:
     """By step and rank: seconds, gradient norm, loss; of neighbouring steps the greatest. Not a number before infinity
     before what is greater; -infinity: not known."""
-    last = max((int(numbers[-1]) for trace in traces.values() if (numbers := _numbers(trace))), default=-1)
+    last = max((numbers[-1] for trace in traces.values() if (numbers := numbers_of(trace.steps))), default=-1)
     if last < 0:
         return None
     width = 1 << max(0, math.ceil(math.log2((last + 1) * len(traces) / ROOM)))
@@ -58,21 +59,13 @@ def _pictures(traces: Mapping[int, Trace]) -> dict[str, Any] | None:
             place = row.index // width * len(traces) + at
             for kind, value in (("seconds", row.seconds), ("gradient", _norm(row)), ("loss", row.loss)):
                 if value is not None:
-                    kinds[kind][place] = _worse(kinds[kind][place], value)
+                    kinds[kind][place] = worse(kinds[kind][place], value)
     return {"ranks": list(traces), "width": width, "count": count, **{k: column("d", v) for k, v in kinds.items()}}
-
-
-def _numbers(trace: Trace) -> Sequence[int]:
-    return getattr(trace.steps, "numbers", None) or [step.index for step in trace.steps]
 
 
 def _norm(row: StepRow) -> float | None:
     norm = total(row.values[1::3]) if row.values else -1.0
     return norm if norm >= 0 or norm != norm else None
-
-
-def _worse(a: float, b: float) -> float:
-    return a if a != a or b <= a else b
 
 
 def _waits(seen: Sequence[RankSeen], began: float, site_of: Callable[[Site | None], int]) -> list[dict[str, Any]]:

@@ -134,7 +134,7 @@ class _Series:
             self._high[-1] = list(map(max, high, row))
             self._low[-1] = list(map(min, low, row))
         else:
-            self._high[-1] = list(map(_worse, high, row))
+            self._high[-1] = list(map(worse, high, row))
             self._low[-1] = list(map(_least, low, row))
 
     def document(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class _Series:
         }
 
 
-def _worse(a: float, b: float) -> float:
+def worse(a: float, b: float) -> float:
     """The one that is not finite, else the greater one."""
     return a if a != a or b <= a else b
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, overload
 
 from ..records import ParameterStat, Replica, Replicas, together
-from ..traced import Shown, Trace, TracedStep
+from ..traced import Shown, Trace, TracedStep, numbers_of
 
 
 def sharded(traces: Sequence[Trace]) -> bool:
@@ -26,13 +26,13 @@ class Whole(Shown, Sequence[TracedStep]):
     def __init__(self, traces: Sequence[Trace]) -> None:
         self._steps = traces[0].steps
         self._held = [{t.name: t for one in trace.facts.of(Replicas) for t in one.tensors} for trace in traces]
-        self._others = [{step: at for at, step in enumerate(_indices(trace))} for trace in traces]
+        self._others = [{step: at for at, step in enumerate(numbers_of(trace.steps))} for trace in traces]
         self._traces = traces
 
     @property
     def numbers(self) -> Sequence[int]:
         """The steps' own numbers, by position."""
-        return _indices(self._traces[0])
+        return numbers_of(self._steps)
 
     def close(self) -> None:
         for trace in self._traces:
@@ -57,12 +57,6 @@ class Whole(Shown, Sequence[TracedStep]):
         ]
         stats = tuple(combined(stat, ranks, self._held) for stat in step.record.parameters)
         return TracedStep(replace(step.record, parameters=stats), step.backwards)
-
-
-def _indices(trace: Trace) -> list[int]:
-    """The numbers of the steps of a trace."""
-    known = getattr(trace.steps, "numbers", None)
-    return list(known) if known is not None else [step.index for step in trace.steps]
 
 
 def combined(

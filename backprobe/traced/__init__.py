@@ -4,4 +4,5 @@ from .part import Part as Part
 from .shown import Shown as Shown
 from .steps import StepRow as StepRow
 from .steps import TracedStep as TracedStep
+from .steps import numbers_of as numbers_of
 from .trace import Trace as Trace

@@ -69,3 +69,9 @@ class StepRow:
     resident: int | None = None
     allocated: int | None = None
     graphs: int = 0
+
+
+def numbers_of(steps: Sequence[TracedStep]) -> Sequence[int]:
+    """The steps' own numbers, without reading what else is known of them where they are on disk."""
+    known: Sequence[int] | None = getattr(steps, "numbers", None)
+    return [step.index for step in steps] if known is None else known

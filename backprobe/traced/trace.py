@@ -26,7 +26,7 @@ from ..records import (
 from ..select import near, quoted
 from .part import Part
 from .shown import Findings, Rows, Shown
-from .steps import StepRow, Steps, TracedStep
+from .steps import StepRow, Steps, TracedStep, numbers_of
 
 
 class Trace:
@@ -84,8 +84,7 @@ class Trace:
     @property
     def watched(self) -> Watched:
         """From which step to which was watched, in which of them nodes were looked at, and where watching stopped."""
-        numbers = () if self.over else getattr(self.steps, "numbers", None) or [s.index for s in self.steps]
-        return trust.watched(self.facts, self.info, numbers)
+        return trust.watched(self.facts, self.info, () if self.over else numbers_of(self.steps))
 
     @property
     def processes(self) -> Sequence[Process]:

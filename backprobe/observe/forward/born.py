@@ -157,9 +157,8 @@ class Outside:
                 continue
             if came is None and name in MOVES:
                 maker = next((unknown[i] for i in inputs if i in unknown), None)
-                name, entry = (
-                    (op_name(maker[2]), maker) if maker is not None and maker[2] is not None else (name, entry)
-                )
+                if maker is not None and maker[2] is not None:
+                    name, entry = op_name(maker[2]), maker
             if values is not None and came is None and not values.nan and name in FILLS:
                 bad.pop(at, None)
                 continue

@@ -82,7 +82,7 @@ class Part:
             ended_waits(waiting, session.scene, failed),
             waiting.trail(),
             over,
-            steps=self._collector.steps + session.budget.passed,
+            steps=self._collector.counted(session),
             backwards=session.calls,
             recorded=session.budget.recorded,
             loss=self._loss,
@@ -125,7 +125,7 @@ def _own(job: Path, me: Identity) -> Path:
 def ending(session: Session, collector: Collector, began: float, error: BaseException | None) -> dict[str, Any]:
     """What is known of a process at its end, as it is stored."""
     return {
-        "steps": collector.steps + session.budget.passed,
+        "steps": collector.counted(session),
         "backwards": session.calls,
         "seconds": time.time() - began,
         "code": session.scene.code if session.scene.signal is None else None,

@@ -87,11 +87,9 @@ class Cost:
         self._look(_clock())
         mine = min(max(self.of_step, 0.0), seconds)  # samples may correct what was said of the step before
         self._before = self._ours
-        waited = min(
-            self._in_steps, MOST * (seconds - mine)
-        )  # of some short steps at once: the rest comes off the next
-        self._in_steps -= waited
-        self.seconds = seconds - waited
+        lost = min(self._in_steps, MOST * (seconds - mine))  # of some short steps at once: the rest comes off the next
+        self._in_steps -= lost
+        self.seconds = seconds - lost
         closely = self._steps < self._careful
         self._steps += steps
         if closely or self._free > 0:

@@ -98,6 +98,10 @@ class Collector:
             self.steps += 1
             self._late.append(kept)
 
+    def counted(self, session: Session) -> int:
+        """The steps that are over, those that passed without a record among them."""
+        return self.steps + session.budget.passed
+
     def trace(self, session: Session, info: Mapping[str, Any] | None = None) -> Trace:
         """What is there, as a ``Trace``; call it when the session has stopped."""
         steps = []

@@ -6,7 +6,6 @@ Read from the nodes themselves when a backward begins, without unpacking anythin
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -33,8 +32,6 @@ class SilentWrites(Tracker):
         self._writes, self._names, self._frames = scene.writes, scene.names, scene.frames
         self._prints = Fingerprints()
         self._found: list[SilentWrite] = []
-        #: Nodes of normalisations in the graphs of a plan.
-        self._norms: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
 
     def op(self, op: Op) -> None:
         if op.after != op.before:
@@ -49,18 +46,11 @@ class SilentWrites(Tracker):
     def graph_known(self, running: Running, frame: Any) -> None:
         if self._prints:
             self._from_outside(running, frame)
-        for i in self._normalising(running.graph.plan):
+        for i in running.graph.plan.normalising:
             self._statistics(i, running)
         writes = self._writes.silent
         if writes and max(w.seq for w in writes) > running.graph.span[0] and len(self._found) < SILENT:
             self._through_data(running, writes, frame)
-
-    def _normalising(self, plan: Any) -> list[int]:
-        """The nodes of normalisations in a graph."""
-        known = self._norms.get(plan)
-        if known is None:
-            known = self._norms[plan] = [i for i, name in enumerate(plan.names) if "BatchNorm" in name]
-        return known
 
     def _statistics(self, i: int, running: Running) -> None:
         """The backward of a normalisation in eval mode reads the running statistics: has a later call in train mode

@@ -34,6 +34,14 @@ export function Canvas({ width, height, label, draw, canvas, ...rest }: Props) {
   );
 }
 
+/** What the arrow keys do to a place in a picture: [rows, columns]. */
+export const ARROWS: Readonly<Record<string, readonly [number, number]>> = {
+  ArrowDown: [1, 0],
+  ArrowUp: [-1, 0],
+  ArrowRight: [0, 1],
+  ArrowLeft: [0, -1],
+};
+
 /** `text` cut so that it fits in `room` pixels, "" where not even a few letters do. */
 export function fitted(context: CanvasRenderingContext2D, text: string, room: number): string {
   if (room < 14) return "";

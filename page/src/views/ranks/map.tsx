@@ -1,5 +1,5 @@
 import { useCallback, useMemo, useRef, useState } from "preact/hooks";
-import { Canvas } from "../../charts/canvas";
+import { ARROWS, Canvas } from "../../charts/canvas";
 import { css, diverging, sequential, usePalette } from "../../charts/colour";
 import { LEFT, RIGHT } from "../../charts/line";
 import { useFrame, useWidth } from "../../charts/size";
@@ -73,13 +73,7 @@ export function RankMap({ pictures, metric, differs, step, onStep }: Props) {
   const under = useFrame((x: number, y: number) => hover(spotAt(x, y)));
   const keys = (e: KeyboardEvent): void => {
     const now = at ?? { row: 0, column: 0 };
-    const moves: Record<string, readonly [number, number]> = {
-      ArrowDown: [1, 0],
-      ArrowUp: [-1, 0],
-      ArrowRight: [0, 1],
-      ArrowLeft: [0, -1],
-    };
-    const move = moves[e.key];
+    const move = ARROWS[e.key];
     if (move)
       hover({
         row: Math.min(Math.max(now.row + move[0], 0), rows - 1),

@@ -3,6 +3,7 @@
 import { diverging, sequential } from "../../charts/colour";
 import { median } from "../../charts/scale";
 import type { Floats, RankPictures } from "../../data/document";
+import { worse } from "../steps/heat";
 
 export type Metric = "seconds" | "gradient" | "loss";
 
@@ -26,10 +27,6 @@ export function cells(pictures: RankPictures<Floats>, metric: Metric, most: numb
     }
   }
   return { values, rows, columns };
-}
-
-function worse(a: number, b: number): number {
-  return Number.isNaN(a) || Number.isNaN(b) ? NaN : Math.max(a, b);
 }
 
 /** How far each cell is from the middle of its column: times it (as a power of two), or plus, where `ratio` is false. */

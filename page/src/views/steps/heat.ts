@@ -64,7 +64,7 @@ export function cells(
 }
 
 /** NaN before infinity before what is greater. */
-function worse(a: number, b: number): number {
+export function worse(a: number, b: number): number {
   return Number.isNaN(a) || Number.isNaN(b) ? NaN : Math.max(a, b);
 }
 

@@ -1,5 +1,5 @@
 import { useCallback, useMemo, useRef, useState } from "preact/hooks";
-import { Canvas, fitted } from "../../charts/canvas";
+import { ARROWS, Canvas, fitted } from "../../charts/canvas";
 import { css, sequential, usePalette } from "../../charts/colour";
 import { LEFT, RIGHT } from "../../charts/line";
 import { padded } from "../../charts/scale";
@@ -120,12 +120,7 @@ export function Heatmap({ model, metric, range, step, picked, onPick }: Props) {
   const under = useFrame((x: number, y: number) => hover(spotAt(x, y)));
   const keys = (e: KeyboardEvent): void => {
     const now = at ?? { p: 0, k: first };
-    const move = (
-      { ArrowDown: [1, 0], ArrowUp: [-1, 0], ArrowRight: [0, 1], ArrowLeft: [0, -1] } as Record<
-        string,
-        [number, number]
-      >
-    )[e.key];
+    const move = ARROWS[e.key];
     if (move)
       hover({
         p: Math.min(Math.max(now.p + move[0], 0), count_ - 1),
