@@ -57,8 +57,14 @@ coverage: setup  ## The tests of make test once more, and which lines and branch
 	$(SAY) 'coverage of backprobe/ by the tests, processes that they start included'
 	$(PYTEST) -m "not slow and not gpu" --cov --cov-report=term
 
-docs: setup  ## Write the table of kinds in docs/findings from what the findings state of themselves
+$(VENV)/.docs: $(VENV)/.ready-$(TORCH)
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@touch $@
+
+docs: setup $(VENV)/.docs  ## The table of kinds, and the site in build/site, its links checked
+	$(SAY) 'docs: the table of kinds, and the site (mkdocs, strict)'
 	$(BIN)/python docs/kinds.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --clean
 
 page/node_modules/.ready: page/package-lock.json
 	cd page && npm ci --no-audit --no-fund

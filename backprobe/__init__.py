@@ -104,6 +104,20 @@ __all__ = [
 ]
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext backprobe`` in a notebook: the cell magic ``%%backprobe`` (see docs/notebooks.md)."""
+    from .notebook import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """``%unload_ext backprobe``."""
+    from .notebook import unload
+
+    unload(shell)
+
+
 def __getattr__(name: str) -> Any:
     from .loading import load
 

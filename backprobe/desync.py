@@ -11,8 +11,10 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from .records import Collective, RankSeen, RankWait, Site
+from .records.places import at_line, lasting
 from .text import counted
 from .torch_texts import COLLECTIVE
 from .trust import is_there, ranks_text
@@ -62,7 +64,7 @@ def held(ranks: Sequence[RankSeen], live: bool = False) -> Held | None:
 
     :param live: the run goes on: where a rank is now counts, not where it was.
     """
-    waits = stuck(ranks)
+    waits = [(seen, wait) for seen, wait in stuck(ranks) if not _met(seen, wait, ranks)]
     if not waits:
         return None
     wait = waits[0][1]
@@ -119,7 +121,7 @@ def listed(ranks: Sequence[RankSeen]) -> str:
 
 
 def _at(site: Site | None) -> str:
-    return "" if site is None else f" at {site.file.rpartition('/')[2]}:{site.line}"
+    return "" if site is None else f" at {at_line(lasting(site.file).rpartition('/')[2], site.line)}"
 
 
 def _group(group: str) -> str:
@@ -135,7 +137,7 @@ def _meet(one: RankWait, other: RankWait) -> bool:
 
 def _parted(ranks: Sequence[RankSeen], group: str) -> tuple[list[tuple[RankSeen, Collective]], Collective] | None:
     """The ranks whose operation is not that of most others, under the first number of which that is so; and that of the
-    others."""
+    others. Where as many called one as another, that is usual which has come after the operation before more often."""
     by_number: dict[int, list[tuple[RankSeen, Collective]]] = {}
     for seen in ranks:
         lines = {wait.number: wait.site for wait in seen.waits if wait.group == group}
@@ -143,10 +145,15 @@ def _parted(ranks: Sequence[RankSeen], group: str) -> tuple[list[tuple[RankSeen,
             if one.group == group:
                 known = one if one.site is not None else replace(one, site=lines.get(one.number))
                 by_number.setdefault(one.number, []).append((seen, known))
+    followed: Counter[tuple[Any, Any]] = Counter()
+    before = None
     for number in sorted(by_number):
         there = by_number[number]
-        most, count = Counter(_alike(one) for _, one in there).most_common(1)[0]
-        if count < len(there):
+        counts = Counter(_alike(one) for _, one in there)
+        most = max(counts, key=lambda op: (counts[op], followed[before, op]))
+        followed[before, most] += 1
+        before = most
+        if counts[most] < len(there):
             odd = [(seen, one) for seen, one in there if _alike(one) != most]
             return odd, next(one for _, one in there if _alike(one) == most)
     return None
@@ -185,6 +192,13 @@ def _behind(seen: RankSeen, wait: RankWait) -> bool:
     if last is None:  # not of the group, where it knows of others; all are of the first
         return not seen.collectives or wait.group.startswith("0 ")
     return last.number < wait.number
+
+
+def _met(seen: RankSeen, wait: RankWait, ranks: Sequence[RankSeen]) -> bool:
+    """Whether a wait was over though nobody saw its end: all came, and the rank went on to the next operation."""
+    last = _of(seen, wait.group)
+    went_on = wait.number is not None and last is not None and last.number > wait.number
+    return went_on and not any(_behind(one, wait) for one in ranks if one is not seen)
 
 
 def _late(seen: RankSeen, wait: RankWait) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-import sys
 from collections.abc import Sequence, Set
 
 _PACKAGES = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
@@ -53,14 +52,6 @@ def shape(sizes: Sequence[int], by: str = "x") -> str:
 def packaged(path: str) -> str:
     """The path of a file of an installed package, from the name of the package on."""
     return _PACKAGES.split(path)[-1]
-
-
-def cell(path: str) -> str | None:
-    """A notebook's cell by its number, as in "Cell In[3]": what IPython compiled from that temporary file."""
-    notebook = sys.modules.get("IPython")
-    shell = notebook.get_ipython() if notebook is not None else None
-    cells = getattr(getattr(shell, "compile", None), "_filename_map", {})
-    return f"Cell In[{cells[path]}]" if path in cells else None
 
 
 def text_table(head: Sequence[str], body: Sequence[Sequence[str]], right: Set[int] = frozenset()) -> str:

@@ -1,4 +1,4 @@
-"""Write the table of kinds in docs/findings/README.md, from what the findings state of themselves: make docs."""
+"""Write the table of kinds among the findings' pages, from what the findings state of themselves: make docs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from backprobe.findings import SEVERITIES, own_questions
 
-INDEX = Path(__file__).parent / "findings" / "README.md"
+INDEX = Path(__file__).parents[1] / "backprobe" / "findings" / "pages" / "README.md"
 
 
 def made(text: str) -> str:

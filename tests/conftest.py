@@ -14,6 +14,9 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any speed")
 
+# Scripts that are run, not collected, whatever they are called.
+collect_ignore_glob = ["reports/*"]
+
 # With a budget it depends on how fast the machine is which steps are recorded: the tests of it ask for one.
 os.environ.setdefault("BACKPROBE_BUDGET", "none")
 

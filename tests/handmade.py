@@ -13,6 +13,7 @@ from backprobe.records import (
     Facts,
     Finding,
     GradStat,
+    Measured,
     Node,
     NodeRun,
     Parameter,
@@ -21,7 +22,7 @@ from backprobe.records import (
     Site,
     Step,
 )
-from backprobe.traced import Trace, TracedStep
+from backprobe.traced import Steps, Trace, TracedStep
 
 NAN, INF = BadValues(2, 0, 8, (8,)), BadValues(0, 1, 8, (8,))
 
@@ -115,6 +116,15 @@ def traced(
         for step, mine in ((step, list(group)) for step, group in groupby(calls, key=lambda c: c.step))
     ]
     return Trace(steps, Facts(tuple(parameters), (), (ask,) if ask else (), tuple(seen)))
+
+
+def looked(curves: dict[str, Sequence[float]], trace: Trace, every: int = 10) -> Trace:
+    """`trace` with these curves (quantity|name) among its statistics, all of matrices."""
+    names = tuple(curves) + tuple(f"stable_rank|{name.partition('|')[2]}" for name in curves)
+    rows = zip(*curves.values(), strict=True)
+    assert isinstance(trace.steps, Steps)
+    trace.steps.measured = [Measured(every * i, names, (*row, *[2.0] * len(row))) for i, row in enumerate(rows)]
+    return trace
 
 
 def kinds(trace: Trace) -> list[str]:

@@ -49,13 +49,37 @@ def work(rank=None, store=None, how=None):
     train(2)
     dist.destroy_process_group()
 """
-TORCHRUN = RANKS + "work()\nprint('done', sorted(k for k in os.environ if 'BACKPROBE_JOB' in k), flush=True)\n"
+#: One write a rank, so that lines of ranks that end together are not mixed where Python does not buffer its output.
+TORCHRUN = (
+    RANKS
+    + """work()
+left = sorted(k for k in os.environ if "BACKPROBE_JOB" in k)
+os.write(1, f"done {left}\\n".encode())
+"""
+)
 MULTIPROCESSING = (
     RANKS
     + """
 if __name__ == "__main__":
     import torch.multiprocessing as mp
     mp.start_processes(work, (sys.argv[1], sys.argv[-1]), nprocs=2, start_method=sys.argv[2])
+"""
+)
+#: Each process is made by a line of the script.
+FORKED = (
+    RANKS
+    + """
+if __name__ == "__main__":
+    pids = []
+    for number in range(2):
+        pid = os.fork()
+        if pid == 0:
+            if sys.argv[-1] == "leave" and number == 1:
+                train = lambda steps, bad=None: os._exit(3)  # LEFT
+            work(number, sys.argv[1])
+            sys.exit(0)
+        pids.append(pid)
+    print("done", [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids])
 """
 )
 

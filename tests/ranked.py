@@ -27,7 +27,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-SECONDS, AFTER_A_FAILURE = 600, 600
+SECONDS = 600
+#: Seconds that the others have to end after one has failed, until they are ended as launchers do, by SIGTERM; and then.
+AFTER_A_FAILURE, AFTER_A_SIGNAL = 90, 600
 #: Seconds, by try, that ranks have to end after one has ended well.
 AFTER_AN_END = (60, 240, 600)
 
@@ -125,7 +127,7 @@ def _stuck(job: dict[str, Any], patience: float) -> bool:
         if pid == 0:
             _become(job, rank, port)
         ranks[pid] = rank
-    end, codes, killed = time.time() + SECONDS, set(), False
+    end, codes, killed, told = time.time() + SECONDS, set(), False, False
     while ranks:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid:
@@ -134,6 +136,10 @@ def _stuck(job: dict[str, Any], patience: float) -> bool:
             if not killed:
                 codes.add(code)
             end = min(end, time.time() + (AFTER_A_FAILURE if any(codes) else patience))
+        elif time.time() > end and any(codes) and not told:
+            told, end = True, time.time() + AFTER_A_SIGNAL
+            for child in ranks:
+                os.killpg(child, signal.SIGTERM)
         elif time.time() > end:
             killed = True
             for child in ranks:

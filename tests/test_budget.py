@@ -55,7 +55,7 @@ def test_what_is_spent_stays_within_the_share_and_the_first_second() -> None:
     which = spend(budget, 20_000, alone=0.01, recorded=0.02, passing=0.0001)
     assert budget.spent <= budgets.FREE + 0.05 * budget.alone + 0.04
     assert budget.spent >= 0.9 * (budgets.FREE + 0.05 * budget.alone)
-    assert all(which[:40]) and not all(which[:80])
+    assert all(which[:25]) and not all(which[:60])
 
 
 def test_every_step_is_recorded_where_that_costs_less_or_nothing_is_said() -> None:

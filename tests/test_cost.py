@@ -12,7 +12,7 @@ from watching import watched
 from backprobe.observe import own_time
 from backprobe.observe.own_time import Often, OwnTime
 from backprobe.observe.schedule import cost
-from backprobe.observe.schedule.cost import Cost, Took
+from backprobe.observe.schedule.cost import ENOUGH, Cost, Slowed, Took
 from backprobe.torchside import overheads
 from backprobe.view.parts import took
 
@@ -54,6 +54,29 @@ def test_the_seconds_that_any_run_has_are_told_with_the_first_steps(now: list[fl
     assert took(cost.took.info()) == "watching took about 11.0 s"
     steps(cost, own, now, *[(1.0, 0.25)] * 10)
     assert cost.took == Took(6, 11.0, 10, 12.5, 2.5) and cost.took.share == 0.25
+
+
+def test_what_recorded_steps_slow_down_is_counted(now: list[float]) -> None:
+    """Beside ten steps of 1 s, one that is recorded takes the script 1.5 s, and us 0.5 s."""
+    own = OwnTime()
+    cost = Cost(own, careful=0)
+    said = []
+    for at in range(110):
+        recorded = at % 11 == 10
+        own.nodes += recorded
+        steps(cost, own, now, (1.5, 0.5) if recorded else (1.0, 0.0))
+        said += [cost.took.watching - sum(said)] if recorded else []
+    assert said == [0.5] * (ENOUGH - 1) + [1.0] * (10 - ENOUGH + 1)
+
+
+def test_steps_of_any_length_are_not_taken_for_slow_ones() -> None:
+    draw, slowed = random.Random(0), Slowed()
+    told = [slowed.step_over(draw.uniform(1, 9), at % 7 == 0) for at in range(4000)]
+    assert sum(told) / 4000 < 0.1  # 5 s each: 2 % of them
+
+    slowed = Slowed()
+    quicker = [slowed.step_over(0.5 if at % 7 == 0 else 1.0, at % 7 == 0) for at in range(400)]
+    assert not any(quicker)  # never less than nothing
 
 
 @pytest.mark.parametrize("later", [9, 0])

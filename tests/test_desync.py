@@ -104,6 +104,15 @@ def test_operations_that_part_under_one_number() -> None:
     ]
 
 
+def test_of_two_the_one_that_leaves_the_usual_order_parted() -> None:
+    """A barrier inside ``if rank == 0``: the other one's reduction has come after a reduction before."""
+    usual = [called(number) for number in range(3, 7)]
+    alone = waits(0, 7, *usual, site=OTHER, op="barrier")
+    for ranks in ([alone, waits(1, 7, *usual)], [waits(1, 7, *usual), alone]):
+        found = held(ranks)
+        assert ([s.rank for s, _ in found.waiting], found.others[0].seen.rank, found.others[0].site) == ([1], 0, OTHER)
+
+
 def test_inputs_that_may_differ_are_no_parting() -> None:
     ranks = [
         waits(n, 8, called(7, "alltoall", f"float[{n + 1}]"), called(6, "scatter", "" if n else "float[2]"))

@@ -15,8 +15,9 @@ from backprobe.findings import own_questions
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PAGES = {path.stem: path.read_text() for path in sorted((DOCS / "findings").glob("*.md")) if path.stem != "README"}
-INDEX = (DOCS / "findings" / "README.md").read_text()
+FINDINGS = ROOT / "backprobe" / "findings" / "pages"
+PAGES = {path.stem: path.read_text() for path in sorted(FINDINGS.glob("*.md")) if path.stem != "README"}
+INDEX = (FINDINGS / "README.md").read_text()
 HEADINGS = ["What it says", "Why it matters", "Example", "Instead", "Known limits"]
 MARK = "# <-- here"
 KINDS = [kind.name for kind in own_questions().kinds]
@@ -104,7 +105,8 @@ def test_the_questions_of_the_readme_have_every_kind() -> None:
     linked: dict[str, set[str | None]] = {}
     for row in rows:
         asked = None
-        for topic, kind, page in re.findall(r"`--ask (\w+)`|\[([\w-]+)\]\(docs/findings/([\w-]+)\.md\)", row):
+        link = r"\[([\w-]+)\]\(backprobe/findings/pages/([\w-]+)\.md\)"
+        for topic, kind, page in re.findall(rf"`--ask (\w+)`|{link}", row):
             asked = topic or asked
             if kind:
                 assert kind == page

@@ -52,6 +52,12 @@ def drifting(rank: int) -> Replicas:
     return Replicas(rank, 2, (Replica("weight", (2,), "ddp"),), (state,))
 
 
+def pacing(rank: int) -> RankSeen:
+    """Rank 1 comes late to each collective."""
+    times = tuple(50.0 + n + 0.5 * rank for n in range(18))
+    return RankSeen(rank, 100 + rank, trail=((50.3, at(63)),), arrivals=(("0", 1, times),))
+
+
 WAIT = RankWait("all_reduce", at(60), 50.0, 4.0, "never")
 
 #: Kind -> what was seen in a run that shows it, the topic to ask for, the sites of the finding.
@@ -81,6 +87,7 @@ FIRES = {
     ),
     "rank-desync": ([RankSeen(0, 100, (WAIT,))], "", [("waiting", 60)]),
     "rank-drift": ([drifting(0), drifting(1)], "", [("backward", 62)]),
+    "rank-outlier": ([pacing(0), pacing(1)], "", [("late", 63)]),
 }
 
 

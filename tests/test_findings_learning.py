@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from handmade import at, bad_root, call, kinds, leaf, only, parameter, raised, roles, run, traced
+from handmade import at, bad_root, call, kinds, leaf, looked, only, parameter, raised, roles, run, traced
 
 from backprobe.records import (
     ACCUMULATE_SEQ,
@@ -98,6 +98,14 @@ FIRES = {
     ),
     "vanishing-gradient": (grown(8, 0.1), [("cause", 20), ("failed", 90)]),
     "exploding-gradient": (grown(8, 10.0), [("cause", 20), ("failed", 90)]),
+    "update-too-large": (
+        looked({"update_ratio|a.weight": [0.3] * 8}, traced(STEP, seen=[OPTIMIZER], ask="levels")),
+        [("optimizer", 6)],
+    ),
+    "divergence-ahead": (
+        looked({"attention_logit|a": [2.0] * 8 + [45.0, 60.0, 80.0]}, traced(STEP, seen=[OPTIMIZER], ask="levels")),
+        [("optimizer", 6)],
+    ),
     "grad-mode-disabled": (traced(NO_GRAPH, seen=[OFF]), [("cut", 3), ("failed", 90)]),
     "nonleaf-grad": (traced(STEP, seen=[NONLEAF]), [("cut", 20), ("cut", 21)]),
 }
@@ -316,6 +324,33 @@ def test_steps_of_time_forget() -> None:
     assert kinds(traced(deep([3.0**i for i in range(12)], names), parameters=reached("cell.weight"))) == [
         "exploding-gradient"
     ]
+
+
+def horizon(step: int, uses: int, factor: float) -> BackwardCall:
+    """A simulation, from its end: at two of each five uses of the controller's weight the gradient becomes smaller."""
+    norms, runs = [factor**i * (0.4 if i % 5 in (1, 3) else 1.0) for i in range(uses)], []
+    for i, norm in enumerate(norms):
+        below = (2 * i + 2, norms[i + 1]) if i + 1 < uses else (None, None)
+        runs.append(
+            run("AddmmBackward0", 2 * i + 1, below[0], op="linear", line=20, came=(norm,), gave=(1.0, below[1]))
+        )
+        runs.append(leaf("controller.weight", came=max(norms)))
+    return call(*runs, index=step, step=step)
+
+
+def test_a_horizon_that_becomes_longer() -> None:
+    parameters = reached("controller.weight")
+    short = [horizon(step, 10, 1.01) for step in range(20)]
+    after = [horizon(20, 200, 1.08), *(horizon(step, 200, 1.01) for step in range(21, 26))]
+    found = only(traced(*short, *after, parameters=parameters))
+    assert (found.kind, found.step, found.parameters) == ("exploding-gradient", 20, ("controller.weight",))
+    assert "fewer steps of time" in found.advice
+    tame = [horizon(step, 200, 1.01) for step in range(20, 26)]
+    assert kinds(traced(*short, *tame, parameters=parameters)) == []
+    # As large, and not from use to use.
+    large = [horizon(step, 10, 1.01) for step in range(20)]
+    large[12] = call(*(leaf("controller.weight", came=1e6) if r.parameter else r for r in large[12].nodes), step=12)
+    assert kinds(traced(*large, parameters=parameters)) == []
 
 
 def test_the_op_that_multiplies_most_is_named() -> None:
@@ -554,3 +589,58 @@ def test_a_last_part_that_the_optimizer_was_not_given() -> None:
     assert not kinds(traced(call(*nodes), parameters=first, seen=(OPTIMIZER,)))
     most = [parameter("metric.W"), *reached("body.weight", "body.bias", trained=False)]
     assert not kinds(traced(call(*nodes), parameters=most, seen=(OPTIMIZER,)))
+
+
+# Levels
+
+
+def of(quantity: str, values: list[float], **more: list[float]) -> list[str]:
+    return kinds(looked({f"{quantity}|a.weight": values, **more}, traced(STEP, seen=[OPTIMIZER], ask="levels")))
+
+
+def test_an_alarm_says_where_since_when_and_by_how_much() -> None:
+    curves = {
+        "update_ratio|a.weight": [0.01] * 4 + [0.2] * 8,
+        "update_ratio|b.weight": [0.01] * 5 + [0.9] * 7,
+    }
+    found = only(looked(curves, traced(STEP, seen=[OPTIMIZER], ask="levels")))
+    assert (found.kind, found.parameters, found.module, found.step) == ("update-too-large", ("a.weight",), "a", 40)
+    assert (found.evidence["since"], found.evidence["noticed"]) == (40, 80)
+    assert found.title == "updates of a.weight are 20% of it in step 80, and more than 10% since step 40"
+
+
+@pytest.mark.parametrize(
+    ("quantity", "values"),
+    [
+        ("update_ratio", [0.3] + [0.01] * 10),  # the first step
+        ("update_ratio", [0.01, 0.3, 0.3, 0.3, 0.3, 0.01] * 3),  # never five in a row
+        ("attention_logit", [50.0] * 12),  # as it was from the start
+        ("attention_logit", [2.0] * 8 + [30.0] * 4),  # grows, and is not large
+        ("attention_logit", [2.0] * 8 + [80.0, 80.0, 2.0, 80.0]),
+        ("activation_rms", [1.0] * 8 + [9.0] * 4),
+        ("weight_rms", [0.01] * 8 + [0.2] * 4),
+        ("headroom", [101.0] * 12),
+        ("adam_ratio", [30.0] * 12),  # one parameter alone
+    ],
+)
+def test_levels_that_are_no_alarm(quantity: str, values: list[float]) -> None:
+    assert of(quantity, values) == []
+
+
+@pytest.mark.parametrize(
+    ("quantity", "values"),
+    [
+        ("activation_rms", [1.0] * 8 + [40.0] * 3),
+        ("weight_rms", [0.1] * 8 + [0.7] * 3),
+        ("headroom", [1e4] * 4 + [90.0, 80.0, 60.0]),
+    ],
+)
+def test_levels_that_are_one(quantity: str, values: list[float]) -> None:
+    assert of(quantity, values) == ["divergence-ahead"]
+
+
+def test_gradients_that_are_far_beyond_their_second_moment() -> None:
+    curve = [1.0] * 6 + [4.0] * 2
+    assert of("adam_ratio", curve, **{"adam_ratio|b.weight": curve}) == ["divergence-ahead"]
+    assert of("adam_ratio", curve, **{"adam_ratio|b.weight": [1.0] * 8}) == []
+    assert of("adam_ratio", curve[:-1], **{"adam_ratio|b.weight": curve[:-1]}) == []

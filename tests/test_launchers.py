@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launched import MULTIPROCESSING, RANKS, TORCHRUN, line_of, ran, run
+from launched import FORKED, MULTIPROCESSING, RANKS, TORCHRUN, line_of, ran, run
 
 import backprobe
 
@@ -36,8 +36,13 @@ def inside(folder: Path, *how: str) -> tuple[subprocess.CompletedProcess[str], d
     return run(folder, TORCHRUN, "--out", "kept", launcher=LAUNCH, how=how)
 
 
+def inside_no_python(folder: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    """The launcher is told the whole command line of a rank."""
+    return run(folder, TORCHRUN, "--out", "kept", launcher=[*LAUNCH, "--no-python", sys.executable])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("launched", [inside, outside])
+@pytest.mark.parametrize("launched", [inside, outside, inside_no_python])
 def test_ranks_are_one_run(tmp_path: Path, launched: Any) -> None:
     done, found = launched(tmp_path)
     assert done.returncode == 0, done.stderr
@@ -104,6 +109,16 @@ work(how="well")
 time.sleep(int(os.environ["RANK"]))
 """
 )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "mark"), [("nan", "NAN"), ("raise", "RAISED"), ("leave", "LEFT")])
+def test_what_a_script_forks_itself_is_a_rank(tmp_path: Path, how: str, mark: str) -> None:
+    done, found = run(tmp_path, FORKED, how=[str(tmp_path / "store"), how])
+    codes = {"nan": [0, 0], "raise": [1, 1], "leave": [1, 3]}[how]
+    assert (done.returncode, done.stdout) == (0, f"done {codes}\n"), done.stderr
+    first = found["findings"][0]
+    assert (first["rank"], first["sites"][0]["line"]) == (1, line_of(FORKED, mark)), first
 
 
 @pytest.mark.slow

@@ -352,7 +352,7 @@ def test_memory_does_not_tell_of_steps_that_it_let_go():
             optimizer.step()
     assert len(trace.steps) < 50
     made = document(trace)
-    assert any(f"in the {len(trace.steps)} of 50 steps where it is known" in line for line in made["figures"])
+    assert any(f"in the {len(trace.steps)} of 50 steps that memory keeps" in line for line in made["figures"])
     assert all(line in text_of(trace) for line in made["figures"])
 
 

@@ -57,6 +57,40 @@ def test_where_even_passing_costs_too_much_nothing_is_looked_at() -> None:
     assert not budget.blind
 
 
+def test_a_short_stretch_says_little_of_what_a_step_takes() -> None:
+    """Each stretch has a price of its own, of steps that take 10 us."""
+    budgets.BLIND = 0.7
+    budget = Budget(0.05)
+    budget.step_over(1e-3, 1e-4, False, False)
+    for _ in range(30):
+        for steps in (60, 60, 2):
+            assert budget.lets_pass() and not budget.blind
+            budget.have_passed(steps, steps * 1e-3, steps * 1e-5 + 1e-4)
+
+
+@pytest.mark.parametrize("rest", [0.5, float("inf")])  # whether steps pass
+def test_a_loss_that_stays_bad_is_explained_a_few_times(rest: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budgets, "REST", rest)
+    model, steps, bad = Net(), 300, 50
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+
+    def run() -> None:
+        for step in range(steps):
+            optimizer.zero_grad()
+            model(torch.full((2, 4), float("nan") if step >= bad else 1.0)).square().mean().backward()
+            optimizer.step()
+
+    trace, session, _ = watched(1e-9, run)
+    assert [(found.kind, found.step) for found in trace.findings] == [("nonfinite-forward", bad)]
+    assert session.budget.explained == budgets.EXPLAINED and session.budget.recorded < 2 * budgets.EXPLAINED
+    assert session.budget.steps == steps
+    free = Budget(0.05)
+    free.explained, free.spent = budgets.EXPLAINED, 0.01
+    assert not free.explains  # nothing to spend
+    free.alone = 1.0
+    assert free.explains
+
+
 def test_how_many_pass_fits_no_period() -> None:
     budget = Budget(0.05)
     budget.step_over(2e-4, 1e-4, False, False)
@@ -199,3 +233,80 @@ def test_an_optimizer_that_writes_what_a_backward_needs_is_named_where_steps_pas
         found = trace.findings[0]
         assert found.kind == "inplace" and any("optimizer.step()" in site.site.text for site in found.sites)
     assert session.budget.passed > 20
+
+
+# What begins late and stays
+
+
+@pytest.fixture
+def only_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step is recorded but the first, and those that something new asks for; all that asks can be paid."""
+    monkeypatch.setattr(budgets, "FREE", 1e6)
+    monkeypatch.setattr(budgets, "KEPT", 1.0)
+
+
+def test_what_is_kept_is_spent_on_what_is_asked_for(only_asked_for: None) -> None:
+    budget = Budget(1e-9)
+    budget.step_over(1.0, 0.5, True, False)
+    assert not budget.wants() and budget.affords
+    before = budget.left - budget._kept
+    budget.step_over(1.0, 0.5, True, True, asked=True)
+    assert budget.left - budget._kept == pytest.approx(before)
+
+
+def test_steps_after_something_new_are_asked_for_as_soon_as_they_can_be_paid(only_asked_for: None) -> None:
+    session = Session(Collector(), Settings(budget=1e-9))
+    attention, budget = session._attention, session.budget
+    budget.step_over(1.0, 0.5, True, False)
+    attention.something_new(10)
+    seen, skipped = [], 0
+    for step in range(11, 100):
+        assert attention.room(step, budget) > 0
+        if 15 <= step < 20:  # it cannot be paid
+            budget.spent += 2e6
+        if attention.wanted(step, session.settings, budget):
+            attention.begin_step(step, session.settings, True)
+            seen.append(step)
+        elif step in (17, 25):
+            skipped += 1
+        if 15 <= step < 20:
+            budget.spent -= 2e6
+    assert seen == [11, 12, 13, 20, 21, 29, 32, 45, 64] and skipped == 2
+
+
+def late(steps: int, at: int, how: str) -> None:
+    model, other = Net(), Net()
+    optimizer = torch.optim.Adam([*model.parameters(), *other.parameters()], 1e-3)
+    carried = None
+    for i in range(steps):
+        x = torch.randn(5, 4)
+        h = torch.tanh(model.first(x))
+        if i >= at and how == "second-backward":
+            h = h + carried
+        if i == at and how == "nonfinite-backward":
+            h = h + (h * 0).square().sum(-1, keepdim=True).sqrt()
+        carried = h.mean()
+        loss = model.last(h).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("how", ["second-backward", "nonfinite-backward"])
+def test_what_begins_in_a_step_that_passes(how: str, only_asked_for: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budgets, "PEEK", float("inf"))
+    some, session, _ = watched(1e-9, lambda: late(170, 100, how))
+    assert session.budget.passed > 40 and session.budget.recorded < 60
+    best = some.findings[0]
+    assert (best.kind, best.step) == (how, 100)
+    if how == "second-backward":
+        assert "a tensor of step 99 " in best.title
+    elif SHOWS:
+        cause = next(site.site for site in best.sites if site.role == "cause")
+        assert cause.text.startswith("h = h + (h * 0)")
+
+
+def test_a_model_and_an_optimizer_that_take_over_while_steps_pass() -> None:
+    trace, session, _ = watched(1e-9, lambda: [train(Net()) for _ in range(3)])
+    assert session._steps.index == session.budget.steps == 3 * STEPS
+    assert session.budget.passed > 60 and trace.findings == []

@@ -263,4 +263,7 @@ def test_a_topic_of_a_plugin_can_be_asked_for(installed: Path) -> None:
     )
     done = python(installed, "ask.py")
     assert (done.returncode, done.stdout) == (2, "[[], ['loss-jumped']]\n"), done.stderr
-    assert "invalid choice: 'everything' (choose from 'functions', 'divergence', 'checkpoints', 'losses'" in done.stderr
+    assert (
+        "invalid choice: 'everything' (choose from 'functions', 'divergence', 'checkpoints', 'levels', 'losses'"
+        in done.stderr
+    )

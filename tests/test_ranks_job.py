@@ -9,6 +9,7 @@ import pytest
 
 from backprobe.findings.ranks import in_time
 from backprobe.records import (
+    Collective,
     Facts,
     Finding,
     ParameterStat,
@@ -80,6 +81,33 @@ def test_the_line_that_wrote_on_one_rank_is_told() -> None:
     found = drift(rank(0, *SAME), rank(1, *states, written=((1, "down", "clamp_", WRITES), (0, "up", "mul_", HERE))))
     assert [(s.role, s.site) for s in found.sites] == [("cause", WRITES)]
     assert "on rank 1 only" in found.title
+
+
+def test_the_line_that_wrote_on_every_rank_is_told() -> None:
+    """With random numbers of its own on each."""
+    written = ((1, "down", "__setitem__", WRITES),)
+    states = [[SAME[0], SAME[1], *(state(n, (1, 6 + by)) for n in (2, 3))] for by in (0, 1)]
+    found = drift(rank(0, *states[0], written=written), rank(1, *states[1], written=written))
+    assert (found.evidence["cause"], found.rank) == ("written", None)
+    assert [(s.role, s.site) for s in found.sites] == [("cause", WRITES)]
+
+
+@pytest.mark.parametrize("size", [32, 16])
+def test_a_plain_model_that_reduces_its_gradients_too_early(size: int) -> None:
+    """Gradients are never equal when the optimizer steps; but all begin alike, and reduce as many elements in each
+    step as there are."""
+    calls = tuple(Collective("0", n, "all_reduce", f"float[{size}]", n, True) for n in range(1, 5))
+    seen = []
+    for number in (0, 1):
+        apart = [ReplicaState(n, 0, (1 + n * number,), (3 + number,), (2 + n * number,), HERE) for n in range(4)]
+        replicas = Replicas(number, 2, (Replica("up", (4, 8)),), tuple(apart))
+        seen.append(RankSeen(number, 100 + number, steps=4, collectives=calls, replicas=(replicas,)))
+    found = list(Trace((), Facts(seen=tuple(seen))).findings)
+    if size == 16:  # a part of them, or something else
+        assert found == []
+        return
+    assert [(f.evidence["cause"], f.confidence, f.step) for f in found] == [("not reduced", "likely", 0)]
+    assert found[0].sites[0].site == HERE
 
 
 def test_what_is_equal_or_only_on_one_rank_is_no_drift() -> None:

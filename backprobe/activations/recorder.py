@@ -12,6 +12,7 @@ from torch import nn
 
 from ..errors import add_note
 from ..records import Site
+from ..records.places import at_line, lasting
 from ..source.frames import Frames
 from ..source.roots import clean_path
 from ..torchside import autograd_engine, compiled_regions, modes
@@ -179,7 +180,7 @@ class Recorder:
         return kept
 
     def _op(self, site: Site, function: str, suffix: str, tensor: Any) -> None:
-        base = f"{os.path.basename(site.file)}:{site.line} {function}"
+        base = f"{at_line(os.path.basename(lasting(site.file)), site.line)} {function}"
         if suffix == "" or suffix.endswith("/0"):
             self._line_calls[base] = self._line_calls.get(base, 0) + 1
         name = _numbered(base, self._line_calls.get(base, 1)) + suffix

@@ -8,25 +8,28 @@ from collections.abc import Sequence
 
 from ..errors import BackprobeError
 from .bench import Bench
+from .compare import Compare
 from .debug import Debug
 from .demo import Demo
 from .doctor import Doctor
+from .explain import Explain, Schema
+from .mcp_server import Mcp
 from .report import Report, View
 from .run import Run
 from .show import Runs, Show
 
-_COMMANDS = (Run, Show, Report, View, Runs, Debug, Demo, Bench, Doctor)
+_COMMANDS = (Run, Compare, Show, Report, View, Runs, Debug, Explain, Schema, Demo, Bench, Doctor, Mcp)
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
         raise BackprobeError(f"{message} (see {self.prog} --help)")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; return the exit code. A ``BackprobeError`` becomes one line and exit code 2."""
-    parser = _Parser(prog="backprobe", description="See what happens inside loss.backward(), and what went wrong.")
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
+    parser = Parser(prog="backprobe", description="See what happens inside loss.backward(), and what went wrong.")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
     for command in _COMMANDS:
         doc = command.__doc__ or ""
         sub = subparsers.add_parser(command.name, help=doc.splitlines()[0], description=doc)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from pathlib import Path
 
 from ..errors import BackprobeError
+from ..findings.bounded import as_json
 from ..store.job import is_run, written
 from ..store.parts import replace_text
 from ..traced import Trace
@@ -35,11 +35,6 @@ def new_run(script: str) -> Path:
             path = base.with_name(f"{base.name}-{n}")
 
 
-def as_json(trace: Trace) -> str:
-    """The findings of a trace, and how far they can be trusted, as JSON."""
-    return json.dumps(trace.as_dict(), indent=1, default=str)
-
-
 def write_findings(path: Path, trace: Trace) -> None:
     """Write the findings contract to `path`.
 
@@ -47,9 +42,9 @@ def write_findings(path: Path, trace: Trace) -> None:
     """
     try:
         if path.exists() and not path.is_file():  # a pipe, a terminal
-            path.write_text(as_json(trace) + "\n")
+            path.write_text(as_json(trace.as_dict()) + "\n")
         else:
-            replace_text(Path(os.path.realpath(path)), as_json(trace) + "\n")
+            replace_text(Path(os.path.realpath(path)), as_json(trace.as_dict()) + "\n")
     except OSError as error:
         raise BackprobeError(f"cannot write the findings to {path}: {error.strerror}") from error
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import _thread
 import argparse
 import os
 import shutil
 import sys
 import time
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackprobeError, add_note
 from ..findings import SEVERITIES, all_questions, own_questions
-from ..records import Finding, Replicas, Step
+from ..findings.levels import ALARMS, Monitor
+from ..records import Finding, Measured, Replicas, Step
 from .files import RUNS, new_run, write_findings
 from .script import script_arguments, script_of
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from ..observe.processes.children import Children
     from ..observe.processes.ending import Terminated
     from ..observe.processes.part import Part
+    from ..observe.schedule.detail import Settings
     from ..observe.session import Session
     from ..observe.sinks.keep import Keep
     from ..observe.sinks.plugged import Plugged
@@ -62,11 +66,32 @@ class Run:
         parser.add_argument(
             "--steps", type=_steps, default=(0, None), metavar="A:B", help="record nodes from A up to B"
         )
+        parser.add_argument(
+            "--statistics",
+            type=_count,
+            metavar="N",
+            help="measure statistics by layer (weights, gradients, updates, activations, attention) in each N-th step, "
+            "or more seldom where the budget does not pay for that; 10 with --ask levels and --stop-on, else in none",
+        )
+        parser.add_argument(
+            "--stop-on",
+            action="append",
+            default=[],
+            choices=ALARMS,
+            metavar="KIND",
+            help=f"interrupt the script, as Ctrl-C does, when an alarm of this kind comes: {' or '.join(ALARMS)}",
+        )
         parser.add_argument("--keep-mb", type=_positive, default=256, metavar="MB", help="bound on disk use (256)")
         parser.add_argument(
             "--fail-on",
             choices=("error", "warning"),
             help="exit with 3 on a finding this severe, and where watching stopped before the script ended",
+        )
+        parser.add_argument(
+            "--format",
+            choices=("text", "github"),
+            default="text",
+            help="github: besides, a workflow command for each finding, which GitHub shows at its line",
         )
         parser.add_argument("--quiet", action="store_true", help="write nothing to standard error")
         parser.add_argument(
@@ -94,29 +119,89 @@ class Run:
             "steps of --steps and --every",
         )
         parser.add_argument("--log-file", metavar="FILE", help="write the log there, not to standard error")
+        parser.add_argument(
+            "--record",
+            choices=("compare",),
+            metavar="WHAT",
+            help="compare: keep of the first three steps, or those of --steps, what 'backprobe compare' needs: "
+            "fingerprints of all values and gradients, and tensors",
+        )
+        parser.add_argument(
+            "--record-mb", type=_positive, default=512, metavar="MB", help="bound on those tensors (512)"
+        )
+        parser.add_argument(
+            "--change",
+            action="append",
+            default=[],
+            metavar="KIND=VALUE",
+            help="run the script otherwise, to compare it with itself: dtype=float64, device=cuda, compiled=BACKEND, "
+            "seed=N, threads=N",
+        )
         script_arguments(parser)
 
     def run(self, options: argparse.Namespace) -> int:
+        _folder_first(options)
         script = script_of(options)
         from ..observe.launch import launch
-        from ..observe.schedule.detail import budget_of
-        from ..observe.session import Settings
 
-        first, last = options.steps
-        settings = Settings(
-            *(options.level, options.every, first, last),
-            ask=frozenset(options.ask),
-            tensors=tuple(options.tensors),
-            quiet=options.quiet,
-            log=_log(options),
-        )
-        settings = replace(settings, budget=budget_of(options.budget, settings))
+        settings = settings_of(options)
         watcher = _Watcher(options)
-        code = launch(*script, watcher, settings, watcher.begin, watcher.finish)
+        with _changed(options.change):
+            code = launch(*script, watcher, settings, watcher.begin, watcher.finish)
         bad = SEVERITIES[: SEVERITIES.index(options.fail_on) + 1] if options.fail_on else ()
         if code == 0 and bad and (watcher.stopped or any(f.severity in bad for f in watcher.findings)):
             return 3
         return code
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    """How much is looked at, by the command's options.
+
+    :raises BackprobeError: they do not fit together.
+    """
+    from ..observe.schedule.detail import Settings, budget_of
+
+    first, last = options.steps
+    settings = Settings(
+        *(options.level, options.every, first, last),
+        ask=frozenset(options.ask) | ({"levels"} if options.stop_on else frozenset()),
+        tensors=tuple(options.tensors),
+        quiet=options.quiet,
+        log=_log(options),
+        statistics=_cadence(options),
+        record=options.record or "",
+        record_mb=options.record_mb,
+    )
+    return replace(settings, budget=budget_of(options.budget, settings))
+
+
+@contextmanager
+def _changed(given: list[str]) -> Iterator[None]:
+    """The script is run with these changes.
+
+    :raises BackprobeError: there is no such change.
+    """
+    from ..observe.changed import change
+
+    undo = change(given)
+    try:
+        yield
+    finally:
+        undo()
+
+
+def _folder_first(options: argparse.Namespace) -> None:
+    """``--record compare DIR SCRIPT``: as with ``--out DIR``.
+
+    :raises BackprobeError: the record has no place.
+    """
+    if not options.record:
+        return
+    if options.no_keep:
+        raise BackprobeError("--record compare keeps a record with the run: leave out --no-keep")
+    folder = options.script.endswith("/") or not os.path.exists(options.script)
+    if not options.out and not options.module and folder and options.args and os.path.isfile(options.args[0]):
+        options.out, options.script, options.args = options.script, options.args[0], options.args[1:]
 
 
 def _topic(text: str) -> str:
@@ -143,6 +228,20 @@ def _log(options: argparse.Namespace) -> str:
     except OSError as error:
         raise BackprobeError(f"cannot write the log to {options.log_file}: {error.strerror or error}") from None
     return path
+
+
+def _cadence(options: argparse.Namespace) -> int:
+    """Statistics are measured in each so many-th step."""
+    asked = options.stop_on or "levels" in options.ask
+    given: int | None = options.statistics
+    return (10 if asked else 0) if given is None else given
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is not 0 or more")
+    return value
 
 
 def _positive(text: str) -> int:
@@ -182,7 +281,9 @@ class _Watcher:
         self._part: Part | None = None
         self._children: Children | None = None
         self._terminated: Terminated | None = None
+        self._stay: Callable[[], None] = lambda: None
         self.findings: list[Finding] = []
+        self._monitor = Monitor()
         #: Watching ended before the script did.
         self.stopped = False
         self.folder: Path | None = None
@@ -192,7 +293,7 @@ class _Watcher:
 
     def begin(self, session: Session) -> None:
         from ..observe.processes.children import Children
-        from ..observe.processes.ending import Terminated
+        from ..observe.processes.ending import Terminated, left_by
         from ..observe.sinks.plugged import Plugged, about
 
         self._session = session
@@ -202,6 +303,7 @@ class _Watcher:
         if self._part is not None:
             info["part"] = self._part.folder.name
         if not options.no_keep and mine is not None:
+            session.scene.record_to = mine
             self._begin_keeping(mine, info)
         self._plugged = Plugged(lambda: {**info, "run": str(self.folder) if self.folder else None})
         self._sinks.add(self._plugged)
@@ -213,6 +315,8 @@ class _Watcher:
         self._children.start()
         self._terminated = Terminated(self._killed)
         self._terminated.start()
+        if self._part is not None:
+            self._stay = left_by(self._leaves)
 
     def _place(self) -> Path | None:
         """Where this process writes: the folder of the run, or its own in that of all ranks."""
@@ -254,7 +358,17 @@ class _Watcher:
             print(f"backprobe: the run is not kept: {error}", file=sys.stderr)
 
     def backward(self, recorded: Recorded) -> None:
+        if self._part is not None:
+            self._part.backward(recorded)
         self._sinks.backward(recorded)
+
+    def measured(self, measured: Measured) -> None:
+        self._sinks.measured(measured)
+        for alarm in self._monitor.add(measured):
+            if alarm.kind in self.options.stop_on:
+                text = f"{alarm.quantity} of {alarm.name} is {alarm.value:.3g} in step {alarm.step}"
+                print(f"backprobe: the run is stopped for {alarm.kind}: {text}", file=sys.stderr, flush=True)
+                _thread.interrupt_main()  # as Ctrl-C does: the script may save what it has
 
     def step(self, step: Step, session: Session) -> None:
         self._sinks.step(step, session)
@@ -290,8 +404,21 @@ class _Watcher:
         session.scene.signal = 15
         self.finish(None)
 
+    def _leaves(self, code: int, frame: Any, main: bool) -> None:
+        """A rank leaves by ``os._exit``."""
+        session = self._session
+        assert session is not None and self._part is not None
+        self._part.left = session.frames.site(session.frames.spot(frame))
+        session.scene.code = code
+        if main:
+            session.stop()
+        else:
+            self.collector.cut(session)
+        self.finish(None)
+
     def finish(self, error: BaseException | None) -> None:
         assert self._session is not None and self._terminated is not None and self._children is not None
+        self._stay()
         own = self._session.scene.signal is None
         try:
             with self._terminated.after() if own else nullcontext():
@@ -368,10 +495,14 @@ class _Watcher:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _report(self, trace: Trace, numbers: Trace | None, kept: bool) -> None:
+        from ..view.github import workflow_commands
         from ..view.parts import report
         from ..view.terminal import write
 
         write(report(trace, self.folder if kept else None, numbers=numbers), sys.stderr)
+        if self.options.format == "github":
+            for line in workflow_commands(trace.findings):
+                print(line, file=sys.stderr)
 
     def _kept(self) -> Trace | None:
         """The run as it was kept: memory has fewer of its steps."""

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from ..errors import BackprobeError
-from .files import RUNS, as_json, find_run, rank_argument, run_folders
+from .files import RUNS, find_run, rank_argument, run_folders
 
 
 class Show:
@@ -22,17 +22,30 @@ class Show:
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("run", nargs="?", help="the folder of the run")
         rank_argument(parser)
-        parser.add_argument("--json", action="store_true", help="print the findings as JSON instead")
-        parser.add_argument("--all", action="store_true", help="list every parameter, however many there are")
+        parser.add_argument("--json", action="store_true", help="print the findings as JSON instead, of 32 KB at most")
+        parser.add_argument(
+            "--format",
+            choices=("text", "json", "github"),
+            help="json: as --json; github: a workflow command for each finding, which GitHub shows at its line",
+        )
+        parser.add_argument(
+            "--all",
+            action="store_true",
+            help="list every parameter, however many there are; as JSON: whatever its size",
+        )
 
     def run(self, options: argparse.Namespace) -> int:
+        from ..findings.bounded import MOST, as_json
         from ..store.job import open_job
+        from ..view.github import workflow_commands
         from ..view.parts import report
         from ..view.terminal import write
 
         trace = open_job(find_run(options.run), options.rank)
-        if options.json:
-            print(as_json(trace))
+        if options.json or options.format == "json":
+            print(as_json(trace.as_dict(), None if options.all else MOST))
+        elif options.format == "github":
+            print("\n".join(workflow_commands(trace.findings)))
         else:
             write(report(trace, details=True, whole=options.all), sys.stdout)
         return 0

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from ..records import Site
-from ..text import cell, packaged
+from ..records.places import at_line, cell
+from ..text import packaged
 from .backward_graph import BackwardGraph, NodeInfo
 from .provenance import UNKNOWN, inside
 from .values import shape_text, summary
@@ -65,7 +66,7 @@ def head(
     if reason not in ("step", ""):
         lines.append([("  ", ""), (reason, "bold red" if phase == "exception" else "yellow")])
     if raised_at is not None:
-        at = f"{nearby(raised_at.file)}:{raised_at.line}"
+        at = at_line(nearby(raised_at.file), raised_at.line)
         lines.append([("  raised at ", ""), (at, "magenta"), (f" in {raised_at.function}: {raised_at.text}", "")])
     return lines
 
@@ -99,7 +100,7 @@ def line_of(node: NodeInfo, library: bool) -> Site | None:
 
 def _site(node: NodeInfo, library: bool) -> Line:
     site = line_of(node, library)
-    return [] if site is None else [("  ", ""), (f"{nearby(site.file)}:{site.line}", "magenta")]
+    return [] if site is None else [("  ", ""), (at_line(nearby(site.file), site.line), "magenta")]
 
 
 def saved(found: Mapping[str, torch.Tensor]) -> list[Line]:
@@ -167,7 +168,7 @@ def frames(graph: BackwardGraph, i: int, chosen: int | None) -> list[Line]:
     lines: list[Line] = []
     for n, site in enumerate(place.lines):
         here = n == chosen
-        at, text = f"{nearby(site.file)}:{site.line}", f" in {site.function}: {site.text}"
+        at, text = at_line(nearby(site.file), site.line), f" in {site.function}: {site.text}"
         lines.append([(f"{'->' if here else '  '} {n:>2}  ", "bold" if here else "dim"), (at, "magenta"), (text, "")])
     return lines
 

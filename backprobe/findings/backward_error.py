@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from ..records import BackwardCall, Facts, Finding, FindingSite, RegionDiffers, StaleRead
+import re
+
+from ..records import BackwardCall, Facts, Finding, FindingSite, NodeRun, RegionDiffers, StaleRead
 from ..torch_texts import NOT_SCALAR, READY_TWICE
 from .questions import GENERAL, Kind, question
+
+#: The operation that computes a first derivative and has none of its own.
+_NO_DERIVATIVE = re.compile(r"derivative for aten::(\w+)_backward\w* is not implemented")
 
 
 @question(
@@ -28,6 +33,8 @@ def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
     place = f" of {run.parameter}" if run.parameter else f" made by {run.node.op}" if run.node.op else ""
     if second is not None and second.site is not None:
         place, site, module = f", which is the derivative of {second.op},", second.site, second.module
+    elif site is None and (named := _named(call, raised.text)) is not None:
+        site, module, place = named.site, named.module, f", which is the derivative of {named.node.op or named.name},"
     scalar, shape = NOT_SCALAR in raised.text, list(call.roots[0].shape) if call.roots else []
     sites = [FindingSite("cause", site)] if site else []
     if run.site is not None and run.site != site:
@@ -64,3 +71,13 @@ def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
             "the forward.",
         )
     ]
+
+
+def _named(call: BackwardCall, text: str) -> NodeRun | None:
+    """The operation of the forward whose derivative the error names, where the graph has one and at one line."""
+    match = _NO_DERIVATIVE.search(text)
+    if match is None:
+        return None
+    name = "".join(part.capitalize() for part in match[1].split("_"))
+    found = {run.site: run for run in call.nodes if run.name.rstrip("0123456789") == f"{name}Backward"}
+    return next(iter(found.values())) if len(found) == 1 and None not in found else None

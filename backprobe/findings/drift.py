@@ -2,12 +2,15 @@
 
 Note [What must be equal]: parameters of a model in ``DistributedDataParallel``, and those parts of distributed tensors
 that are replicated. Of a plain model nobody says so; but where the ranks' gradients are bit by bit the same, they were
-reduced, and then the weights are meant to be, too. What is equal again in the last step that was looked at was brought
-together on purpose, now and then.
+reduced, and then the weights are meant to be, too. So they are, likely, where all begin with the same weights and
+reduce as much in every step as the model has parameters. What is equal again in the last step that was
+looked at was brought together on purpose, now and then.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -47,7 +50,7 @@ def drift(trace: Trace) -> list[Finding]:
     errors = [one.error for one in seen]
     if len(ranks) < 2 or any(text in error for error in errors for text in (UNREDUCED, READY_TWICE)):
         return []  # what data-parallel training did not finish is not equal
-    return _order(ranks) or _drifted(ranks)
+    return _order(ranks) or _drifted(ranks, any(_reduces(one, ranks[0]) for one in seen if one.rank == ranks[0].rank))
 
 
 def _order(ranks: Sequence[Replicas]) -> list[Finding]:
@@ -70,8 +73,8 @@ def _order(ranks: Sequence[Replicas]) -> list[Finding]:
     return []
 
 
-def _drifted(ranks: Sequence[Replicas]) -> list[Finding]:
-    found = _first(ranks)
+def _drifted(ranks: Sequence[Replicas], reduced: bool) -> list[Finding]:
+    found = _first(ranks, reduced)
     if found is None:
         return []
     phase, states = found.phase, found.states
@@ -106,7 +109,9 @@ def _drifted(ranks: Sequence[Replicas]) -> list[Finding]:
             "second, or do the lines that reduce leave these out? Every rank then takes a step of its own."
         )
         title = f"the gradient of {what} is not the same on {who} when the optimizer steps"
-        return [_finding(title, "not reduced", found.names, found.step, None, advice, sites)]
+        sure = any(t.how for t in ranks[0].tensors if t.name in found.names) or not reduced
+        confidence = "certain" if sure else "likely"
+        return [_finding(title, "not reduced", found.names, found.step, None, advice, sites, confidence)]
     if phase == "after":
         advice = (
             "The weights and gradients were the same: settings or state of the optimizer are not. A scheduler that is "
@@ -128,13 +133,12 @@ def _written(ranks: Sequence[Replicas], found: _Drift, who: str) -> Finding:
         states = [s for s in one.states if s.step in (found.step - 1, found.step)]
         if at is not None and len(states) > 1 and states[-2].after[at] != states[-1].before[at]:
             writers.append(one)
-    whose = [one for one in writers if len(writers) < len(ranks)]
     sites: dict[Site, None] = {}
-    for one in whose:
+    for one in writers:
         for step, tensor, _, site in one.written:
             if tensor == name and found.step - 1 <= step <= found.step and site is not None:
                 sites[site] = None
-    rank = whose[0].rank if len(whose) == 1 else None
+    rank = writers[0].rank if len(writers) == 1 else None
     title = f"{few(found.names)} was written to between two updates"
     title += f", on rank {rank} only" if rank is not None else f", and differs on {who} since"
     advice = "Do it on every rank in the same way, or on one and send the result to the others (broadcast)."
@@ -142,7 +146,7 @@ def _written(ranks: Sequence[Replicas], found: _Drift, who: str) -> Finding:
     return _finding(title, "written", found.names, found.step, rank, advice, cause)
 
 
-def _first(ranks: Sequence[Replicas]) -> _Drift | None:
+def _first(ranks: Sequence[Replicas], reduced: bool) -> _Drift | None:
     """The first difference among those tensors that must be equal."""
     by = [{(s.step, s.optimizer): s for s in one.states} for one in ranks]
     common = sorted(set.intersection(*(set(states) for states in by)))
@@ -153,7 +157,7 @@ def _first(ranks: Sequence[Replicas]) -> _Drift | None:
             names = tuple(
                 t.name
                 for t in ranks[0].tensors
-                if _meant(t, ranks, by, common)
+                if (_meant(t, ranks, by, common) or (reduced and _went_apart(t, ranks, by, common)))
                 and (t.how != "buffer" or phase == "after")
                 and _differs(t, ranks, states, phase)
             )
@@ -204,6 +208,36 @@ def _meant(
     plain = [t for t in ranks[0].tensors if not t.how and t.shape]
     same = [t for t in plain for values in _values(t, ranks, states, "gradients") if len({*values, 0}) == 2]
     return bool(same)
+
+
+def _went_apart(
+    tensor: Replica,
+    ranks: Sequence[Replicas],
+    by: Sequence[dict[tuple[int, int], ReplicaState]],
+    common: Sequence[tuple[int, int]],
+) -> bool:
+    """Whether `tensor` was the same before the first update that was looked at, and was not before the last."""
+    first, last = ([states[key] for states in by] for key in (common[0], common[-1]))
+    equal = any(len({*values, 0}) == 2 for values in _values(tensor, ranks, first, "before"))
+    return equal and _differs(tensor, ranks, last, "before")
+
+
+_SIZES = re.compile(r"\w+\[([\d, ]*)\]")
+
+
+def _reduces(seen: RankSeen, replicas: Replicas) -> bool:
+    """Whether a rank reduces as many elements in every step as its plain parameters have: by a sequence of reductions
+    that comes again and again."""
+    elements = sum(math.prod(t.shape) for t in replicas.tensors if not t.how)
+    calls = [one for one in seen.collectives if one.op.startswith(("all_reduce", "allreduce"))]
+    if not elements or not calls or any("..." in one.inputs for one in calls):
+        return False
+    sizes = [sum(math.prod(map(int, re.findall(r"\d+", s))) for s in _SIZES.findall(one.inputs)) for one in calls]
+    for period in range(1, len(sizes) // 3 + 1):
+        if sizes[-period:] == sizes[-2 * period : -period] == sizes[-3 * period : -2 * period]:
+            whole = elements <= sum(sizes[-period:]) <= 1.5 * elements
+            return whole and calls[-1].number >= 0.9 * seen.steps * period
+    return False
 
 
 def _finding(

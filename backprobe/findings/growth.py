@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from statistics import geometric_mean, median
 from typing import TYPE_CHECKING
 
 from ..graphs.plan import VIEW_NODES
 from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
 from ..text import few, number
 from .questions import LEARNING, MEANT, SPOILED, Kind, question
-from .spikes import spike
+from .spikes import norm_of, spiked
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -31,6 +32,10 @@ FORGOTTEN = 1e-8
 LAYERS, SHARE = 5, 0.75
 #: Steps at the end of a run that are looked at too.
 AT_THE_END = 3
+#: Uses of one weight are taken together in so many stretches: through a simulation it grows in fits and starts.
+STRETCHES = 10
+#: The largest gradient of a call against the median of those before it, of which there are so many at least.
+OUTGROWN, BEFORE = 1e3, 6
 #: Nodes that may stand between a layer and its weight.
 _PASS = VIEW_NODES | {"ToCopyBackward0"}
 
@@ -55,10 +60,30 @@ def growth(trace: Trace) -> list[Finding]:
     big = {p.name for p in trace.parameters if len(p.shape) >= 2}
     seen = _trends(trace.backwards, big)
     if not seen and len(trace.steps) > 2 * AT_THE_END:  # it may have come to that later
-        late = [call for step in trace.steps[-AT_THE_END:] for call in step.backwards]
-        seen = _trends(late, big) if len(late) >= AT_THE_END else {}
+        last = [call for step in trace.steps[-AT_THE_END:] for call in step.backwards]
+        seen = _trends(last, big) if len(last) >= AT_THE_END else {}
     found = [_finding(kind, call, layers) for kind, (call, layers) in seen.items()]
-    return found or _spiked(trace)
+    late = (spiked(trace) or _outgrown(trace, big)) if not found else None
+    return [late] if late is not None else found
+
+
+def _outgrown(trace: Trace, big: set[str]) -> Finding | None:
+    """The first call whose gradients are far beyond those of the calls before it, and grow with each use of a weight: a
+    horizon that became longer."""
+    before: dict[Site | None, list[float]] = {}
+    for call in trace.backwards:
+        if call.raised is not None or call.inside is not None or not len(call.nodes):
+            continue
+        most = max((norm for run in call.nodes if run.parameter is not None and (norm := norm_of(run))), default=0.0)
+        if not 0 < most < math.inf:
+            continue
+        usual = before.setdefault(call.site, [])
+        if len(usual) >= BEFORE and most >= OUTGROWN * median(usual):
+            for layers in _chains(call, big):
+                if _repeated(layers) and _trend(layers) == "exploding-gradient":
+                    return _finding("exploding-gradient", call, layers)
+        usual.append(most)
+    return None
 
 
 def _trends(calls: Iterable[BackwardCall], big: set[str]) -> dict[str, tuple[BackwardCall, list[_Layer]]]:
@@ -80,23 +105,13 @@ def _trends(calls: Iterable[BackwardCall], big: set[str]) -> dict[str, tuple[Bac
     return seen
 
 
-def _spiked(trace: Trace) -> list[Finding]:
-    """The first call in which one operation makes a gradient explode."""
-    for call in trace.backwards:
-        if call.raised is None and call.inside is None and len(call.nodes):
-            found = spike(call)
-            if found is not None:
-                return [found]
-    return []
-
-
 def _chains(call: BackwardCall, big: set[str]) -> Iterator[list[_Layer]]:
     """Layers in forward order, each weight once; and every weight that is used many times, use by use."""
     uses: dict[str, list[_Layer]] = {}
     for run in call.nodes:
         if run.name in _PASS:
             continue
-        norm = next((g.norm for g in run.grad_outputs if g is not None and g.norm is not None), None)
+        norm = norm_of(run)
         if norm is None or not norm or not math.isfinite(norm):
             continue
         for edge in run.node.edges:
@@ -127,8 +142,12 @@ def _trend(layers: Sequence[_Layer]) -> str | None:
     first, last, count = layers[0].norm, layers[-1].norm, len(layers) - 1
     ratio = first / last
     factor = ratio ** (1 / count)
-    shrinking = sum(a.norm < b.norm for a, b in pairwise(layers)) / count
-    repeated = layers[0].parameter == layers[-1].parameter
+    repeated = _repeated(layers)
+    norms = [layer.norm for layer in layers]
+    if repeated and count >= 2 * STRETCHES:
+        edges = [len(norms) * i // STRETCHES for i in range(STRETCHES + 1)]
+        norms = [geometric_mean(norms[a:b]) for a, b in pairwise(edges)]
+    shrinking = sum(a < b for a, b in pairwise(norms)) / (len(norms) - 1)
     bound = (VANISHED, SHRINKS) if not repeated else (FORGOTTEN, 1.0)
     if ratio < bound[0] and factor < bound[1] and shrinking >= SHARE:
         return "vanishing-gradient"
@@ -137,12 +156,17 @@ def _trend(layers: Sequence[_Layer]) -> str | None:
     return None
 
 
+def _repeated(layers: Sequence[_Layer]) -> bool:
+    """Whether they are uses of one weight."""
+    return len(layers) > 1 and layers[0].parameter == layers[-1].parameter
+
+
 def _finding(kind: str, call: BackwardCall, layers: list[_Layer]) -> Finding:
     vanishing = kind == "vanishing-gradient"
     first, last = layers[0].norm, layers[-1].norm
     factor = (first / last) ** (1 / (len(layers) - 1))
     culprit, share = _multiplier(call, layers, vanishing)
-    repeated = layers[0].parameter == layers[-1].parameter
+    repeated = _repeated(layers)
     if repeated:
         hit, names = layers, [layers[0].parameter]
     else:
@@ -179,6 +203,10 @@ def _finding(kind: str, call: BackwardCall, layers: list[_Layer]) -> Finding:
             else "What happened that many steps before the end cannot be learned. If it should be, use gated cells "
             "(LSTM, GRU), an orthogonal recurrent weight, attention, or shorter sequences."
             if vanishing
+            else "Go back fewer steps of time (a shorter horizon, detach() between stretches), take an update that "
+            "does not amplify (an orthogonal recurrent weight, gates, damping), or clip the gradient's norm "
+            "(torch.nn.utils.clip_grad_norm_)."
+            if repeated
             else "Scale the initial weights down, add normalisation or residual scaling, or clip the gradient's norm "
             "(torch.nn.utils.clip_grad_norm_)."
         ),

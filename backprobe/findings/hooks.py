@@ -83,6 +83,21 @@ def _finding(seen: HookSeen) -> Finding:
             f"{names} was not called as a module (its forward was called, or its weights used), so its hook never fires"
         )
         advice = "Call the module itself, module(x), not module.forward(x)."
+    elif seen.reason == "container":
+        kind, severity = "hook-never-fires", "warning"
+        title = f"{names} is a {seen.details[0]}, which nobody calls, so the hook on it never fires"
+        advice = "Put the hook on the modules that it holds."
+    elif seen.reason == "frozen":
+        kind, severity = "hook-never-fires", "warning"
+        title = (
+            f"the backward hook on {names} never fires: its parameters are frozen and nothing that it is given "
+            "requires grad, so no gradient comes back to it"
+        )
+        advice = "Let what goes in require grad (x.requires_grad_()), or thaw the parameters while the hook is to run."
+    elif seen.reason == "quiet":
+        kind, severity = "hook-never-fires", "warning"
+        title = f"the backward hook on {names} never fires: it was called with gradient mode off only"
+        advice = "Call it outside torch.no_grad() where the hook is to run."
     elif seen.reason == "compiled":
         kind, severity = "hook-never-fires", "warning"
         title = f"the backward hook on {names} was registered after the last compilation: compiled code does not run it"

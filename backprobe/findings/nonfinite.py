@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ..graphs.plan import BOUNDED, FILLS, MOVES, SATURATING, VIEW_NODES, VIEW_OPS
+from ..graphs.plan import BOUNDED, CALM, FILLS, MOVES, SATURATING, VIEW_NODES, VIEW_OPS
 from ..records import (
     BackwardCall,
     BadNode,
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Steps in a row that a loss scaler may skip before it is no longer its search for a scale.
 SCALER_STEPS = 20
+#: One of so many values is an accident, and no mask.
+RARE = 20
 
 
 @question(
@@ -118,7 +121,7 @@ def nonfinite(
         region = _region_of(call, origin[0], inside) if origin is not None else None
         if origin is not None and region is not None:
             return [_in_region(_forward(call, *origin, f"the loss became {_what(root.bad)}"), origin[0], region)]
-        if origin is not None and (born is None or not _given_bad(*origin)):
+        if origin is not None and (born is None or not (_given_bad(*origin) or _brought(*origin, born))):
             return [_forward(call, *origin, f"the loss became {_what(root.bad)}")]
         return [_told_by_graph(call, born, root) if born is not None else _unseen(call, call.nodes[root.node], root)]
     hooked = hooked_finding(call, hooks)
@@ -138,7 +141,7 @@ def nonfinite(
 def _region_of(call: BackwardCall, op: BadOp, inside: Mapping[tuple[int, int], Inside]) -> Inside | None:
     """The compiled region that made the NaN of `op`: it is one itself, or gives NaN for NaN only and took what one
     made."""
-    if not op.output.nan or not (op.op in _CALM or op.op.startswith(COMPILED)):
+    if not op.output.nan or not (op.op in CALM or op.op.startswith(COMPILED)):
         return None
     stack = [r for r in call.nodes if op.first <= r.node.seq <= op.seq]
     for run in stack:  # grows as we go through views
@@ -174,6 +177,11 @@ def _given_bad(op: BadOp, begins: bool) -> bool:
     return begins and op.origin is None and any(t.bad is not None and t.made for t in op.inputs)
 
 
+def _brought(op: BadOp, begins: bool, born: Born) -> bool:
+    """Whether no operation of torch made what `op` was given, and the code tells what else may have."""
+    return begins and op.origin is None and born.how == "outside" and born.brought and born.likely is not None
+
+
 def _absorbed(call: BackwardCall, op: BadOp) -> bool:
     """Whether the forward is right though `op` gave Inf: it was put there on purpose, and the loss is finite."""
     return _meant(op) and not any(root.bad for root in call.roots)
@@ -189,6 +197,7 @@ def _origin(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[Bad
     An Inf that was put there on purpose (a mask) is where the chain begins only if no NaN comes after it.
     """
     begins = [op.first for op in ops]
+    at_node = partial(_op_of, ops, begins)
     chain: dict[int, BadOp] = {}
     seen = {start}
     #: Nodes, and whether what came from there went through a function that nobody looked at and that may end an Inf.
@@ -196,8 +205,7 @@ def _origin(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[Bad
     while stack:
         index, ends_inf = stack.pop()
         node = call.nodes[index].node
-        at = bisect_right(begins, node.seq) - 1
-        op = ops[at] if at >= 0 and ops[at].seq >= node.seq else None
+        op = at_node(node.seq)
         if op is not None and ends_inf and not op.output.nan:
             continue
         passed = node.op in _UNSEEN or node.op in BOUNDED or node.name in VIEW_NODES
@@ -218,8 +226,37 @@ def _origin(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[Bad
     for i, op in enumerate(ordered):
         spoilt = next((later for later in ordered[i + 1 :] if later.output.nan), None)
         if spoilt is None or not _meant(op) or (op.origin is not None and not _masked(spoilt)):
-            return op, i == 0
+            return (i == 0 and _hidden_by_softmax(call, op, at_node)) or op, i == 0
     return ordered[0], True
+
+
+def _op_of(ops: tuple[BadOp, ...], begins: list[int], seq: int) -> BadOp | None:
+    """The one of `ops`, whose first nodes are `begins`, that made node `seq`."""
+    at = bisect_right(begins, seq) - 1
+    return ops[at] if at >= 0 and ops[at].seq >= seq else None
+
+
+def _hidden_by_softmax(call: BackwardCall, op: BadOp, at_node: Callable[[int], BadOp | None]) -> BadOp | None:
+    """An Inf that was computed outside the graph and not put there as a mask, and became a zero of softmax or exp,
+    whose logarithm `op` is."""
+    if not op.op.startswith("log") or any(t.bad for t in op.inputs):
+        return None
+    stack = [(r, False) for r in call.nodes if op.first <= r.node.seq <= op.seq]
+    for run, zeros in stack:  # grows as we go
+        for edge in run.node.edges if len(stack) < 100 else ():
+            above = call.nodes[edge[0]] if edge is not None else run
+            before = at_node(above.node.seq)
+            if zeros and before is not None and _by_chance(before.origin):
+                return before
+            ends = any(word in above.name for word in ("Softmax", "Exp", "Sigmoid"))
+            if above is not run and (ends or zeros or above.name in VIEW_NODES):
+                stack.append((above, zeros or ends))
+    return None
+
+
+def _by_chance(origin: BadOp | None) -> bool:
+    """Whether a few of many values were not finite: of noise, not of a mask."""
+    return origin is not None and origin.op not in FILLS and origin.output.count * RARE < origin.output.numel
 
 
 def _hidden(call: BackwardCall, op: BadOp) -> BadOp | None:
@@ -330,13 +367,6 @@ def _masked(op: BadOp) -> bool:
     return any(word in op.op for word in ("softmax", "logsumexp", "attention"))
 
 
-#: Give NaN for finite values never: what they got held it.
-_CALM = frozenset(
-    (
-        *("mean", "sum", "add", "sub", "mul", "neg", "linear", "matmul", "__matmul__", "cat", "stack"),
-        *("relu", "tanh", "sigmoid", "gelu", "silu"),
-    )
-)
 #: What the eye did not look into: views, and nodes made out of its sight.
 _UNSEEN = frozenset({*VIEW_OPS, "", "Function.apply"})
 

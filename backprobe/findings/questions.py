@@ -44,7 +44,7 @@ SPOILED = "(spoiled)"
 class Kind:
     """A kind of finding.
 
-    :ivar name: what ``Finding.kind`` is, and its page in ``docs/findings``.
+    :ivar name: what ``Finding.kind`` is, and its page in ``backprobe/findings/pages``.
     :ivar severity: what it is mostly; a finding itself says what it is.
     :ivar says: what it says, in a line of Markdown.
     :ivar rank: where it comes among others of its severity.

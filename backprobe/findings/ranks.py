@@ -132,6 +132,9 @@ def _failed(seen: RankSeen) -> Finding:
             "What kills a process so is mostly the system, for memory: look at its log (dmesg) and at the memory of "
             "the steps before."
             if killed
+            else "The system kills a worker of a data loader mostly for memory: look at its log (dmesg). The error "
+            "comes up wherever the rank is just then."
+            if "DataLoader worker (pid" in seen.error
             else "It crashed in C++ code, which says why on standard error. A collective operation that the ranks call "
             "with different shapes, or in another order, does that."
             if not seen.over

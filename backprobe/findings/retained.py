@@ -23,14 +23,20 @@ def retained(trace: Trace) -> list[Finding]:
         Finding(
             kind="graph-retained",
             severity="warning",
-            title=f"{name} keeps the graphs of earlier steps alive: {seen.graphs} when we looked, "
+            title=f"{name} makes each backward call of a step go through the graphs of those before it, which "
+            f"retain_graph=True keeps: {seen.graphs} when we looked, and one more with each call"
+            if seen.within
+            else f"{name} keeps the graphs of earlier steps alive: {seen.graphs} when we looked, "
             "and one more with each step",
             confidence="certain" if seen.site else "likely",
             module=seen.module,
             tensor=seen.holder or None,
             sites=(FindingSite("held", seen.site),) if seen.site else (),
             evidence={"holder": seen.holder, "held_in": seen.how, "graphs_alive": seen.graphs},
-            advice="Keep numbers, or tensors without their graph: loss.item(), tensor.detach(). Run evaluation under "
+            advice="Detach what goes on from one backward call to the next (state.detach()), and leave out "
+            "retain_graph=True; or add up the losses and call backward once."
+            if seen.within
+            else "Keep numbers, or tensors without their graph: loss.item(), tensor.detach(). Run evaluation under "
             "torch.no_grad().",
         )
     ]

@@ -1,33 +1,71 @@
-"""One parameter's gradient is far beyond all others, and a single operation made it so: a part of ``growth``.
+"""One parameter's gradient is far beyond all others, or those of one step are beyond all steps before, and a single
+operation made it so: a part of ``growth``.
 
-Normalising a vector of almost no length multiplies the gradient of that row by one over the length. Everything stays
-finite, and a clipped norm hides it: the rest of the step is scaled down to nothing.
+Normalising a vector of almost no length multiplies the gradient of that row by one over the length, and so does
+dividing by a number near zero. Everything stays finite, and a clipped norm hides it: the rest of the step is scaled
+down to nothing.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from statistics import median
+from typing import TYPE_CHECKING
 
-from ..records import BackwardCall, Finding, FindingSite, NodeRun
+from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
 from ..text import number
+
+if TYPE_CHECKING:
+    from ..traced import Trace
 
 #: A parameter's gradient against that of the loss and the median of the others; what one op multiplies.
 BEYOND, FACTOR = 1e6, 1e5
+#: The largest gradient of a step against the median of as many or more.
+SUDDEN, SEVERAL = 1e5, 6
 
 
-def spike(call: BackwardCall) -> Finding | None:
-    """What one operation of `call` made of a gradient, where it reached a parameter."""
+def spiked(trace: Trace) -> Finding | None:
+    """The first call in which one operation makes a gradient explode."""
+    usual: dict[Site | None, list[float]] = {}
+    for call in _calls(trace):
+        largest = max((norm for run in call.nodes if run.parameter is not None and (norm := norm_of(run))), default=0.0)
+        if 0.0 < largest < math.inf:
+            usual.setdefault(call.site, []).append(largest)
+    medians = {site: median(norms) for site, norms in usual.items() if len(norms) >= SEVERAL}
+    return next((found for call in _calls(trace) if (found := _spike(call, medians.get(call.site, 0.0)))), None)
+
+
+def _calls(trace: Trace) -> Iterator[BackwardCall]:
+    return (call for call in trace.backwards if call.raised is None and call.inside is None and len(call.nodes))
+
+
+def _spike(call: BackwardCall, usual: float) -> Finding | None:
+    """What one operation of `call` made of a gradient, where it reached a parameter.
+
+    :param usual: the median of the largest gradients of such calls, 0 where too few are known.
+    """
     begins = [g.norm for r in call.roots if r.node is not None for g in call.nodes[r.node].grad_outputs if g and g.norm]
-    leaves = [(run, norm) for run in call.nodes if run.parameter is not None and (norm := _norm(run))]
-    if not begins or len(leaves) < 3 or not all(math.isfinite(norm) for norm in [*begins, *(n for _, n in leaves)]):
+    leaves = [(run, norm) for run in call.nodes if run.parameter is not None and (norm := norm_of(run))]
+    if not begins or not leaves or not all(math.isfinite(norm) for norm in [*begins, *(n for _, n in leaves)]):
         return None
     top, most = max(leaves, key=lambda one: one[1])
-    others = median(norm for run, norm in leaves if run is not top)
-    if most < BEYOND * max(*begins, others):
-        return None
+    if len(leaves) >= 3 and most >= BEYOND * max(*begins, others := _others(leaves, top)):
+        return _finding(call, top, most, begins, FACTOR, f"and of the other parameters about {number(others)}")
+    if usual and most >= SUDDEN * max(*begins, usual):
+        return _finding(call, top, most, begins, SUDDEN / 10, f"and is about {number(usual)} in other steps")
+    return None
+
+
+def _others(leaves: Sequence[tuple[NodeRun, float]], top: NodeRun) -> float:
+    return median(norm for run, norm in leaves if run is not top)
+
+
+def _finding(
+    call: BackwardCall, top: NodeRun, most: float, begins: Sequence[float], least: float, against: str
+) -> Finding | None:
     culprit, factor = _multiplier(call, top)
-    if culprit is None or factor < FACTOR:
+    if culprit is None or factor < least:
         return None
     op = culprit.node.op or culprit.name
     pairs = (("cause", culprit.site), ("failed", call.site))
@@ -35,7 +73,7 @@ def spike(call: BackwardCall) -> Finding | None:
         kind="exploding-gradient",
         severity="warning",
         title=f"the backward of {op} multiplies the gradient by {number(factor)}: that of {top.parameter} is "
-        f"{number(most)}, and of the other parameters about {number(others)}",
+        f"{number(most)}, {against}",
         confidence="certain",
         module=culprit.module,
         node=culprit.name,
@@ -46,7 +84,6 @@ def spike(call: BackwardCall) -> Finding | None:
             "op": op,
             "factor_of_op": factor,
             "norm": most,
-            "median_of_others": others,
             "norm_of_loss": max(begins),
         },
         advice="A row or element has almost no length, spread or size, and the operation divides by it. Give it a "
@@ -55,7 +92,8 @@ def spike(call: BackwardCall) -> Finding | None:
     )
 
 
-def _norm(run: NodeRun) -> float | None:
+def norm_of(run: NodeRun) -> float | None:
+    """Of the gradient that came into a node, as far as it is known."""
     return next((g.norm for g in run.grad_outputs if g is not None and g.norm is not None), None)
 
 
@@ -72,7 +110,7 @@ def _multiplier(call: BackwardCall, leaf: NodeRun) -> tuple[NodeRun | None, floa
     while stack:
         for above, k in into.get(stack.pop(), ()):
             run = call.nodes[above]
-            came = _norm(run)
+            came = norm_of(run)
             gave = run.grad_inputs[k] if k < len(run.grad_inputs) else None
             if came and gave is not None and gave.norm and math.isfinite(gave.norm) and gave.norm / came > best:
                 found, best = run, gave.norm / came

@@ -21,6 +21,8 @@ _ADVICE = {
     "there on, call requires_grad_(False) on its parameters.",
     "uncalled": "Keep no results of a part that is to be trained from one step to the next: compute them anew. If it "
     "is meant to stay as it is from there on, call requires_grad_(False) on its parameters.",
+    "evaluated": "Call train() on the model after each evaluation. If it is meant to train in evaluation mode, do not "
+    "let its forward leave out there what is to be trained.",
     "cut": "Compute the loss from tensors that keep their graph. If the cut is meant from that step on, call "
     "requires_grad_(False) on these parameters, so that everybody can see it.",
 }
@@ -110,6 +112,7 @@ def _finding(seen: StoppedLearning, cut: Cut | None = None) -> Finding:
         "frozen": "requires_grad was turned off, and not on again",
         "quiet": "their module runs with gradient mode off from there on",
         "cut": f"{cut.op if cut else ''} cut the graph",
+        "evaluated": "their module was put in evaluation mode before, and what it does there leaves them out",
         "uncalled": f"what {cut.op if cut else ''} took out of the graph before is used in place of a new result",
     }[seen.reason]
     sites = [("cut", seen.site), ("failed", seen.failed)]

@@ -143,7 +143,8 @@ def _merge_starved(groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]]) -
 
 
 def _killers(call: BackwardCall, dead: set[str]) -> list[tuple[str, NodeRun, bool]]:
-    """(parameter, node that got a gradient and gave zeros on the way to it, whether it passed one on to a leaf)."""
+    """(parameter, node that got a gradient and gave zeros on the way to it, whether it passed one on to a leaf). Where
+    what several nodes gave adds up to zero it is the one of them that ran first."""
     into = feeders(call)
     found = []
     for run in call.nodes:
@@ -151,11 +152,15 @@ def _killers(call: BackwardCall, dead: set[str]) -> list[tuple[str, NodeRun, boo
             continue
         stack, seen = [run.node.index], {run.node.index}
         while stack:
-            for above, k in into.get(stack.pop(), ()):
+            index = stack.pop()
+            at, giving = call.nodes[index], []
+            for above, k in into.get(index, ()):
+                node = call.nodes[above]
+                if k < len(node.grad_inputs) and (part := node.grad_inputs[k]) is not None and part.norm:
+                    giving.append(node)
                 if above in seen:
                     continue
                 seen.add(above)
-                node = call.nodes[above]
                 came = [g.norm for g in node.grad_outputs if g is not None and g.norm is not None]
                 gave = node.grad_inputs[k] if k < len(node.grad_inputs) else None
                 if any(c > 0 for c in came):
@@ -165,7 +170,15 @@ def _killers(call: BackwardCall, dead: set[str]) -> list[tuple[str, NodeRun, boo
                         found.append((str(run.parameter), node, _feeds_leaf(call, node)))
                 else:
                     stack.append(above)
+            if len(giving) > 1 and at is not run and all(g is not None and g.norm == 0 for g in at.grad_outputs):
+                found.append((str(run.parameter), min(giving, key=lambda one: one.order or 0), False))
     return found
+
+
+def _cancels(run: NodeRun) -> bool:
+    """Whether the node gave no zeros: what it gave and what others did add up to them."""
+    given = [g for edge, g in zip(run.node.edges, run.grad_inputs, strict=False) if edge is not None]
+    return bool(given) and all(g is not None and g.norm for g in given)
 
 
 def _adds(run: NodeRun, k: int) -> bool:
@@ -189,7 +202,7 @@ def _feeds_leaf(call: BackwardCall, run: NodeRun) -> bool:
 
 def _finding(run: NodeRun, names: list[str], call: BackwardCall) -> Finding:
     op = run.node.op or run.name
-    flat = run.name.startswith(_FLAT)
+    flat, cancels = run.name.startswith(_FLAT), _cancels(run)
     why = "its derivative is zero wherever it exists" if flat else "its derivative was zero for everything that it got"
     came = next((g.norm for g in run.grad_outputs if g is not None and g.norm), None)
     sites = [FindingSite("cut", run.site)] if run.site else []
@@ -198,7 +211,10 @@ def _finding(run: NodeRun, names: list[str], call: BackwardCall) -> Finding:
     return Finding(
         kind="zero-grad",
         severity="warning",
-        title=f"the backward of {op} turns every gradient into zero ({why}): {few(names)} never learn",
+        title=f"what goes back through {op} and around it adds up to exactly zero (its result does not depend on what "
+        f"it is given): {few(names)} never learn"
+        if cancels
+        else f"the backward of {op} turns every gradient into zero ({why}): {few(names)} never learn",
         confidence="certain",
         module=run.module,
         node=run.name,
@@ -210,6 +226,9 @@ def _finding(run: NodeRun, names: list[str], call: BackwardCall) -> Finding:
             "A step function has no slope to learn from: use a soft version of it (a sigmoid or tanh with a "
             "temperature), or a straight-through estimator."
             if flat
+            else "Over a single element a mean is that element, and a sum is too: subtract or divide over a dimension "
+            "that has several, or leave the normalisation out."
+            if cancels
             else "Look at what goes into this operation: a clamp or relu with every value outside its range, a factor "
             "or a weight of zero, a mask that covers everything."
         ),

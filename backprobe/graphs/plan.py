@@ -37,6 +37,13 @@ FILLS = frozenset(
 MOVES = frozenset(
     ("cat", "concat", "stack", "hstack", "vstack", "pad", "roll", "flip", "gather", "index_select", "clone", "to")
 ) | {"float", "double", "maximum", "minimum", "detach", "view", "reshape", "__getitem__", "__get__", "copy_", "unbind"}
+#: Give NaN for finite values never: what they got held it.
+CALM = frozenset(
+    (
+        *("mean", "sum", "add", "sub", "mul", "neg", "linear", "matmul", "__matmul__", "cat", "stack"),
+        *("relu", "tanh", "sigmoid", "gelu", "silu"),
+    )
+)
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 

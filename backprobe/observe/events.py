@@ -84,6 +84,9 @@ class Tracker:
     def root_found(self) -> None:
         """There is a new outermost module."""
 
+    def region_entered(self) -> None:
+        """A module is called inside the first region of a checkpoint."""
+
     def stateful_enters(self, module: nn.Module) -> None:
         """A module with buffers is called, also in a recomputation."""
 
@@ -138,11 +141,14 @@ class Tracker:
     def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
         """An op that `frame` called wrote to the tensors `written`."""
 
+    def wrote_in_step(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+        """The same inside the step of an optimizer that is not torch's own."""
+
     def data_read(self, tensor: Any, out: Any, frame: Any) -> None:
         """``tensor.data`` gave `out`."""
 
     def memory_read(self, func: Any, tensor: Any, out: Any, frame: Any) -> None:
-        """``tensor.numpy()`` or the like gave out a tensor's memory, in a step that is looked at closely."""
+        """``tensor.numpy()`` or the like gave out a tensor's memory."""
 
     def leaf_grad_read(self, tensor: Any, value: Any, frame: Any) -> None:
         """``.grad`` of a leaf was read while a backward call is going on."""
@@ -185,6 +191,10 @@ class Tracker:
     def call_counted(self, spot: Spot | None, roots: Sequence[Any]) -> None:
         """An outermost backward call from `roots` that adds gradients is about to be made at `spot`, and is not
         recorded."""
+
+    def calls_passed(self, spot: Spot | None, count: int) -> None:
+        """So many outermost backward calls were made at `spot` that add gradients, in steps that pass; ``None``: it is
+        not known where."""
 
     def backward_over(self, running: Running, recorded: Recorded) -> None:
         """A call is over, and this is its record."""

@@ -62,6 +62,8 @@ def launch(
     if os.getpid() == process:  # not in a child that was forked and ran to its end: that is not ours to report
         session.scene.raised, session.scene.code = failed, code if failed is None else 1
         finish(failed)
+    elif failed is not None:
+        sys.last_value = failed  # as Python has it: what watches the child reads it at the end
     return code if failed is None else _uncaught(failed)
 
 

@@ -16,11 +16,13 @@ from torch import nn
 from ..errors import BackprobeError, add_note
 from ..findings import all_questions
 from ..records import Finding
-from ..traced import Trace
+from ..source.tracebacks import strip
+from ..traced import Findings, Trace
 from .schedule.detail import budget_of
-from .session import Session, Settings
+from .session import Session, Settings, Sink
 from .sinks.collect import Collector
 from .sinks.plugged import Plugged, about
+from .sinks.telling import Telling
 
 
 class LiveTrace(Trace):
@@ -35,6 +37,8 @@ class LiveTrace(Trace):
         name: str,
         settings: Settings,
         plugins: bool = True,
+        record: Path | None = None,
+        sinks: Sequence[Sink] = (),
     ) -> None:
         super().__init__()
         if model is not None and not isinstance(model, nn.Module):
@@ -45,8 +49,9 @@ class LiveTrace(Trace):
         if every < 1 or steps[0] < 0 or (steps[1] is not None and steps[1] <= steps[0]):
             raise BackprobeError(f"every={every}, steps={steps}: every is 1 or more, steps is (A, B) with 0 <= A < B")
         self._model, self._name = model, name
-        self._settings = settings
+        self._settings, self._record = settings, record
         self._collector = Collector()
+        self._sink: Sink = Telling([self._collector, *sinks]) if sinks else self._collector
         self._plugins = plugins
         self._plugged: Plugged | None = None
         self._session: Session | None = None
@@ -57,8 +62,9 @@ class LiveTrace(Trace):
             raise BackprobeError("this trace has been entered already; make a new one for each block")
         own = (os.getcwd(),)
         if self._plugins:
-            self._plugged = Plugged(lambda: about(self._settings.level, time.time()), self._collector)
-        self._session = Session(self._plugged or self._collector, self._settings, own)
+            self._plugged = Plugged(lambda: about(self._settings.level, time.time()), self._sink)
+        self._session = Session(self._plugged or self._sink, self._settings, own)
+        self._session.scene.record_to = self._record
         if self._model is not None:
             self._session.modules.add_root(self._model, self._name)
         self._begin = time.time()
@@ -85,8 +91,10 @@ class LiveTrace(Trace):
         self.steps, self.facts, self.info = made.steps, made.facts, made.info
         if self._plugged is not None:
             self._plugged.close(self)
-        if error is not None and self.findings:
-            add_note(error, f"backprobe: {self.findings[0]}")
+        if error is not None:
+            strip(error)
+            if self.findings:
+                add_note(error, f"backprobe: {self.findings[0]}")
 
     @property
     def session(self) -> Session | None:
@@ -96,6 +104,7 @@ class LiveTrace(Trace):
     def save(self, path: str | Path) -> Path:
         if self._session is None:
             raise BackprobeError("nothing to save: the trace has not been entered (with backprobe.trace() as t: ...)")
+        self.info = {**self.info, "sources": self._session.names.frames.sources()}  # a cell's is nowhere else
         return super().save(path)
 
 
@@ -108,6 +117,9 @@ def trace(
     name: str = "model",
     tensors: str | Sequence[str] = (),
     budget: float | str | None = "default",
+    record: str | Path | None = None,
+    record_mb: int = 512,
+    statistics: int = 0,
 ) -> LiveTrace:
     """Watch what the block does with torch, and say what went wrong in its backward passes.
 
@@ -123,7 +135,12 @@ def trace(
     :param budget: how much longer the block may take for being watched, as a share of what it takes alone: ``0.05``, or
         ``"5%"``. As many steps as this pays for have their nodes recorded; of the others what is cheap, and what goes
         wrong in one is looked into all the same. ``None``: every step is recorded. By default 5%, and a second at the
-        start; no bound where `level`, `every`, `steps` or `tensors` say what to record.
+        start; no bound where `level`, `every`, `steps`, `tensors` or `record` say what to record.
+    :param record: a folder for what ``backprobe compare`` needs to compare this with another run: every op of the first
+        three steps, or of those of `steps`, with fingerprints of what it took and gave. ``save`` may write there too.
+    :param record_mb: how many MiB of tensors that may keep.
+    :param statistics: measure statistics by layer in each N-th step, or more seldom where the budget does not pay for
+        that (``trace.statistics``); 0: in none.
     :raises BackprobeError: an argument is out of range.
 
     >>> import torch, backprobe
@@ -136,8 +153,13 @@ def trace(
     ['MeanBackward0', 'ReluBackward0', 'AddmmBackward0']
     """
     globs = (tensors,) if isinstance(tensors, str) else tuple(tensors)
-    settings = Settings(level, every, steps[0], steps[1], tensors=globs)
-    return LiveTrace(model, name, replace(settings, budget=budget_of(budget, settings)))
+    if statistics < 0:
+        raise BackprobeError(f"statistics={statistics}: give a number of steps, or 0 for none")
+    settings = Settings(level, every, steps[0], steps[1], tensors=globs, statistics=statistics)
+    if record is not None:
+        settings = replace(settings, record="compare", record_mb=record_mb)
+    settings = replace(settings, budget=budget_of(budget, settings))
+    return LiveTrace(model, name, settings, record=Path(record) if record is not None else None)
 
 
 def explain(
@@ -188,4 +210,4 @@ def explain(
     finally:
         for p, grad in kept.items():
             p.grad = grad
-    return list(live.findings)
+    return Findings(live.findings)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..records import Measured
 from ..source.frames import Frames
 from .backward.calls import BackwardCalls
 from .events import Events
@@ -13,6 +15,7 @@ from .forward.eye import Eye
 from .forward.modules import ModuleWatch
 from .forward.naming import Naming
 from .forward.origins import Origins
+from .forward.values import Values
 from .forward.writes import WriteLog
 from .schedule.detail import Settings
 from .schedule.steps import StepWatch
@@ -30,7 +33,9 @@ class Scene:
     :ivar raised: what ended the script, if anything did.
     :ivar code: the exit code of a script that ended; ``signal``: what ended it.
     :ivar waiting: looks after waits for other processes, where somebody has begun that.
+    :ivar record_to: the folder of the run, for those who keep files of their own beside it.
     :ivar look_closely: asks for a closer look at the steps before a number.
+    :ivar hand_on: takes statistics of a step, for who wants to know.
     """
 
     settings: Settings
@@ -38,6 +43,7 @@ class Scene:
     names: Naming
     eye: Eye
     writes: WriteLog
+    values: Values
     steps: StepWatch
     calls: BackwardCalls
     origins: Callable[[], Origins]
@@ -46,7 +52,9 @@ class Scene:
     code: int = 0
     signal: int | None = None
     waiting: Waiting | None = None
+    record_to: Path | None = None
     look_closely: Callable[[int], None] = lambda step: None
+    hand_on: Callable[[Measured], None] = lambda measured: None
 
     @property
     def modules(self) -> ModuleWatch:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ..records import Facts, Step, Stopped, Unseen, Watched
+from ..records import Facts, Measured, Step, Stopped, Unseen, Watched
 from ..source.first_runs import FirstRuns
 from ..source.frames import Frames, Spot
 from ..torch_texts import GLOBAL_HOOKS
@@ -50,8 +50,9 @@ __all__ = ["Session", "Settings", "Sink"]
 
 #: For each second that a look for new lines takes, so many seconds pass until the next.
 LOOKS = 400
-#: How often what is new makes the next steps be looked at closely, and the steps before which all is new.
-SURPRISES, SETTLED = 16, 30
+#: How often what is new makes the next steps be looked at closely wherever it comes up; after that only where the run
+#: is ``RARELY`` times as long as at the last time. And the steps before which all is new.
+SURPRISES, RARELY, SETTLED = 16, 1.25, 30
 
 
 class Sink(Protocol):
@@ -105,12 +106,15 @@ class Session:
         steps.ends_early = lambda: self._leaves_out and not (calls.inside or self._unrecorded.inside)
         steps.passed_by, steps.on_passed = writes.optimizer_passed, self._steps_passed
         #: The step after which it is looked for lines that are new.
-        self._next_look = self._surprises = 0
-        self.scene = Scene(self.settings, events, names, eye, writes, steps, calls, self.origins)
+        self._next_look = self._surprises = self._surprised = 0
+        #: Something was new, and could not be paid for yet.
+        self._owed = False
+        self.scene = Scene(self.settings, events, names, eye, writes, values, steps, calls, self.origins)
         self.scene.look_closely = self._attention.look_closely
         #: Those who are asked for records, and for what they did not see.
         self._known: list[Any] = [regions, cuts, steps, calls.layouts, modules, eye.log, values, leaves]
         self._handing = handing = _Handing(sink, self)
+        self.scene.hand_on = handing.measured
         self._unrecorded.later = handing.later
         for one in (eye, writes, values, regions, cuts, leaves, self._attention, Reached(leaves), handing):
             events.attach(one)
@@ -237,20 +241,23 @@ class Session:
         if away:
             self._handing.waits(step, away)
         first = step.index < self.settings.careful
-        self.budget.step_over(self._cost.seconds, step.watching, self.eye.noting, self.eye.careful, first)
+        asked = self._attention.asked
+        self.budget.step_over(self._cost.seconds, step.watching, self.eye.noting, self.eye.careful, first, asked)
         self.events.tell("step_over", step)
         self.eye.log.trim()
         self.modules.new_step(self._steps.index)
+        self._look_owed()
         self._begin_step()
         if not self._switch.on and step.index >= self._next_look:
             if self._new_lines() and step.index > SETTLED:
-                self._surprise(step.index)
+                self._surprise(self._steps.index)  # that step has begun already
             spent = self.events.own.since(mark)
             self._next_look = step.index + 1 + int(LOOKS * spent / max(step.seconds, 1e-6))
         else:
             self.events.own.since(mark)
         if not self._switch.on and self._ahead is None:
-            self._steps.let_pass(self.budget.lets_pass())
+            room = self._attention.room(self._steps.index, self.budget)
+            self._steps.let_pass(min(self.budget.lets_pass(), room))
 
     def _steps_passed(self, steps: int, seconds: float, between: bool) -> None:
         """So many steps are over that were let pass. `between`: none is running."""
@@ -259,6 +266,7 @@ class Session:
         self.budget.have_passed(steps, self._cost.seconds, mine)
         self.modules.new_step(self._steps.index)
         if between:
+            self._look_owed()
             self._begin_step()
 
     def _call_over(self, *_: Any) -> None:
@@ -290,11 +298,18 @@ class Session:
             return []
 
     def _surprise(self, step: int) -> None:
-        """There is something new in a step that is not recorded: those after it are looked at closely, while that can
-        be paid."""
-        if self._surprises < SURPRISES and self.budget.left >= 0:
-            self._surprises += 1
-            self._trouble(step)
+        """There is something new in a step that is not recorded: those after it are looked at closely, as soon as that
+        can be paid (Note [Kept for what is new])."""
+        if self._surprises < SURPRISES or step >= RARELY * self._surprised:
+            self._owed = not self.budget.affords
+            if not self._owed:
+                self._surprises, self._surprised = self._surprises + 1, step
+                self._trouble(step)
+
+    def _look_owed(self) -> None:
+        """A step is about to begin: is there something new that can be paid for now?"""
+        if self._owed:
+            self._surprise(self._steps.index - 1)
 
     def saw_bad(self) -> None:
         """The loss of a step was not finite, and that is known only now: those that come tell more, if they are bad."""
@@ -304,7 +319,7 @@ class Session:
 
     def _trouble(self, step: int) -> None:
         """Something is wrong in a step that is not recorded: those after it are looked at closely."""
-        self._attention.look_closely(step + 3)
+        self._attention.something_new(step)
         self._steps.stop_passing()
 
     # What is known
@@ -334,6 +349,7 @@ class Session:
 
     def facts(self) -> Facts:
         """What is known of the run as a whole, so far."""
+        self.leaves.whole = self.budget.share is None or self.budget.recorded >= self.budget.steps
         parameters = self.leaves.parameters(self._steps.listed, self._steps.present)
         seen = tuple(record for records in self._ask("records") for record in records)
         seen += self.leaves.free(self._steps.listed)
@@ -401,6 +417,11 @@ class _Handing:
     def backward_over(self, running: Running, recorded: Recorded) -> None:
         self.later.flush()
         self._sink.backward(recorded)
+
+    def measured(self, measured: Measured) -> None:
+        take = getattr(self._sink, "measured", None)  # sinks of plugins may have none
+        if take is not None:
+            take(measured)
 
     def step_over(self, step: Step) -> None:
         self._steps.append(step)

@@ -5,6 +5,7 @@ Producers (``observe``) make them, consumers (``findings``, ``view``, ``report``
 
 from .calls import BackwardCall, ModuleCall, Mutation, Raised, Reuse, Root
 from .checks import Divergence, FunctionChecked
+from .compared import Gap, Judged, Print, Taken, Tape, TapeOp
 from .facts import Aside, Facts, Unseen
 from .findings import Finding, FindingSite
 from .hooks import HookSeen, StaleRead
@@ -27,6 +28,7 @@ from .ranks import Collective, RankSeen, RankWait, Replica, Replicas, ReplicaSta
 from .regions import Recomputed, RegionDiffers, RegionGradient
 from .registry import KINDS, record
 from .spoilt import GradientHook, Spoilt
+from .statistics import Measured
 from .steps import OptimizerSeen, ParameterStat, Step
 from .values import BadValues, TensorSeen, TensorStat, together
 from .watched import Process, Stopped, Watched
@@ -50,11 +52,14 @@ __all__ = [
     "FindingSite",
     "FreeParameter",
     "FunctionChecked",
+    "Gap",
     "GradStat",
     "GradientCycle",
     "GradientHook",
     "HookSeen",
     "Inside",
+    "Judged",
+    "Measured",
     "ModuleCall",
     "Mutation",
     "NoGradient",
@@ -63,6 +68,7 @@ __all__ = [
     "OptimizerSeen",
     "Parameter",
     "ParameterStat",
+    "Print",
     "Process",
     "Raised",
     "RankSeen",
@@ -91,6 +97,9 @@ __all__ = [
     "Stopped",
     "StoppedLearning",
     "Stray",
+    "Taken",
+    "Tape",
+    "TapeOp",
     "TensorSeen",
     "TensorStat",
     "Unreduced",
@@ -98,4 +107,4 @@ __all__ = [
     "Watched",
     "record",
     "together",
-]  # fmt: skip
+]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .places import Site
+from .places import Site, lasting
 from .registry import record
 
 
@@ -22,7 +22,7 @@ class FindingSite:
 @record
 @dataclass(frozen=True)
 class Finding:
-    """What went wrong, in plain words, with its evidence. See ``docs/findings`` for every kind."""
+    """What went wrong, in plain words, with its evidence. See ``backprobe/findings/pages`` for every kind."""
 
     kind: str
     severity: str
@@ -52,6 +52,6 @@ class Finding:
         out = {k: getattr(self, k) for k in ("kind", "severity", "title", "module", "node", "tensor")}
         out["parameters"] = list(self.parameters)
         out["step"], out["rank"] = self.step, self.rank
-        out["sites"] = [{"role": s.role, **asdict(s.site)} for s in self.sites]
+        out["sites"] = [{"role": s.role, **asdict(s.site), "file": lasting(s.site.file)} for s in self.sites]
         out["evidence"], out["confidence"], out["advice"] = dict(self.evidence), self.confidence, self.advice
         return out

@@ -16,7 +16,8 @@ class HookSeen:
     ``reason``: ``output`` (what the module returns is no tensor or tuple; its type is the detail), ``forward`` (the
     module was not called as a module), ``inplace`` (its output was changed in place, at ``bypass``), ``legacy``
     (``register_backward_hook`` sees the last node only; how many there are is the detail), ``compiled`` (it was
-    registered when the module had been compiled).
+    registered when the module had been compiled), ``frozen`` (nothing that the module gave had a gradient), ``quiet``
+    (it was called with gradient mode off only), ``container`` (a list or dictionary of modules; which is the detail).
     """
 
     reason: str

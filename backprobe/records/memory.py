@@ -137,13 +137,15 @@ class SavedMemory:
 @dataclass(frozen=True, slots=True)
 class Retained:
     """What keeps the graphs of earlier steps alive: its name, what it is (``how``), the line that puts them there, the
-    module whose results it holds, and how many graphs there were."""
+    module whose results it holds, and how many graphs there were; ``within``: of one step, by backward calls that keep
+    theirs."""
 
     holder: str
     how: str
     site: Site | None
     module: str | None
     graphs: int
+    within: bool = False
 
 
 @record

@@ -110,7 +110,8 @@ class Born:
 
     ``kept`` is what the node had kept, ``output`` what it gave, where that is known. ``sure`` is not so where nothing
     is known of the result, but that it is the only one that can have been bad. Of what came in from outside:
-    ``variable`` is what the user's code calls it, ``likely`` the line before that can have made it so, as it reads.
+    ``variable`` is what the user's code calls it, ``likely`` the line before that can have made it so, as it reads;
+    ``brought``: NumPy, Python or another process made its values, not torch in this one.
     """
 
     backward: int
@@ -121,6 +122,7 @@ class Born:
     sure: bool = True
     variable: str = ""
     likely: Site | None = None
+    brought: bool = False
 
 
 @record

@@ -79,7 +79,8 @@ class StoppedLearning:
     """Parameters that backward calls of the line ``failed`` reached until step ``step``, and not after it.
 
     ``reason``: ``cut`` (their module runs as before), ``quiet`` (it runs with gradient mode off, turned off at
-    ``site``), ``frozen`` (``requires_grad`` was turned off at ``site``, by a library or together with parameters that
+    ``site``), ``evaluated`` (it was put in evaluation mode since, perhaps at ``site``), ``frozen`` (``requires_grad``
+    was turned off at ``site``, by a library, while something was evaluated or saved, or together with parameters that
     were thawed again), ``replaced`` (``parameters`` are those of a model like it, which are reached instead and which
     no optimizer holds; the optimizer of the ones before was made at ``site``), ``uncalled`` (nobody calls their
     module any more).

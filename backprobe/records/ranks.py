@@ -130,6 +130,9 @@ class RankSeen:
     :ivar busy: how much of a processor it used in the last seconds before ``said``, seconds since 1970.
     :ivar replicas: what is compared with other ranks.
     :ivar took: what watching it took, as it is stored with a run.
+    :ivar norms: step and norm of all gradients as the backward gave them, before a reduction, in some steps.
+    :ivar arrivals: of each process group: the number of a collective, and when that and the next ones were called
+        (seconds since 1970; 0: not known), the last that torch kept.
     """
 
     rank: int | None
@@ -158,3 +161,5 @@ class RankSeen:
     said: float = 0.0
     replicas: tuple[Replicas, ...] = ()
     took: Mapping[str, Any] = field(default_factory=dict)
+    norms: tuple[tuple[int, float], ...] = ()
+    arrivals: tuple[tuple[str, int, tuple[float, ...]], ...] = ()

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..records import FreeParameter, ModuleCall, Parameter, Site, together
-from ..text import cell, packaged
+from ..records.places import cell
+from ..text import packaged
 
 #: No file longer than this is put into a page, and no more than this of all files together.
 SOURCE = 1 << 20

@@ -259,6 +259,35 @@ def result_of(function: Any) -> Site | None:
     return Site(code.co_filename, at, code.co_name, linecache.getline(code.co_filename, at).strip())
 
 
+def written_in_loop(function: Any) -> Site | None:
+    """The last line of `function` that writes in place to what a loop goes over: ``for p in ...: p.add_(...)``."""
+    function = inspect.unwrap(function)
+    try:
+        lines, first = inspect.getsourcelines(function)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):
+        return None
+    over = {
+        name.id
+        for loop in ast.walk(tree)
+        if isinstance(loop, ast.For)
+        for name in ast.walk(loop.target)
+        if isinstance(name, ast.Name)
+    }
+    at = -1
+    for node in ast.walk(tree):
+        target: ast.AST | None = None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
+            target = node.func.value
+        elif isinstance(node, ast.AugAssign):
+            target = node.target
+        if isinstance(target, ast.Attribute) and target.attr == "data":
+            target = target.value
+        if isinstance(target, ast.Name) and target.id in over:
+            at = max(at, target.lineno - 1)
+    return Site(function.__code__.co_filename, first + at, function.__name__, lines[at].strip()) if at >= 0 else None
+
+
 def function_called(frames: Frames, name: str) -> Site | None:
     """The line ``def name(...)`` in the user's code, where there is just one."""
     found = [

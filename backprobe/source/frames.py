@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from ..records import Site
+from ..records.places import lasting
 from ..torchside import places
 from .library import Stack
 from .stand_ins import STAND_IN
@@ -78,7 +79,7 @@ class Frames:
     def is_users_file(self, name: str) -> bool:
         """Whether code of the file `name` is the user's."""
         if name.startswith("<"):
-            return name.startswith(("<stdin", "<ipython", "<doctest", "<cell", "<input"))
+            return name.startswith(("<stdin", "<ipython", "<doctest", "<cell", "<input", "<timed", "<magic-timeit"))
         path = os.path.realpath(name)
         # The longest folder that holds it decides: a virtual environment may lie in the user's folder, and the user's
         # folder among installed packages.
@@ -165,7 +166,7 @@ class Frames:
             text = "".join(linecache.getlines(file))
             if text and len(text) <= most:
                 most -= len(text)
-                found[file] = text
+                found[lasting(file)] = text
         return found
 
     @staticmethod

@@ -13,23 +13,8 @@ from .defined import CHANGERS, last_name, syntax_nodes
 from .frames import Frames
 
 #: Methods that write into an array, and functions that write into their first argument.
-_WRITERS = frozenset({"fill", "sort", "partition", "itemset", "setfield", "byteswap"})
-_WRITE_FIRST = frozenset({"copyto", "shuffle", "put", "place", "putmask", "fill_diagonal", "put_along_axis"})
-
-
-def changed_after(site: Site) -> Site | None:
-    """The first line after `site`, in its function, that writes into what the statement there assigns to."""
-    names = {
-        t.id
-        for node, function in syntax_nodes(site.file)
-        if isinstance(node, ast.Assign) and node.lineno <= site.line <= (node.end_lineno or node.lineno)
-        for t in node.targets
-        if isinstance(t, ast.Name)
-    }
-    for line, name, function, _ in _changes(site.file):
-        if name in names and function == site.function and line > site.line:
-            return Site(site.file, line, function, linecache.getline(site.file, line).strip())
-    return None
+WRITERS = frozenset({"fill", "sort", "partition", "itemset", "setfield", "byteswap"})
+WRITE_FIRST = frozenset({"copyto", "shuffle", "put", "place", "putmask", "fill_diagonal", "put_along_axis"})
 
 
 def used_before(site: Site, name: str) -> Site | None:
@@ -114,6 +99,21 @@ def assigned_in(frames: Frames, name: str, code: Any = None) -> Site | None:
     return _first(found)
 
 
+def freezes(frames: Frames) -> list[Site]:
+    """The lines of the user's code that turn ``requires_grad`` off."""
+    found = []
+    for file in frames.users_files():
+        for node, function in syntax_nodes(file):
+            value: ast.AST | None = None
+            if isinstance(node, ast.Call) and last_name(node.func) == "requires_grad_":
+                value = node.args[0] if node.args else next((k.value for k in node.keywords), None)
+            elif isinstance(node, ast.Assign) and last_name(node.targets[0]) == "requires_grad":
+                value = node.value
+            if isinstance(node, ast.Call | ast.Assign) and isinstance(value, ast.Constant) and value.value is False:
+                found.append(Site(file, node.lineno, function, linecache.getline(file, node.lineno).strip()))
+    return found
+
+
 def gives(site: Site, name: str, variable: bool = False) -> bool:
     """Whether the statement at `site` assigns to an attribute `name`, or to a variable of that name."""
     wanted = name if variable else f".{name}"
@@ -188,11 +188,11 @@ def _changes(file: str) -> tuple[tuple[int, str, str, bool], ...]:
         pairs: list[tuple[ast.AST, ast.AST | None]] = []
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             out = next((k.value for k in node.keywords if k.arg == "out"), None)
-            if node.func.attr in CHANGERS | _WRITERS:
+            if node.func.attr in CHANGERS | WRITERS:
                 pairs = [(node.func.value, node.args[-1] if node.args else node)]
             elif out is not None:
                 pairs = [(out, node)]
-            elif node.func.attr in _WRITE_FIRST and node.args:
+            elif node.func.attr in WRITE_FIRST and node.args:
                 pairs = [(node.args[0], node)]
         elif isinstance(node, ast.AugAssign):
             pairs = [(node.target, node.value)]

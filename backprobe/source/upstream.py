@@ -26,7 +26,7 @@ _SINGULAR = tuple(frozenset(words.split()) for words in _WORDS)
 #: Functions that one statement is followed into, and statements in all.
 DEPTH, MOST = 3, 200
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 
 
 def singular_before(site: Site, frames: Frames, variable: str = "") -> Site | None:
@@ -35,11 +35,11 @@ def singular_before(site: Site, frames: Frames, variable: str = "") -> Site | No
     :param variable: it is known to be this one, of the function of `site`.
     """
     files = [site.file, *(file for file in frames.users_files() if file != site.file)]
-    function = _around(site)
+    function = function_around(site)
     if function is None:
         return None
     found: list[tuple[int, int, Site]] = []
-    queue: deque[tuple[str, _Function, list[ast.AST], int, int]] = deque()
+    queue: deque[tuple[str, Function, list[ast.AST], int, int]] = deque()
     if variable:
         queue += [(site.file, function, [one], line, 0) for one, line in _given(function, variable, site.line + 1)]
     else:
@@ -58,11 +58,14 @@ def singular_before(site: Site, frames: Frames, variable: str = "") -> Site | No
                 level += 2 * (file == site.file and at == site.line)  # what goes in there has been made before it
                 found.append((level, len(found), Site(file, at, name, linecache.getline(file, at).strip())))
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                queue += [(file, function, [value], at, depth) for value, at in _given(function, node.id, line)]
+                given = _given(function, node.id, line) or _given(tree_of(file) or function, node.id, line)
+                queue += [(file, function, [value], at, depth) for value, at in given]
+                if not given and depth < DEPTH:
+                    queue += [(*one, depth + 1) for one in _arguments(function, node.id, file, files)]
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
                 queue += [(file, method, [one], at, depth) for method, one, at in _kept(file, function, node.attr)]
             if isinstance(node, ast.Call) and depth < DEPTH:
-                for where, called in _called(node, file, function, files):
+                for where, called in called_by(node, file, function, files):
                     returned = [one for one in ast.walk(called) if isinstance(one, ast.Return) and one.value]
                     queue += [(where, called, [one], one.lineno, depth + 1) for one in returned]
     return min(found, key=lambda one: one[:2])[2] if found else None
@@ -91,17 +94,17 @@ def _name(node: ast.AST) -> str:
 
 
 @lru_cache(64)
-def _tree(file: str) -> ast.Module | None:
+def tree_of(file: str) -> ast.Module | None:
     try:
         return ast.parse("".join(linecache.getlines(file)))
     except SyntaxError:
         return None
 
 
-def _around(site: Site) -> _Function | None:
+def function_around(site: Site) -> Function | None:
     """The innermost function around a line; the whole file for one outside of functions."""
-    tree = _tree(site.file)
-    found: _Function | None = tree
+    tree = tree_of(site.file)
+    found: Function | None = tree
     for node in ast.walk(tree) if tree is not None else ():
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             continue
@@ -110,38 +113,38 @@ def _around(site: Site) -> _Function | None:
     return found
 
 
-def _statements(function: _Function) -> Iterator[ast.stmt]:
-    """The simple statements of a function, without those of functions inside it."""
+def _statements(function: Function, loops: bool = False) -> Iterator[ast.stmt]:
+    """The simple statements of a function, without those of functions inside it; ``loops``: and those that loop."""
     stack: list[ast.AST] = list(reversed(function.body))
     while stack:
         node = stack.pop()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
             continue
-        if isinstance(node, ast.stmt) and not hasattr(node, "body"):
+        if isinstance(node, ast.stmt) and (not hasattr(node, "body") or (loops and isinstance(node, ast.For))):
             yield node
-        elif isinstance(node, (ast.stmt, ast.excepthandler, ast.match_case)):
+        if hasattr(node, "body") and isinstance(node, (ast.stmt, ast.excepthandler, ast.match_case)):
             stack += reversed([one for one in ast.iter_child_nodes(node) if not isinstance(one, ast.expr)])
 
 
-def _at(function: _Function, line: int) -> list[ast.AST]:
+def _at(function: Function, line: int) -> list[ast.AST]:
     return [one for one in _statements(function) if one.lineno <= line <= (one.end_lineno or 0)]
 
 
-def _given(function: _Function, name: str, before: int) -> list[tuple[ast.AST, int]]:
+def _given(function: Function, name: str, before: int) -> list[tuple[ast.AST, int]]:
     """The last value that `name` is given before a line, with those that are added to it; the last of all where none
     comes before: of a turn of the loop before."""
     found: list[tuple[ast.AST, int]] = []
-    for one in _statements(function):
+    for one in _statements(function, loops=True):
         targets = one.targets if isinstance(one, ast.Assign) else [getattr(one, "target", None)]
         flat = [t for target in targets if target is not None for t in getattr(target, "elts", [target])]
-        value = getattr(one, "value", None)
+        value = getattr(one, "value", getattr(one, "iter", None))
         if value is not None and any(isinstance(t, (ast.Name, ast.Subscript)) and _name(t) == name for t in flat):
             found.append((one if isinstance(one, ast.AugAssign) else value, one.lineno))
     earlier = [one for one in found if one[1] < before]
     return (earlier or found)[-1:]
 
 
-def _kept(file: str, function: _Function, name: str) -> Iterator[tuple[_Function, ast.AST, int]]:
+def _kept(file: str, function: Function, name: str) -> Iterator[tuple[Function, ast.AST, int]]:
     """What ``self.name`` is given or filled with in the methods of its class: the method, the value, its line."""
     cls = _class_of(file, function)
     for method in cls.body if cls is not None else ():
@@ -162,7 +165,7 @@ def _kept(file: str, function: _Function, name: str) -> Iterator[tuple[_Function
             yield from ((method, value, one.lineno) for value in values)
 
 
-def _called(node: ast.Call, file: str, function: _Function, files: list[str]) -> Iterator[tuple[str, _Function]]:
+def called_by(node: ast.Call, file: str, function: Function, files: list[str]) -> Iterator[tuple[str, Function]]:
     """The user's function, method or module's forward that is called."""
     target = node.func
     owner = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
@@ -179,14 +182,49 @@ def _called(node: ast.Call, file: str, function: _Function, files: list[str]) ->
                     yield from _forward(_name(made.func), files)
         return
     for where in files:
-        for one in ast.walk(_tree(where) or ast.Module([], [])):
+        for one in ast.walk(tree_of(where) or ast.Module([], [])):
             if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) and one.name == name:
                 yield where, one
                 return
+            if isinstance(one, ast.ClassDef) and one.name == name:  # a set of data
+                gives = _method(one, "__getitem__") or _method(one, "__iter__")
+                if gives is not None:
+                    yield where, gives
+                return
 
 
-def _class_of(file: str, function: _Function) -> ast.ClassDef | None:
-    tree = _tree(file)
+def _arguments(
+    function: Function, name: str, file: str, files: list[str]
+) -> Iterator[tuple[str, Function, list[ast.AST], int]]:
+    """What a parameter `name` of `function` is given where that is called; a module is by what its class was put in."""
+    if isinstance(function, ast.Module):
+        return
+    parameters = [one.arg for one in function.args.args]
+    if name not in parameters:
+        return
+    at, owner = parameters.index(name) - (parameters[:1] == ["self"]), _class_of(file, function)
+    called = {function.name}
+    if owner is not None and function.name in ("forward", "__call__"):
+        made = (one for where in files for one in ast.walk(tree_of(where) or ast.Module([], [])))
+        called = {
+            _name(place)
+            for one in made
+            if isinstance(one, ast.Assign)
+            for place, value in pairs_of(one)
+            if isinstance(value, ast.Call) and _name(value.func) == owner.name
+        }
+    for where in files:
+        for one in ast.walk(tree_of(where) or ast.Module([], [])):
+            if not isinstance(one, ast.Call) or _name(one.func) not in called:
+                continue
+            around = function_around(Site(where, one.lineno, "", ""))
+            given = [k.value for k in one.keywords if k.arg == name] or one.args[at : at + 1]
+            if given and around is not None:
+                yield where, around, list(given), one.lineno
+
+
+def _class_of(file: str, function: Function) -> ast.ClassDef | None:
+    tree = tree_of(file)
     classes = (one for one in ast.walk(tree) if isinstance(one, ast.ClassDef)) if tree is not None else ()
     return next((one for one in classes if function in one.body), None)
 
@@ -195,9 +233,9 @@ def _method(cls: ast.ClassDef, name: str) -> ast.FunctionDef | None:
     return next((one for one in cls.body if isinstance(one, ast.FunctionDef) and one.name == name), None)
 
 
-def _forward(cls: str, files: list[str]) -> Iterator[tuple[str, _Function]]:
+def _forward(cls: str, files: list[str]) -> Iterator[tuple[str, Function]]:
     for where in files:
-        for one in ast.walk(_tree(where) or ast.Module([], [])):
+        for one in ast.walk(tree_of(where) or ast.Module([], [])):
             if isinstance(one, ast.ClassDef) and one.name == cls:
                 forward = _method(one, "forward")
                 if forward is not None:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
-from ..records import KINDS
+from ..records import KINDS, Site
+from ..records.places import lasting
 
 T = TypeVar("T")
 Make = Callable[[Any], Any]
@@ -42,6 +43,8 @@ def to_plain(value: Any, without: str = "") -> Any:
         return value
     if kind is tuple or kind is list:
         return [to_plain(v) for v in value]
+    if kind is Site:
+        return [lasting(value.file), value.line, value.function, value.text]
     if dataclasses.is_dataclass(kind):
         if KINDS.get(kind.__name__) is not kind:
             return {name: to_plain(getattr(value, name)) for name in _names(kind)}

@@ -14,7 +14,7 @@ from typing import Any
 from .. import __version__
 from ..errors import BackprobeError
 from ..packed import Layout, Packed, PackedNodes, Signature
-from ..records import BackwardCall, BadValues, Finding, ModuleCall, NodeRun, ParameterStat, Step
+from ..records import BackwardCall, BadValues, Finding, Measured, ModuleCall, NodeRun, ParameterStat, Step
 from ..traced import Shown, StepRow, Trace, TracedStep
 from . import FILE, FORMAT
 from .codec import Decoder
@@ -123,6 +123,12 @@ class StoredSteps(Shown, Sequence[TracedStep]):
                     held = step.resident, step.allocated, step.graphs
                     found = StepRow(number, step.seconds, step.loss, names, values, step.calls, step.scale, *held)
             yield found
+
+    def statistics(self) -> list[Measured]:
+        """Of the steps in which some were measured."""
+        with reading(self._file):
+            rows = self._tables.statistics()
+            return [Measured(step, self._names(names), array("f", data)) for step, names, data in rows]
 
     def _read_names(self, number: int) -> tuple[str, ...]:
         return tuple(self._tables.part("names", number))

@@ -23,6 +23,7 @@ TABLES = {
     "records": "(kind text primary key, data blob, crc integer) without rowid",
     **dict.fromkeys(("layouts", "signatures", "trails", "names"), "(id integer primary key, data blob, crc integer)"),
     "steps": "(id integer primary key, head text, names integer, parameters blob, trail integer, crc integer)",
+    "statistics": "(id integer primary key, names integer, data blob, crc integer)",
     "backwards": "(id integer primary key, step integer, trouble integer, layout integer, signature integer, "
     "head text, apart text, norms blob, seconds blob, crc integer)",
 }
@@ -127,6 +128,12 @@ class Tables:
             StoredCall(layout, signature, json.loads(head), json.loads(apart), norms, seconds)
             for _, _, _, layout, signature, head, apart, norms, seconds in rows
         ]
+
+    def statistics(self) -> list[tuple[int, int, bytes]]:
+        """Step, number of the names, and values in single precision, of the steps that were measured."""
+        if not self.db.execute("select 1 from sqlite_master where name = 'statistics'").fetchall():
+            return []  # written before there were any
+        return [tuple(row) for row in self._rows("statistics", "id, names, data", "order by id")]  # type: ignore[misc]
 
     def part(self, table: str, number: int) -> Any:
         """A layout, signature, trail or tuple of names, as plain values."""

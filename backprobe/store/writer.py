@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..errors import BackprobeError
 from ..packed import Layout, Packed, PackedNodes, Signature, pack
-from ..records import BackwardCall, Facts, Finding, ModuleCall, Step
+from ..records import BackwardCall, Facts, Finding, Measured, ModuleCall, Step
 from . import CODE, CRASH, FILE, FORMAT, SEEN
 from .codec import checksum, dumps, own_fields, squeeze, to_plain
 from .columns import layout_plain, signature_plain
@@ -134,10 +134,7 @@ class Writer:
             trail = self._trails[trail_key] = self._new("trails", [to_plain(c) for c in calls()])
             while len(self._trails) > 64:
                 del self._trails[next(iter(self._trails))]
-        names = tuple(p.name for p in step.parameters)
-        number = self._names.get(names)
-        if number is None:
-            number = self._names[names] = self._new("names", names)
+        number = self._names_of(tuple(p.name for p in step.parameters))
         values = array("d", (_or_less(v) for p in step.parameters for v in (p.weight, p.grad, p.update)))
         head = dumps(to_plain(step, without="parameters"))
         self._bytes += len(head) + 8 * len(values) + 32
@@ -145,6 +142,18 @@ class Writer:
         self.commit()
         if self._bytes > max(self.limit, self._thin_at):
             self._thin(step.index)
+
+    def _names_of(self, names: tuple[str, ...]) -> int:
+        number = self._names.get(names)
+        if number is None:
+            number = self._names[names] = self._new("names", names)
+        return number
+
+    def measured(self, measured: Measured) -> None:
+        """Write statistics of a step, which are committed with the next one that is over."""
+        data = array("f", measured.values).tobytes()
+        self._bytes += len(data) + 32
+        self._row("statistics", measured.step, self._names_of(measured.names), data)
 
     def commit(self) -> None:
         self._db.execute("commit")
@@ -167,6 +176,9 @@ class Writer:
             self._db.execute(
                 f"delete from {table} where id not in (select {column} from backwards) and id not in ({used})"
             )
+        if self._stride > 4:
+            older = self._db.execute("select id from statistics where id < ? order by id", (now // 2,)).fetchall()
+            self._db.executemany("delete from statistics where id = ?", older[1::2])
         if self._stride > 64:  # what grows now are the steps' own numbers
             self._db.execute(
                 "update steps set parameters = x'', crc = checksum('steps', id, head, names, x'', trail) "
@@ -197,6 +209,8 @@ def _or_less(value: float | None) -> float:
 def save(trace: Trace, folder: Path, limit: int = 1 << 30) -> Path:
     """Write `trace` to `folder`, whole."""
     writer = Writer(folder, {"started": time.time(), **trace.info, "pid": os.getpid()}, limit)
+    for measured in trace.statistics:
+        writer.measured(measured)
     for traced in trace.steps:
         for call in traced.backwards:
             packed = call.nodes.packed if isinstance(call.nodes, PackedNodes) else pack(call.nodes)

@@ -19,8 +19,10 @@ from ..records import Collective, Site
 from . import places
 
 _VARIABLE = "TORCH_FR_BUFFER_SIZE"
-#: Operations that are kept, of all groups together.
-_KEPT = 64
+#: Operations that are kept, of all groups together, and the last of them, of which all is said.
+_KEPT, _LAST = 512, 64
+#: Those that end in each rank when the last has come.
+_TOGETHER = ("all_reduce", "allreduce", "all_gather", "allgather", "_all_gather", "reduce_scatter", "_reduce_scatter")
 
 
 class Flight:
@@ -47,16 +49,27 @@ class Flight:
 
     def last(self) -> tuple[Collective, ...]:
         """The last collectives, in the order of the calls. Empty where none are kept."""
-        found = [self._collective(entry) for entry in entries() if not entry["is_p2p"]]
+        found = [self._collective(entry) for entry in _collectives()[-_LAST:]]
         return tuple(sorted(found, key=lambda one: (one.group, one.number)))
 
+    def arrivals(self) -> tuple[tuple[str, int, tuple[float, ...]], ...]:
+        """When those were called that all ranks call alike, see ``RankSeen.arrivals``."""
+        groups: dict[str, dict[int, float]] = {}
+        for entry in _collectives():
+            if str(entry["profiling_name"]).rpartition(":")[2].startswith(_TOGETHER):
+                times = groups.setdefault(_group(entry), {})
+                times[int(entry["collective_seq_id"])] = int(entry["time_created_ns"]) / 1e9
+        return tuple(
+            (group, min(times), tuple(times.get(number, 0.0) for number in range(min(times), max(times) + 1)))
+            for group, times in groups.items()
+        )
+
     def _collective(self, entry: dict[str, Any]) -> Collective:
-        name, description = entry["process_group"]
         kinds = [str(dtype).lower() for dtype in entry["input_dtypes"]]
         shapes = [f"{kind}{list(size)}" for kind, size in zip(kinds, entry["input_sizes"], strict=False)]
         frames = [(frame["filename"], frame["line"], frame["name"]) for frame in entry.get("frames", ())]
         return Collective(
-            group=f"{name} ({description})" if description not in ("", "undefined") else str(name),
+            group=_group(entry),
             number=int(entry["collective_seq_id"]),
             op=str(entry["profiling_name"]).rpartition(":")[2],
             inputs=", ".join(shapes[:4]) + (", ..." if len(shapes) > 4 else ""),
@@ -66,6 +79,15 @@ class Flight:
             site=self._site_of(frames),
             inside=next((name for file, _, name in frames if file == places.TENSOR_HOOKS_FILE), "") and "backward",
         )
+
+
+def _collectives() -> list[dict[str, Any]]:
+    return sorted((one for one in entries() if not one["is_p2p"]), key=lambda one: int(one["time_created_ns"]))
+
+
+def _group(entry: dict[str, Any]) -> str:
+    name, description = entry["process_group"]
+    return f"{name} ({description})" if description not in ("", "undefined") else str(name)
 
 
 def entries() -> list[dict[str, Any]]:

@@ -25,6 +25,11 @@ class Scales:
         if not any(ref() is scale for ref in self._known):
             self._known = [ref for ref in self._known if ref() is not None] + [tensor_ref(scale)]
 
+    @property
+    def current(self) -> torch.Tensor | None:
+        """The scale of the scaler that updated last, where it is."""
+        return next((scale for ref in reversed(self._known) if (scale := ref()) is not None), None)
+
     def is_scale(self, factor: torch.Tensor) -> bool:
         return any(one is not None and one.data_ptr() == factor.data_ptr() for one in (ref() for ref in self._known))
 

@@ -26,6 +26,9 @@ seen = torch._C._EnableTorchFunction
 #: How many dispatch modes are on, and what ``torch.jit.trace`` records into while it does.
 dispatch_modes, jit_tracing = torch._C._len_torch_dispatch_stack, torch._C._get_tracing_state
 
+#: The level of the innermost ``torch.func`` transform; ``None`` outside.
+transform_level = torch._C._functorch.maybe_current_level
+
 #: Whether a tensor belongs to a ``torch.func`` transform, also one that is over.
 is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 
@@ -145,6 +148,24 @@ def in_mode() -> bool:
     return bool(torch._C._len_torch_dispatch_stack() > 0)
 
 
+def put_dispatch_mode(mode: Any) -> None:
+    """Put a dispatch mode on, innermost of this thread's."""
+    mode.__enter__()
+
+
+def drop_dispatch_mode(mode: Any) -> None:
+    """Take a dispatch mode off, whatever was put on since."""
+    above = []
+    while torch._C._len_torch_dispatch_stack():
+        top = torch._C._get_dispatch_stack_at(torch._C._len_torch_dispatch_stack() - 1)
+        if top is mode:
+            mode.__exit__(None, None, None)
+            break
+        above.append(torch._C._pop_torch_dispatch_stack())
+    for other in reversed(above):
+        torch._C._push_on_torch_dispatch_stack(other)
+
+
 @contextmanager
 def unprofiled() -> Iterator[None]:
     """A profiler of the user's does not record the ops inside. One that asks an accelerator for its kernels does. One
@@ -166,6 +187,13 @@ def no_dispatch_modes() -> Iterator[None]:
         yield
         return
     with _disable_current_modes():
+        yield
+
+
+@contextmanager
+def below_autograd() -> Iterator[None]:
+    """What is computed inside is seen by no mode, makes no node and raises no version."""
+    with torch._C._AutoDispatchBelowAutograd(), unseen(), torch._C._DisableTorchDispatch():
         yield
 
 

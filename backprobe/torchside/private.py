@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .autograd_engine import (
+    current_node,
     graph_task,
     last_graph_task,
     next_sequence_nr,
@@ -40,11 +41,13 @@ from .local import (
     placement_of,
 )
 from .modes import (
+    below_autograd,
     can_stay_off,
     come_back,
     compiling,
     depth_of,
     dispatch_modes,
+    drop_dispatch_mode,
     drop_mode,
     function_modes,
     hands_off,
@@ -59,12 +62,14 @@ from .modes import (
     pop_function_mode,
     profiled,
     push_function_mode,
+    put_dispatch_mode,
     put_mode,
     record_ops,
     seen,
     set_grad_enabled,
     stay_off,
     top_mode,
+    transform_level,
     undispatched,
     unnoticed,
     unprofiled,
@@ -85,6 +90,7 @@ from .references import (
     tensors_alive,
 )
 from .saved_by_nodes import (
+    attention_settings,
     read_saved,
     saved_attributes,
     saved_slots,
@@ -93,6 +99,7 @@ from .saved_by_nodes import (
     uses_running_statistics,
 )
 from .storage_ids import (
+    storage_key,
     storage_of,
 )
 from .thread_state import (
@@ -104,15 +111,19 @@ __all__ = [
     "Overheads",
     "StopRecomputation",
     "ThreadState",
+    "attention_settings",
     "autograd_backward",
     "backward_module",
+    "below_autograd",
     "can_stay_off",
     "checkpoint_inputs",
     "checkpoint_mark",
     "come_back",
     "compiling",
+    "current_node",
     "depth_of",
     "dispatch_modes",
+    "drop_dispatch_mode",
     "drop_mode",
     "forward_again",
     "function_modes",
@@ -140,6 +151,7 @@ __all__ = [
     "post_accumulate_hooks",
     "profiled",
     "push_function_mode",
+    "put_dispatch_mode",
     "put_mode",
     "read_saved",
     "record_ops",
@@ -154,10 +166,12 @@ __all__ = [
     "skip_sequence_numbers",
     "slot_content",
     "stay_off",
+    "storage_key",
     "storage_of",
     "tensor_ref",
     "tensors_alive",
     "top_mode",
+    "transform_level",
     "undispatched",
     "unnoticed",
     "unprofiled",

@@ -44,12 +44,12 @@ _REFERS = _holds()
 tensor_ref: type[weakref.ref[Any]] = weakref.ref if _REFERS else _Fixed
 
 
-def tensors_alive() -> list[torch.Tensor]:
-    """All tensors that have a Python object."""
+def tensors_alive(generation: int | None = None) -> list[torch.Tensor]:
+    """All tensors that have a Python object; of a generation of the garbage collector's: those in it."""
     kinds: list[type] = [torch.Tensor]
     for kind in kinds:  # grows as we go
         kinds.extend(kind.__subclasses__())
-    objects = gc.get_objects()
+    objects = gc.get_objects(generation)
     found = list(compress(objects, map(set(kinds).__contains__, map(type, objects))))
     if not _REFERS:
         for tensor in found:

@@ -3,8 +3,9 @@
 Note [Activations that retain gradients]: Every engine pass through an activation that retains its gradient adds to its
     ``.grad``, ``autograd.grad`` too. Torch has no list of such tensors and no name for the hooks that do it, but a node
     counts those of its outputs. `Layout` finds that count in the node's memory by calling ``retain_grad`` on tensors of
-    its own. Where no node on the way has any, there is nothing to protect. Else we look through what the garbage
-    collector knows: a tensor that has no Python object has nobody who could read its ``.grad``.
+    its own. Where no node on the way has any, there is nothing to protect. Else they are looked for among those that
+    were found before and what is young to the garbage collector; only where these are fewer than was counted, among
+    all that it knows: a tensor that has no Python object has nobody who could read its ``.grad``.
 """
 
 from __future__ import annotations
@@ -32,13 +33,46 @@ _WORDS = 40
 _EDGES = (2 * _SIZE, 3 * _SIZE)
 
 
+#: Those that were found, by the ``id`` of their reference.
+_known: dict[int, Any] = {}
+
+
 def retaining() -> list[torch.Tensor]:
     """Activations that keep their gradient."""
+    found = _that_retain(references.tensors_alive())
+    _known.clear()
+    _remember(found)
+    return found
+
+
+def _remember(found: Iterable[torch.Tensor]) -> None:
+    for tensor in found:
+        ref = references.tensor_ref(tensor)
+        _known[id(ref)] = ref
+
+
+def _that_retain(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     found = []
-    for tensor in references.tensors_alive():
+    for tensor in tensors:
         with contextlib.suppress(RuntimeError):  # a wrapper of a transform that is over
             if not tensor.is_leaf and tensor.retains_grad:
                 found.append(tensor)
+    return found
+
+
+def _retaining_of(nodes: Iterable[Any], count: int) -> list[torch.Tensor]:
+    """The `count` activations that `nodes` made and that keep their gradient. More of them where some are gone that
+    were counted: all there are then."""
+    made = set(nodes)
+    for key, ref in list(_known.items()):
+        if ref() is None:
+            del _known[key]
+    near = {id(tensor): tensor for ref in list(_known.values()) if (tensor := ref()) is not None}
+    near.update((id(tensor), tensor) for young in (0, 1) for tensor in references.tensors_alive(young))
+    found = [tensor for tensor in _that_retain(near.values()) if tensor.grad_fn in made]
+    if len(found) != count:
+        return retaining()
+    _remember(found)
     return found
 
 
@@ -52,10 +86,11 @@ class Retaining:
 
     def __call__(self) -> list[torch.Tensor]:
         layout = _layout()
-        count = -1 if layout is None else layout.count(self._roots)
+        count, nodes = (-1, []) if layout is None else layout.count(self._roots)
         if count != self._count or count < 0:
             self._count = count
-            self._found = [references.tensor_ref(tensor) for tensor in retaining()]
+            found = retaining() if count < 0 else _retaining_of(nodes, count)
+            self._found = [references.tensor_ref(tensor) for tensor in found]
         return [tensor for ref in self._found if (tensor := ref()) is not None]
 
 
@@ -87,6 +122,8 @@ class Layout:
         self._plain = object.__basicsize__  # what a wrapper of a node in C++ begins with, and then the node
         #: And no more than that: a pointer of one word, or two.
         self._size = type(torch.ones(1, requires_grad=True, device="cpu").exp().grad_fn).__basicsize__
+        #: Where objects have their node, by kind: of those that torch has for ever.
+        self._places: dict[type, int] = {}
         self._counts = self._only(self._counting())
         self._edges = self._only(self._listing())
         self._custom = self._only(self._wrapping())
@@ -132,17 +169,16 @@ class Layout:
             found &= {at for at in found if _Word.from_address(id(wrapper) + at).value == node}
         return found
 
-    def count(self, roots: Iterable[Any]) -> int:
-        """How many outputs retain their gradient, of the nodes that can be reached from these; -1 where a node is of an
-        unknown kind."""
+    def count(self, roots: Iterable[Any]) -> tuple[int, list[Any]]:
+        """How many outputs retain their gradient, of the nodes that can be reached from these, and the nodes; -1 where
+        one is of an unknown kind."""
         nodes = list(roots)
-        seen, places = set(nodes), {}
+        seen, places = set(nodes), self._places
         words, add, counts, total = self._memory, seen.add, self._counts >> _SHIFT, 0
         for node in nodes:  # grows as we go
-            kind = type(node)
-            if kind not in places:
-                places[kind] = self._place(kind)
-            at = places[kind]
+            at = places.get(type(node))
+            if at is None:
+                at = self._place(type(node))
             if at < 0:
                 total = -1
                 break
@@ -152,13 +188,16 @@ class Layout:
                     add(child)
                     nodes.append(child)
         protect_walked(nodes)
-        return total
+        return total, nodes
 
     def _place(self, kind: type) -> int:
         """Where objects of this kind have their node."""
         if issubclass(kind, torch._C._FunctionBase):  # type: ignore[attr-defined]
             return self._custom
-        return self._plain if kind.__basicsize__ == self._size else -1
+        if kind.__basicsize__ != self._size:
+            return -1
+        self._places[kind] = self._plain
+        return self._plain
 
 
 @cache

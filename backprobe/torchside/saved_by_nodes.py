@@ -88,6 +88,12 @@ def uses_running_statistics(node: Any) -> bool:
     return not getattr(node, "_saved_training", True)
 
 
+def attention_settings(node: Any) -> tuple[float | None, bool]:
+    """Of a node of ``scaled_dot_product_attention``: the scale, where it was given, and whether it is causal."""
+    scale = getattr(node, "_saved_scale", None)
+    return scale if isinstance(scale, float) else None, bool(getattr(node, "_saved_is_causal", False))
+
+
 def saved_attributes(cls: type, node: Any) -> tuple[tuple[str, str, str], ...]:
     """(raw attribute, unpacking attribute, name) of what nodes of this type save. The same for all of a type."""
     if hasattr(cls, "_raw_saved_tensors"):  # a Function written in Python

@@ -41,3 +41,8 @@ class Part:
         norms = self.grad_norms
         said = f"gradient norm {number(self.grad_norm)} in step {max(norms)}" if norms else "no gradient"
         return f"<{self.name or 'model'}: {counted(len(self.nodes), 'node')}, {said}>"
+
+    def _repr_html_(self) -> str:
+        from ..view.cells import part
+
+        return part(self)

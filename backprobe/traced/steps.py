@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..records import BackwardCall, ModuleCall, ParameterStat, Step
+from ..records import BackwardCall, Measured, ModuleCall, ParameterStat, Step
 from ..text import counted, number
 from .shown import Rows, Shown
 
@@ -50,7 +50,15 @@ class TracedStep:
 
 
 class Steps(Shown, list[TracedStep]):
-    """Steps that are in memory."""
+    """Steps that are in memory.
+
+    :ivar measured: statistics by layer, of these and of other steps.
+    """
+
+    measured: Sequence[Measured] = ()
+
+    def statistics(self) -> Sequence[Measured]:
+        return self.measured
 
 
 @dataclass(frozen=True)

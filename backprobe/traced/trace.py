@@ -26,6 +26,7 @@ from ..records import (
 from ..select import near, quoted
 from .part import Part
 from .shown import Findings, Rows, Shown
+from .statistics import Statistics
 from .steps import StepRow, Steps, TracedStep, numbers_of
 
 
@@ -114,6 +115,11 @@ class Trace:
         """The findings, and how far they can be trusted: what ``backprobe run --findings`` writes as JSON."""
         findings = [finding.as_dict() for finding in self.findings]
         return {"format": 1, "findings": findings, **trust.contract(self.watched, self.unseen, self.processes)}
+
+    @cached_property
+    def statistics(self) -> Statistics:
+        """Statistics by layer, in the steps where they were measured."""
+        return Statistics(getattr(self.steps, "statistics", tuple))
 
     @property
     def backwards(self) -> Iterator[BackwardCall]:

@@ -9,14 +9,19 @@ from html import escape
 from typing import Any
 
 from ..records import BackwardCall, Finding, GradStat, NodeRun, Site
+from ..records.places import at_line
 from ..text import counted, few, html_table, number, shape, text_table
-from ..traced import TracedStep
-from .parts import FindingPlace, Problem, problem, short
+from ..traced import Trace, TracedStep
+from ..traced.part import Part
+from ..traced.statistics import Statistics
+from .parts import FindingPlace, Line, Problem, Table, problem, report, short
 from .terminal import write
 
 #: Rows of a table, half of them the last; and signs of a cell.
 MOST, WIDE = 40, 60
 _COLOURS = {"error": "#c0392b", "warning": "#9a7d0a", "info": "#117a8b"}
+
+_TONES = {"head": "font-weight:bold", "good": "color:#1e8449", "bad": "color:#c0392b", "quiet": "opacity:.6"}
 
 #: A title and what stands below it for a record.
 Column = tuple[str, Callable[[Any], object]]
@@ -45,6 +50,57 @@ def told_html(findings: Sequence[Finding]) -> str:
     """Findings as HTML, with the lines that they are about."""
     shown = (_problem(problem(i, finding)) for i, finding in enumerate(findings, 1))
     return "".join(shown) or "<p>Nothing was found.</p>"
+
+
+def outcome(trace: Trace) -> str:
+    """What came of `trace`, as a terminal shows it at the end of a run."""
+    out = io.StringIO()
+    write(report(trace), out)
+    return out.getvalue().strip("\n")
+
+
+def outcome_html(trace: Trace) -> str:
+    """The same as HTML."""
+    shown = []
+    for part in report(trace):
+        if isinstance(part, Problem):
+            shown.append(_problem(part))
+        elif isinstance(part, Table):
+            shown.append(html_table(part.columns, part.rows))
+        elif isinstance(part, Line):
+            css = _TONES.get(part.tone)
+            shown.append(f"<div{f' style={css!r}' if css else ''}>{escape(part.text)}</div>")
+    return "".join(shown)
+
+
+def finding(one: Finding) -> str:
+    """A finding as HTML."""
+    return _problem(problem(1, one))
+
+
+def record(one: Any) -> str:
+    """Any record as HTML: a row for each of its fields that has a value."""
+    columns = _COLUMNS.get(type(one)) or _fields(one)
+    named = [(title, _cell(value(one))) for title, value in columns]
+    return html_table(["", type(one).__name__], [row for row in named if row[1]])
+
+
+def part(one: Part) -> str:
+    """A module or parameter as HTML: its nodes."""
+    return f"<p>{escape(repr(one))}</p>" + html(one.nodes) * bool(one.nodes)
+
+
+def statistics(one: Statistics) -> str:
+    """Statistics as HTML: a row for each quantity, of all layers together."""
+    rows = []
+    for quantity in one.quantities:
+        curves = one.table(quantity)
+        last = [(value, name) for name, curve in curves.items() for _, value in curve[-1:]]
+        least, low = min(last, key=lambda one: (one[0] == one[0], one[0]))  # NaN, where one is
+        greatest, high = max(last, key=lambda one: (one[0] != one[0], one[0]))
+        rows.append([quantity, str(len(curves)), number(least), low, number(greatest), high])
+    head = ("quantity", "layers", "least at last", "of", "greatest at last", "of")
+    return f"<p>{escape(repr(one))}</p>" + (html_table(head, rows, {1, 2, 4}) if rows else "")
 
 
 def step(one: TracedStep) -> str:
@@ -128,7 +184,7 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return number(value)
     if isinstance(value, Site):
-        return f"{short(value.file)}:{value.line}"
+        return at_line(short(value.file), value.line)
     if isinstance(value, tuple) and all(isinstance(one, int) for one in value):
         return shape(value)
     if isinstance(value, (str, int)):

@@ -31,8 +31,10 @@ class Figures:
         self._meant = ""
         self._norms: list[float] = []
         self._ratios: list[float] = []
+        self._taken = 0
 
     def take(self, row: StepRow, gradients: Gradients) -> None:
+        self._taken += 1
         if row.loss is not None:
             self._losses = [*self._losses[:1], row.loss]
             self._meant = _meant(row)
@@ -50,7 +52,8 @@ class Figures:
             text = f"gradient norm {number(min(finite))} to {number(max(finite))}"
             steps = int(trace.info.get("steps", len(trace.steps)))
             if len(self._norms) < steps:
-                text += f" in the {len(self._norms):,} of {steps:,} steps where it is known"
+                why = "where it is known" if self._taken == steps else "that memory keeps"
+                text += f" in the {len(self._norms):,} of {steps:,} steps {why}"
             if len(finite) < len(self._norms):
                 text += f", not finite in {len(self._norms) - len(finite):,}"
             ratios = [r for r in self._ratios if math.isfinite(r)]

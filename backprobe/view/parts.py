@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..records import Finding, FreeParameter, Parameter, RankSeen, Site
-from ..text import cell, counted, few, number, plural
+from ..records.places import at_line, cell, lasting
+from ..text import counted, few, number, plural
 from ..traced import Trace, TracedStep
 from ..trust import endings
 from . import ranks
@@ -61,10 +62,11 @@ class Problem:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns with a title each; cells are text."""
+    """Columns with a title each; cells are text. `words`: of words, not of numbers, after the first column too."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
+    words: bool = False
 
 
 Part = Line | Problem | Table | Bars
@@ -190,10 +192,10 @@ def problem(i: int, finding: Finding, sources: Mapping[str, str] | None = None) 
 
 def place(role: str, site: Site, sources: Mapping[str, str] | None = None, around: int = 0) -> FindingPlace:
     """`site` with as many lines `around` it, where its file still says there what it said in the run."""
-    where = f"{short(site.file)}:{site.line} in {site.function}"
+    where = f"{at_line(short(site.file), site.line)} in {site.function}"
     if not around:
         return FindingPlace(role, where, site.text, site.line)
-    kept = (sources or {}).get(site.file)
+    kept = (sources or {}).get(lasting(site.file))
     lines = kept.splitlines() if kept is not None else [t.rstrip("\n") for t in linecache.getlines(site.file)]
     if not 0 < site.line <= len(lines) or lines[site.line - 1].strip() != site.text.strip():
         return FindingPlace(role, where, site.text, site.line)

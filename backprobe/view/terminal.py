@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Sequence
 from typing import Literal, TextIO
@@ -19,7 +20,17 @@ _SEVERITY = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
 
 
 def console(file: TextIO) -> Console:
-    return Console(file=file, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    # In a notebook rich would show what it writes to any file, and colour it: text that is asked for is text.
+    plain = False if isinstance(file, io.StringIO) else None
+    return Console(
+        file=file,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=False,
+        force_jupyter=False,
+        force_terminal=plain,
+    )
 
 
 def write(parts: Sequence[Part], file: TextIO) -> None:
@@ -107,7 +118,7 @@ def _table(out: Console, part: Table) -> None:
     table = RichTable(box=None, padding=(0, 2, 0, 0), header_style="dim")
     last = len(part.columns) - 1
     for i, title in enumerate(part.columns):
-        side: Literal["left", "right"] = "left" if i == 0 else "right"
+        side: Literal["left", "right"] = "left" if i == 0 or part.words else "right"
         table.add_column(title, justify=side, overflow="fold", no_wrap=0 < i < last, min_width=len(title))
     for row in part.rows:
         table.add_row(*(Text(cell) for cell in row))

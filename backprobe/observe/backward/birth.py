@@ -82,12 +82,14 @@ def birth(graph: LiveGraph, starts: Iterable[int]) -> Birth | None:
         torch._C._set_grad_enabled(was)
 
 
-def bad_storages(graph: LiveGraph, i: int) -> list[int]:
-    """The memory of what node `i` keeps of others that is not finite."""
+def bad_storages(graph: LiveGraph, i: int) -> list[tuple[int, bool]]:
+    """The memory of what node `i` keeps of others that is not finite, and whether something else than torch in this
+    process made the values: memory of NumPy or of another process, a number of Python's."""
     with private.unseen(), private.unnoticed(), torch.no_grad():
         search = _Search(graph, ())
         kept = [t for _, t, own in search.kept(graph.nodes[i]) if not own and search.measured(t) is not None]
-        return [t.untyped_storage().data_ptr() for t in kept]
+        memory = [(t, t.untyped_storage()) for t in kept]
+        return [(own.data_ptr(), not t.shape or own.is_shared() or not own.resizable()) for t, own in memory]
 
 
 class _Search:
@@ -179,7 +181,7 @@ class _Search:
             return None
         key = (tensor.data_ptr(), tensor._version, (tensor.shape, tensor.stride()))
         if key not in self._looked:
-            total = sum_of(tensor)
+            total = sum_of(tensor) if tensor.shape else tensor  # torch adds up a number of Python's wrongly
             self._looked[key] = None if bool(torch.isfinite(total)) else bad_values(tensor)
         return self._looked[key]
 

@@ -77,19 +77,25 @@ class Counted:
                 value = loss_value(root)
                 if value is not None and value - value != 0.0:
                     return False
-            self._remember(calls.count, steps.index, self._names.frames.spot(frame), calls.between.over_at)
+            spot = self._names.frames.spot(frame)
+            self._remember(calls.count, steps.index, spot, calls.between.over_at)
         if adds:
             steps.writes(leaves)
+            self._events.tell("calls_passed", spot if not blind else None, 1)
         calls.count += 1
         return calls.between.as_many() or None
 
-    def have_passed(self, count: int, latest: list[tuple[int, int, Spot]]) -> None:
-        """So many calls have passed; of the `latest`, the counters of nodes between which their graphs were made, and
-        their places."""
+    def have_passed(self, count: int, latest: list[tuple[int, int, int, Spot]]) -> None:
+        """So many calls have passed; of the `latest`, their steps, the counters of nodes between which their graphs
+        were made, and their places."""
         self.calls.count += count
-        for before, (base, now, spot) in enumerate(reversed(latest), 1):
+        places: dict[Spot | None, int] = {}
+        for before, (step, base, now, spot) in enumerate(reversed(latest), 1):
             known = spot if self._names.frames.is_user(spot[0]) else None
-            self._remember(self.calls.count - before, self.steps.index, known, base, now)
+            self._remember(self.calls.count - before, step, known, base, now)
+            places[known] = places.get(known, 0) + 1
+        for known, some in (places or {None: 1}).items():
+            self._events.tell("calls_passed", known, round(count * some / max(len(latest), 1)))
         self.steps.tell_passed()
 
     def begins(self) -> None:

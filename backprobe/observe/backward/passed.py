@@ -18,63 +18,93 @@ from ...source.frames import Spot
 from ...torchside import places, private
 from ..events import Events
 from ..schedule.budget import Budget
+from ..schedule.steps import StepWatch
 from .between import Between
 
-_Tensor, _frame, _next, _clock = torch.Tensor, sys._getframe, private.next_sequence_nr, time.perf_counter
+_Tensor, _frame, _next = torch.Tensor, sys._getframe, private.next_sequence_nr
+_clock, _ran = time.perf_counter, time.thread_time
 _function_modes, _hands_off, _profiled = private.mode_depth, private.hands_off, private.profiled
+_level, _dispatch_modes, _tracing = private.transform_level, private.dispatch_modes, private.jit_tracing
 #: Calls whose places are remembered.
 LATEST = 64
 
 
-#: What such a call takes in all, of what is measured here: ours is entered twice more, where the optimizer steps, and
-#: what stands before us is not seen.
-ALL = 2.5
+#: What such a call takes in all, of what is measured here without the look at the loss: ours is entered twice more,
+#: where the optimizer steps, and what stands before us is not seen. The look: the script's own work has to get the
+#: caches back that it took. Both by plain, blind and looking blocks of a tiny loop in turn.
+ALL, LOOK = 2.5, 1.5
+#: Of how many calls one is measured: not the first, which comes after much else of ours. So many times what the others
+#: took is as much as one counts.
+SOME, FAR = 16, 4.0
 
 
 class Passed:
     """Calls that passed, and nobody has counted yet."""
 
-    def __init__(self, between: Between, budget: Budget, events: Events) -> None:
-        self._between, self._budget, self._events = between, budget, events
-        #: How many, and the seconds that each takes.
-        self.count, self.seconds = 0, 0.0
-        #: Of the last ones: the counter of nodes before, and after it, and the place.
-        self._latest: deque[tuple[int, int, CodeType, int]] = deque(maxlen=LATEST)
+    def __init__(self, between: Between, steps: StepWatch, budget: Budget, events: Events) -> None:
+        self._between, self._steps, self._budget, self._events = between, steps, budget, events
+        #: How many, and the counter of nodes when the call before the last was over.
+        self.count, self.base = 0, 0
+        #: The seconds that each takes: with a look at the loss, and without one.
+        self._each = [0.0, 0.0]
+        #: Of the last ones: the step, the counter of nodes before, and after it, and the place.
+        self._latest: deque[tuple[int, int, int, CodeType, int]] = deque(maxlen=LATEST)
 
     def lets_pass(self, roots: Any, args: Any) -> bool:
         """A call from `roots` is about to be made: whether there is no more to do about it. Where there may be, nothing
         has been done."""
-        between, begin, now = self._between, 0.0 if self.count else _clock(), _next()
+        between, now, begin, blind = self._between, _next(), None, self._budget.blind
+        if self.count % SOME == 1:
+            begin, end = (_ran(), _clock()), 0.0
         try:
-            if not self._budget.blind:
+            if not blind:
                 if now - between.over_at not in between.sizes or len(roots) != 1 or args[2]:  # it makes a graph
                     return False
                 root = roots[0]
-                if type(root) is not _Tensor or _function_modes() or _profiled() or _hands_off(root):
+                if type(root) is not _Tensor or _function_modes() or _profiled():
                     return False
                 if root.is_cpu:
+                    if _level() is not None or _dispatch_modes() or _tracing() is not None:
+                        return False
                     value = root.item()
                     if value - value != 0.0:
                         return False
+                elif _hands_off(root):
+                    return False
                 frame: Any = _frame(4)  # above us: the listener, what stands for the engine, ``autograd.backward``
                 if frame.f_code is places.TENSOR_BACKWARD:
                     frame = frame.f_back
-                self._latest.append((between.over_at, now, frame.f_code, frame.f_lasti))
+                self._latest.append((self._steps.index, between.over_at, now, frame.f_code, frame.f_lasti))
+                if begin is not None:
+                    end = _clock()
         except Exception as error:
             if not isinstance(error, RuntimeError):  # that is no number
                 self._events.fault(self, error)
             return False
         self.count += 1
-        between.over_at = now
-        if begin:
-            self.seconds = ALL * (_clock() - begin)
+        self.base, between.over_at = between.over_at, now
+        if begin is not None:
+            self._took(begin, end, blind)
         return True
 
-    def take(self) -> tuple[int, list[tuple[int, int, Spot]]]:
-        """How many have passed since the last time, and of the latest the counters of nodes between which their graphs
-        were made, and their places."""
+    @property
+    def seconds(self) -> float:
+        """Those of each."""
+        return self._each[self._budget.blind]
+
+    def _took(self, begin: tuple[float, ...], end: float, blind: bool) -> None:
+        """A call that is measured began at `begin`, its look at the loss ended at `end`, where there was one. What
+        others used the processor for meanwhile is none of it."""
+        here = min(_clock() - begin[1], _ran() - begin[0])
+        look = min(end - begin[1], here) if end else 0.0
+        taken, usual = ALL * (here - look) + LOOK * look, self._each[blind]
+        self._each[blind] = usual + 0.2 * (min(taken, FAR * usual) - usual) if usual else taken
+
+    def take(self) -> tuple[int, list[tuple[int, int, int, Spot]]]:
+        """How many have passed since the last time, and of the latest their steps, the counters of nodes between which
+        their graphs were made, and their places."""
         count, self.count = self.count, 0
-        latest = [(base, now, (code, at)) for base, now, code, at in self._latest]
+        latest = [(step, base, now, (code, at)) for step, base, now, code, at in self._latest]
         self._latest.clear()
-        self._between.have_been([now for _, now, _ in latest])
+        self._between.have_been([now for _, _, now, _ in latest])
         return count, latest

@@ -13,7 +13,8 @@ from typing import Any
 
 from ...packed import Packed, PackedNodes, Signature
 from ...records import BackwardCall, BadNode, BadOp, Mutation, Raised, Reuse, Root, Site
-from ..forward.born import SeenBad
+from ...source.upstream import singular_before
+from ..forward.born import OF_PYTHON, SeenBad
 from ..forward.naming import Naming
 from ..forward.oplog import op_name, spot_of
 from ..forward.writes import SeenMutation
@@ -91,6 +92,13 @@ class Recorded:
 
     def _bad_op(self, seen: SeenBad) -> BadOp:
         where = seen.entry[3]
+        origin, guessed = None, seen.guessed
+        if seen.origin is not None:
+            origin, guessed = self._bad_op(seen.origin), guessed or seen.origin.guessed
+        if origin is not None and origin.op in OF_PYTHON and origin.site is not None:
+            line = singular_before(origin.site, self.names.frames)
+            if line is not None and line != origin.site:
+                origin, guessed = dataclasses.replace(origin, op="this line, as the code reads,", site=line), True
         return BadOp(
             seen.first - self.base,
             seen.last - self.base,
@@ -100,8 +108,8 @@ class Recorded:
             where.call if where else 1,
             seen.output,
             seen.inputs,
-            self._bad_op(seen.origin) if seen.origin is not None else None,
-            seen.guessed,
+            origin,
+            guessed,
         )
 
     def packed(self) -> Packed:

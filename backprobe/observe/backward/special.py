@@ -122,14 +122,14 @@ class Special:
     @passes_on
     def _read_data(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         out = self._eye.call(func, args, kwargs, frame)
-        if self._eye.noting and not self._eye.optimizing:
+        if self._eye.noting and not self._eye.torchs:
             self._events.tell("data_read", args[0], out, frame)
         return out
 
     @passes_on
     def _read_memory(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         out = self._eye.call(func, args, kwargs, frame)
-        if self._eye.noting and self._eye.careful and not self._eye.optimizing:
+        if self._eye.noting and not self._eye.optimizing:
             self._events.tell("memory_read", func, args[0], out, frame)
         return out
 

@@ -15,6 +15,7 @@ import math
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -33,9 +34,11 @@ from .passed import Passed
 
 #: How gradients are.
 FINE, GONE, BAD = "fine", "gone", "bad"
-#: How often gradients that are gone make the next steps be looked at closely.
+#: How often gradients that are gone make the next steps be looked at closely, and those that are not finite.
 ALARMS = 20
-_getpid, _get_ident, _profiled = os.getpid, threading.get_ident, private.profiled
+#: Of how many looks at gradients in steps that pass one is clocked.
+LOOKS = 16
+_getpid, _get_ident, _profiled, _clock = os.getpid, threading.get_ident, private.profiled, time.perf_counter
 
 
 class Call(NamedTuple):
@@ -65,15 +68,17 @@ class Unrecorded:
         over: Callable[[], None],
     ) -> None:
         self._steps, self._budget = counted.steps, budget
-        self._passed = Passed(counted.calls.between, budget, events)
+        self._passed = Passed(counted.calls.between, counted.steps, budget, events)
         self._counted, self._events, self._own, self._trouble, self._over = counted, events, events.own, trouble, over
         self._pid, self._thread = os.getpid(), threading.get_ident()
-        self._last, self._alarms, self._turn, self._surprise = FINE, 0, 0, surprise
+        self._last, self._alarms, self._turn, self._surprise = FINE, {GONE: 0, BAD: 0}, 0, surprise
         #: What an accelerator tells later, and what it told last of gradients.
         self.later = Later()
         self._told = FINE
         #: Whether a call is going on.
         self.inside = False
+        #: Seconds that a look at gradients takes in a step that passes.
+        self._each = 0.0
 
     @passes_on
     def __call__(self, engine: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
@@ -94,15 +99,19 @@ class Unrecorded:
                 result = engine(roots, *args, **kwargs)
         except BaseException as error:
             if not recorded and _getpid() == self._pid:
+                if quick:
+                    self._counted.calls.between.over_at = self._passed.base  # this one is not over
                 self._safely(self._raised, call or call_of(*given), error)
             raise
         finally:
             self.inside = False
-        if quick or recorded:
+        if recorded:
             return result
         if call is not None:
             self._safely(self._ended, call)
-        elif passes:
+        elif passes and self._budget.peeks and self._is_spoilt():
+            self._safely(self._gave_bad, *given)
+        if passes and not quick:
             self._counted.calls.between.over()
             if self._steps.passing <= 1 and self._steps.alone:
                 self._safely(self._over)
@@ -160,7 +169,8 @@ class Unrecorded:
         counted.begins()
         call = call_of(roots, args, kwargs, frame)
         values = counted.values(call.roots)
-        if not all(value is None or value - value == 0.0 for value in values):
+        if not all(value is None or value - value == 0.0 for value in values) and self._budget.explains:
+            self._budget.explained += 1
             self._trouble(counted.step)
             return call, True
         if not counted.is_usual(call.kind, call.roots, values, frame):
@@ -169,16 +179,41 @@ class Unrecorded:
 
     def _raised(self, call: Call, error: BaseException) -> None:
         self.settle()
-        self._trouble(self._counted.step)
-        self._counted.failed(*call, error)
+        if self._budget.explains:
+            self._budget.explained += 1
+            self._trouble(self._counted.step)
+            self._counted.failed(*call, error)
+
+    def _is_spoilt(self) -> bool:
+        """Whether a call of a step that passes gave a gradient that is not finite to one of two leaves."""
+        begin = _clock() if self._turn % LOOKS == 0 else 0.0
+        try:
+            bad = _state([leaf.grad for leaf in self._some(self._counted.witnesses)]) is BAD
+        except Exception as error:
+            self._events.fault(self, error)
+            return False
+        if begin:  # one that was interrupted stands for no others
+            taken = _clock() - begin
+            self._each = min(taken, 2 * self._each) if self._each else taken
+        self._own.clocked += self._each
+        return bad
+
+    def _gave_bad(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> None:
+        call = call_of(roots, args, kwargs, frame)
+        if call.kind != "autograd.grad" and self._last is not BAD and self._alarms[BAD] < ALARMS:
+            self._alarms[BAD] += 1
+            self._last = BAD
+            self.settle()
+            self._trouble(self._counted.step)
+            self._counted.gave_bad(*call)
 
     def _ended(self, call: Call) -> None:
         counted = self._counted
         state = self._state_now() if call.kind != "autograd.grad" else self._last
         if state is not self._last:
             # Gradients that are no longer there, or zero: the next steps tell why.
-            if state is not FINE and self._alarms < ALARMS:
-                self._alarms += 1
+            if state is not FINE and self._alarms[state] < ALARMS:
+                self._alarms[state] += 1
                 self._trouble(counted.step)
                 if state is BAD:
                     counted.gave_bad(*call)
@@ -189,11 +224,15 @@ class Unrecorded:
     def _state_now(self) -> str:
         """Of the farthest leaf, and of one of the others in turn; of all where that is not as it was."""
         leaves = self._counted.witnesses
-        self._turn += 1
-        some = [leaves[0], leaves[1 + self._turn % (len(leaves) - 1)]] if len(leaves) > 2 else leaves
+        some = self._some(leaves)
         self._ask_later([leaf.grad for leaf in some])
         state = _state([leaf.grad for leaf in some])
         return state if state is self._last else _state([leaf.grad for leaf in leaves])
+
+    def _some(self, leaves: list[Any]) -> list[Any]:
+        """The farthest leaf, and one of the others in turn."""
+        self._turn += 1
+        return [leaves[0], leaves[1 + self._turn % (len(leaves) - 1)]] if len(leaves) > 2 else leaves
 
     def _ask_later(self, grads: Sequence[Any]) -> None:
         """What an accelerator is not waited for."""
@@ -205,8 +244,8 @@ class Unrecorded:
 
     def _gradients_were(self, most: float) -> None:
         state = BAD if most - most != 0.0 else FINE if most else GONE
-        if state is not self._told and state is not FINE and self._alarms < ALARMS:
-            self._alarms += 1
+        if state is not self._told and state is not FINE and self._alarms[state] < ALARMS:
+            self._alarms[state] += 1
             self._trouble(self._counted.step)
         self._told = state
 

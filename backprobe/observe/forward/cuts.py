@@ -90,7 +90,8 @@ class Cuts:
             self._note(_DATA, out, (tensor,), frame)
 
     def memory_read(self, func: Any, tensor: Any, out: Any, frame: Any) -> None:
-        self._note(func, out, (tensor,), frame)
+        if self._careful:
+            self._note(func, out, (tensor,), frame)
 
     def grad_mode_set(self, on: bool, frame: Any) -> None:
         """Note where gradient mode was turned off last."""

@@ -34,7 +34,12 @@ from .writes import kind_of, targets
 #: Functions whose result shares the memory of what they are given.
 VIEWS = frozenset(getattr(torch.Tensor, name) for name in VIEW_OPS)
 #: What an op outside the graph may give that is worth a look.
-_PLAIN = (torch.Tensor, tuple)
+_PLAIN = frozenset(
+    {
+        *(torch.Tensor, tuple, torch.nn.Parameter, float, list),
+        *(kind for kind in vars(torch.return_types).values() if isinstance(kind, type)),
+    }
+)
 _SET = torch.Tensor.__setitem__
 _next = private.next_sequence_nr
 _compiling = private.compiling
@@ -91,8 +96,8 @@ class Eye(TorchFunctionMode):
         self.thread = threading.get_ident()
         #: Whether to note ops at all (not at the level ``watch``), and whether to look closely at each.
         self.noting, self.careful = True, True
-        #: Inside an optimizer's step.
-        self.optimizing = False
+        #: Inside an optimizer's step; inside one of torch's own, where nothing of the script's runs.
+        self.optimizing = self.torchs = False
         #: Backward calls that go through the handler now: the eye cannot be taken off in them.
         self.handling = 0
         #: How many modes there were with it when it was taken off for an optimizer's step: Note [The eye rests].
@@ -114,7 +119,7 @@ class Eye(TorchFunctionMode):
         self.optimizing = True
 
     def optimizer_over(self, optimizer: Any) -> None:
-        self.optimizing = False
+        self.optimizing = self.torchs = False
         self.wake()
 
     def optimizer_alone(self, optimizer: Any) -> None:
@@ -122,6 +127,7 @@ class Eye(TorchFunctionMode):
         they write is one entry of the log. So the eye is taken off for it, where it can be and where nothing of the
         script's runs inside; a parameter costs some ten calls of ours otherwise. Where the step raises, the eye is back
         on with the next event."""
+        self.torchs = True
         if self.noting and not self.careful and not self.handling and self.is_here() and private.top_mode() is self:
             self.events.tell("about_to_write")
             self._rests = private.mode_depth()
@@ -184,7 +190,7 @@ class Eye(TorchFunctionMode):
                 private.record_ops(False)
             try:
                 after = _next()
-                if writes and not self.optimizing:
+                if writes and not self.torchs:
                     self._wrote(kind, func, args, kwargs, after, frame)
                 if self.careful or events.op_claimed:
                     self._closely(Op(func, args, kwargs, out, (before, after), frame, self.careful, self.optimizing))
@@ -292,7 +298,7 @@ class Eye(TorchFunctionMode):
             out = kwargs["out"]
             written += out if isinstance(out, (list, tuple)) else [out]
         if written:
-            self.events.tell("wrote", func, written, seq, frame)
+            self.events.tell("wrote_in_step" if self.optimizing else "wrote", func, written, seq, frame)
 
     def is_here(self) -> bool:
         """Whether this is the thread that is watched."""

@@ -2,7 +2,7 @@
 
 Note [Writes from outside]: a write from outside torch moves no version counter. What is taken here is a checksum of a
 saved tensor's memory at the op that saved it (data that no op made) or when its memory was given out (``.numpy()``),
-and it is taken again when the backward begins. Only in steps that are looked at closely.
+and it is taken again when the backward begins. Data only in steps that are looked at closely.
 """
 
 from __future__ import annotations

@@ -78,6 +78,8 @@ class Leaves:
 
     def __init__(self, modules: ModuleWatch, frames: Frames, events: Events | None = None) -> None:
         self._modules, self._frames, self._events = modules, frames, events or Events()
+        #: Whether every step was recorded that might have been.
+        self.whole = True
         self._by_id: dict[int, Leaf] = {}
         self._all: list[Leaf] = []
         #: Leaves that belong to no module, by what the user's code calls them.
@@ -210,12 +212,18 @@ class Leaves:
         for ref in refs.values():
             leaf = by_ref.get(id(ref))
             if leaf is None:  # never part of a module that was called
-                count += ref() is None or not any(ref() is t.ref() for t in self._all)
+                unknown = ref() is None or not any(ref() is t.ref() for t in self._all)
+                count += unknown and not self._missed(ref())
             elif leaf.root is None:
-                count += not leaf.reached
+                count += not (leaf.reached or self._missed(ref()))
             elif last[(id(leaf.root), leaf.path)] is not leaf:
                 count += 1
         return count
+
+    def _missed(self, tensor: Any, seen: bool = True) -> bool:
+        """Whether a step that was not recorded may have given `tensor` a gradient. `seen`: recorded ones gave some to
+        other parameters of its model."""
+        return not (self.whole or (seen and tensor is not None and getattr(tensor, "grad", None) is None))
 
     def refresh(self) -> None:
         """Look again at what may have changed."""
@@ -241,6 +249,7 @@ class Leaves:
         :param present: for each optimizer, references to those that the modules in sight had when it was made.
         """
         self.refresh()
+        seen = {id(leaf.root) for leaf in self._all if leaf.reached and leaf.root is not None}
         trained = None if held is None else {id(ref) for ref in held.values()}
         found = []
         first: dict[tuple[int, str], Leaf] = {}
@@ -258,6 +267,8 @@ class Leaves:
             replaced = first[(id(leaf.root), leaf.path)] is not leaf or place is not None
             if leaf is not last[(id(leaf.root), leaf.path)]:
                 continue  # another parameter has this name now
+            if not leaf.reached and self._missed(leaf.ref(), id(leaf.root) in seen):
+                continue
             calls, quiet = self._modules.counts(leaf.owner)
             name = leaf.path.rpartition(".")[2]
             found.append(

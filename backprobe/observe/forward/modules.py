@@ -25,6 +25,7 @@ from ...torchside.structure import tensors_in
 from ..events import Events
 
 _compiling = private.compiling
+_in_region = private.checkpoint_mark
 _ident = threading.get_ident
 _grad_on = torch.is_grad_enabled
 
@@ -71,6 +72,8 @@ class ModuleWatch:
         self.step = 0
         self.careful = True
         self.keep_trail = True
+        #: Whether a checkpoint is looked for around each call: until there was one.
+        self.no_regions = True
         #: Whether no module of the outermost call that is running has returned yet.
         self._first_output = False
         #: Modules with backward hooks that are running, and the counter when each was called.
@@ -144,7 +147,9 @@ class ModuleWatch:
         wheres = seen.wheres
         where = wheres[n] if n < len(wheres) else self._where(module, seen, n)
         stack.append(where)
-        if module._buffers and (self.in_backward or self.careful):
+        if self.no_regions and self.keep_trail and not self.in_backward and _in_region() is not None:
+            events.tell("region_entered")
+        if module._buffers and (self.in_backward or self.careful or not self.no_regions):
             events.tell("stateful_enters", module)
         if module._backward_hooks or module._backward_pre_hooks:
             self._hooked_at.append((module, private.next_sequence_nr()))

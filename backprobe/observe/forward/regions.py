@@ -8,6 +8,7 @@ graph. No frame of the user's is held.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
@@ -82,6 +83,16 @@ class _Region:
     where: Where | None = None
     run: Any = None
     again: list[_Op] = field(default_factory=list)
+    #: Whether the first ops of the forward may have gone unheard.
+    partial: bool = False
+
+    @property
+    def heard(self) -> list[_Op]:
+        """What ran again, from the first op on that was heard in the forward."""
+        if not self.partial:
+            return self.again
+        first = (i for i, op in enumerate(self.again) if self.ops and op.same_call(self.ops[0]))
+        return self.again[next(first, len(self.again)) :]
 
 
 class Regions:
@@ -103,6 +114,16 @@ class Regions:
 
     def step_begins(self, step: int, careful: bool) -> None:
         self._hear(careful or self.known)
+
+    def region_entered(self) -> None:
+        """The first checkpoint of the run is running: from here on each op is heard, if it is not in this step."""
+        if self._hears:
+            return
+        mark = private.checkpoint_mark()
+        if mark is not None and mark[1] is None and not self.known:
+            frame = sys._getframe()
+            self._begin(mark[0], self._checkpoint(frame), False, frame).partial = True
+        self._modules.no_regions = False
 
     def _hear(self, wanted: bool) -> None:
         if wanted != self._hears:
@@ -184,7 +205,7 @@ class Regions:
         """A region runs for the first time. `frame` is inside it, where a sample of it is worth taking."""
         stack = self._modules.stack
         region = self._regions[holder] = _Region(spot, reentrant, where=stack[-1] if stack else None)
-        self.known = True
+        self.known, self._modules.no_regions = True, False
         self._hear(True)
         if frame is not None:
             self._events.tell("region_begins", spot, frame, region.where)
@@ -243,7 +264,8 @@ class Regions:
         last = next(reversed(redone.values()), None)  # the one that was running when torch raised
         for region in redone.values():
             mine = error is not None and region is last
-            found = difference(region.ops, region.again, region.reentrant, mine and raised)
+            told = mine and raised  # of one that was not heard from its beginning too
+            found = difference(region.ops, region.heard, region.reentrant, told) if told or not region.partial else None
             if found is not None or (raised and mine):
                 self._note(region, found, str(error) if mine else "", step, index, failed)
             region.again = []

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ...graphs.plan import BOUNDED, VIEW_NODES
+from ...graphs.plan import BOUNDED, CALM, VIEW_NODES
 from ...records import BadValues, TensorStat, Unseen
 from ...source.frames import Frames, variables
 from ...torchside import private
@@ -27,7 +27,7 @@ from .born import Outside, SeenBad
 from .cuts import NO_FLOW
 from .eye import VIEWS, Op
 from .modules import ModuleWatch
-from .oplog import Entry
+from .oplog import Entry, op_name
 
 if TYPE_CHECKING:
     from ..backward.recorded import Recorded
@@ -47,6 +47,8 @@ _COMPUTING = frozenset(
 )
 #: Five for each small result that waits: few enough for caches, and to be gone before the collector of garbage looks.
 HELD = 1000
+#: Nodes of one op that are asked what they saved.
+NODES = 20
 #: Results of one shape and dtype, and where each stands.
 _Group = tuple[Any, Any, list[int]]
 _wrapped, _modes, _ref = private.is_wrapped, private.dispatch_modes, private.tensor_ref
@@ -76,6 +78,9 @@ class Values:
         #: The graph of the backward call that begins, while what waits is looked at.
         self._graph: LiveGraph | None = None
         self.outside = Outside(frames, modules)
+        #: By root and path of a normalisation: what made its running statistics bad; and those that are being told.
+        self._statistics: dict[Any, SeenBad] = {}
+        self._normed: list[tuple[Any, SeenBad]] = []
 
     def op_made(self, out: Any, before: int, after: int, entry: Entry) -> None:
         """An op made nodes. This is called for each in a step that is not looked at closely."""
@@ -114,14 +119,31 @@ class Values:
 
     def op_outside(self, func: Any, args: Any, out: Any, frame: Any) -> None:
         """An op made no node: what it gave may enter the graph later."""
-        if self.checking and func not in NO_FLOW:
+        if not self.checking:
+            return
+        if type(out) is float or type(out) is list:
+            if args and type(args[0]) is _Tensor and not finite((out,)):
+                self._number_read(args[0], frame)
+        elif func not in NO_FLOW:
             self.outside.note(func, args, out, frame)
+
+    def _number_read(self, t: Any, frame: Any) -> None:
+        """The script has a number of `t` that is not finite."""
+        if t.requires_grad:
+            self.flush()
+        self.outside.number_read(t, frame, self._first_bad() if t.requires_grad else None)
+
+    def _first_bad(self) -> SeenBad | None:
+        """Where what is not finite in the graphs since the last backward call began."""
+        first = next((one for one in self._bad if one.output.nan), self._bad[0] if self._bad else None)
+        return first.origin or first if first is not None else None
 
     def step_begins(self, step: int, careful: bool) -> None:
         self.outside.careful = careful
 
     def detached(self) -> None:
         self.outside.forget()
+        self._statistics.clear()
 
     def about_to_write(self) -> None:
         """While what waits has the values that it was made with."""
@@ -161,6 +183,8 @@ class Values:
         """Look at the results that wait. `graph` has the nodes of those whose tensors are gone."""
         held = self._held[:]
         if not held and not self._waiting:
+            if graph is not None and self._bad:
+                self._look_up(graph)
             return
         mark = self._own.begin()
         self._held.clear()
@@ -173,10 +197,19 @@ class Values:
                 self._looked = held
                 self._look(held[0::5], held[4::5])
                 self._measured()
+            if graph is not None and self._bad:
+                self._look_up(graph)
+            self._keep()
         finally:
             torch._C._set_grad_enabled(was)
             self._graph, self._looked = None, []
         self._own.since(mark)
+
+    def _keep(self) -> None:
+        """All results until now were looked at: what is not finite in running statistics came from the first bad."""
+        for key, seen in self._normed:
+            self._statistics.setdefault(key, self._first_bad() or seen)
+        self._normed.clear()
 
     def _measured(self) -> None:
         """What waits in ``Norms`` is measured, and over."""
@@ -237,15 +270,52 @@ class Values:
         if len(self._bad) < self._limit:
             made = ref()
             node = made.grad_fn if made is not None else self._node_of(first, after)
-            saved = [(n, t) for n, t in private.saved_tensors(node) if n != "result"] if node is not None else []
+            saved, leaves = _taken(node, first)
             seen = SeenBad(first, after - 1, entry, values, tuple(stat_of(name, t) for name, t in saved))
             self.outside.settle()
-            seen.origin = self.outside.origin_of(t for _, t in saved)
+            seen.origin = self.outside.origin_of((*(t for _, t in saved), *leaves)) or self._kept(seen)
             if seen.origin is None and not saved:
                 seen.origin = self.outside.guess(first, values.shape)
                 seen.guessed = seen.origin is not None
+            self._of_number(seen)
             self._bad.append(seen)
             self._bad.sort(key=lambda b: b.last)
+
+    def _kept(self, seen: SeenBad) -> SeenBad | None:
+        """What had made the running statistics bad that a normalisation was given; of one whose input was, what had
+        made that is kept: it goes into them, whether the script uses the result or not."""
+        where = seen.entry[3]
+        if where is None or op_name(seen.entry[2]) not in ("batch_norm", "instance_norm"):
+            return None
+        key, given = (where.root, where.path), seen.inputs[0].bad if seen.inputs else seen.output
+        if given is not None and key not in self._statistics:
+            self._normed.append((key, seen))
+        return self._statistics.get(key) if given is None or not seen.inputs else None
+
+    def _of_number(self, seen: SeenBad, number: bool = False) -> None:
+        """`seen` may have taken in a number of Python's: it was given one, or can have made no NaN by itself."""
+        if seen.origin is None or (seen.guessed and number):
+            given = [t for t in seen.inputs if t.bad is not None]
+            alone = op_name(seen.entry[2]) in CALM if not given else not any(t.shape or t.made for t in given)
+            if number or alone:
+                nan = seen.output.nan > 0
+                seen.origin = self.outside.of_number(nan) or seen.origin
+                seen.guessed = seen.origin is not None
+
+    def _look_up(self, graph: LiveGraph) -> None:
+        """What the bad results were made from that were gone when they were looked at: their nodes are there."""
+        self._graph = graph
+        for seen in self._bad:
+            if seen.inputs or not (seen.origin is None or seen.guessed):
+                continue
+            saved, leaves = _taken(self._node_of(seen.first, seen.last + 1), seen.first)
+            if saved or leaves:
+                self.outside.settle()
+                seen.inputs = tuple(stat_of(name, t) for name, t in saved)
+                origin = self.outside.origin_of((*(t for _, t in saved), *leaves)) or self._kept(seen)
+                seen.origin, seen.guessed = origin or seen.origin, origin is None and seen.guessed
+                self._of_number(seen)
+        self._graph = None
 
     def _node_of(self, first: int, after: int) -> Any:
         """The last node that the op with these numbers made, where the graph is known."""
@@ -275,8 +345,10 @@ class Values:
                 if norms.bad and len(self._bad) < self._limit:
                     seen = SeenBad(op.before, op.after - 1, entry, norms.bad[0], self._inputs(op))
                     self.outside.settle()
-                    seen.origin = self.outside.origin_of(tensors_in((op.args, op.kwargs), depth=3))
+                    seen.origin = self.outside.origin_of(tensors_in((op.args, op.kwargs), depth=3)) or self._kept(seen)
+                    self._of_number(seen, any(type(one) is float and one - one != 0.0 for one in op.args))
                     self._bad.append(seen)
+                    self._keep()
             finally:
                 torch._C._set_grad_enabled(was)
 
@@ -297,6 +369,11 @@ class Values:
         ]
 
 
+def finite(values: Iterable[Any]) -> bool:
+    """Whether no number among `values`, which may be lists of numbers, is NaN or Inf."""
+    return all(finite(one) if type(one) is list else type(one) is not float or one - one == 0.0 for one in values)
+
+
 def _was_looked_at(node: Any) -> bool:
     """Whether what went into `node` is the result of an op that was looked at itself, or a view of one.
 
@@ -310,6 +387,24 @@ def _was_looked_at(node: Any) -> bool:
         if name not in VIEW_NODES:
             return False
     return False
+
+
+def _taken(node: Any, first: int) -> tuple[list[tuple[str, Any]], list[Any]]:
+    """What the nodes from number `first` on, which one op made with `node` the last of them, have saved of what the op
+    was given, and the leaves that they lead to."""
+    saved: list[tuple[str, Any]] = []
+    leaves: list[Any] = []
+    nodes = [node] if node is not None else []
+    for one in nodes:  # grows as we go
+        saved += [(name, t) for name, t in private.saved_tensors(one) if name != "result"]
+        for child, _ in one.next_functions if len(nodes) < NODES else ():
+            if child is None or child in nodes:
+                continue
+            if hasattr(child, "variable"):
+                leaves.append(child.variable)
+            elif child._sequence_nr() >= first:
+                nodes.append(child)
+    return saved, leaves
 
 
 def tensor_names(frames: Frames, frame: Any) -> dict[int, str]:

@@ -89,6 +89,13 @@ class WriteLog:
                 through_data = known is not None and known() is t
                 (self._add_silent if through_data else self._add)(t, seq, func, spot, where)
 
+    def wrote_in_step(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+        """An optimizer of the script's own writes: through ``.data`` no version shows it."""
+        for t in written:
+            known = self._data.get(id(t))
+            if known is not None and known() is t:
+                self._add_silent(t, seq, func, self._frames.spot(frame), None)
+
     def optimizer_over(self, optimizer: Any) -> None:
         """An optimizer's writes are one entry: which tensors it wrote to is looked up when somebody asks."""
         spot = self._stepped_from[id(optimizer)] = self._frames.spot(sys._getframe())

@@ -11,10 +11,11 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ...records import Replicas, Step
+from ...records import Measured, Replicas, Step
 from ...source.tracebacks import Uncaught, mend, strip
 from ...store import CODE
 from ...store.writer import Writer
@@ -25,7 +26,7 @@ from ..sinks.keep import Keep
 from ..sinks.plugged import about
 from ..sinks.telling import Telling
 from .bootstrap.backprobe_following import Following, unwatched
-from .ending import Terminated, note_exit_code
+from .ending import Terminated, left_by, note_exit_code
 from .identity import Identity, identity
 from .part import Part, ending
 from .told import Told
@@ -84,12 +85,25 @@ def at_target(told: Told, me: Identity, spawned: bool) -> None:
 
         empty._after_fork = staticmethod(begin)
     else:
-        begin_after_fork(told, lambda: begin_child(told, me))
+        # Of a fork server's.
+        multiprocessing.util.register_after_fork(told, lambda _: begin_child(told, me))
 
 
-def begin_after_fork(owner: Any, begin: Callable[[], None]) -> None:
-    """Call `begin` in processes that ``multiprocessing`` forks from this one, while `owner` is there."""
+def begin_after_fork(owner: Any, begin: Callable[[], None], is_user: Callable[[Any], bool]) -> None:
+    """Call `begin` in processes that ``multiprocessing`` forks from this one, while `owner` is there, and in those that
+    a line of the script itself forks.
+
+    :param is_user: whether a code object is the script's.
+    """
     multiprocessing.util.register_after_fork(owner, lambda _: begin())
+    mine, by_hand = weakref.ref(owner), weakref.WeakMethod(begin)
+
+    def forked() -> None:
+        call = by_hand()
+        if mine() is not None and call is not None and is_user(sys._getframe(1).f_code):
+            call()
+
+    os.register_at_fork(after_in_child=forked)
 
 
 def begin_child(told: Told, me: Identity | None = None) -> None:
@@ -99,7 +113,10 @@ def begin_child(told: Told, me: Identity | None = None) -> None:
         return
     try:
         child = Child(told, me or identity(os.environ, os.environ.get("RANK")))
-        multiprocessing.util.Finalize(None, child.leaves, exitpriority=1000)
+        if multiprocessing.parent_process() is None:  # forked by a line of the script
+            atexit.register(child.exits)
+        else:
+            multiprocessing.util.Finalize(None, child.leaves, exitpriority=1000)
     except Exception:  # it runs as it would alone, whatever is wrong with ours
         unwatched(str(told.folder), os.getpid())
 
@@ -129,12 +146,14 @@ class Child:
         self.session.start()
         self._terminated = Terminated(self._killed)
         self._terminated.start()
-        begin_after_fork(self, self._forked)
+        self._stay = left_by(self._exits_at_once)
+        begin_after_fork(self, self._forked, self.session.frames.is_user)
 
     def _forked(self) -> None:
         """In a child of its own."""
         if not self._over and os.getpid() != self._pid:
             self._over = True
+            self._stay()
             self._forget_code()
             if self._uncaught is not None:
                 self._uncaught.stop()
@@ -143,12 +162,17 @@ class Child:
 
     def backward(self, recorded: Recorded) -> None:
         self._begin_keeping()
+        self._part.backward(recorded)
         self._sinks.backward(recorded)
 
     def step(self, step: Step, session: Session) -> None:
         self._begin_keeping()
         self._part.step(step)
         self._sinks.step(step, session)
+
+    def measured(self, measured: Measured) -> None:
+        self._begin_keeping()
+        self._sinks.measured(measured)
 
     def _begin_keeping(self) -> None:
         """What a process does not do needs no file."""
@@ -176,6 +200,12 @@ class Child:
         """At the end of any other process."""
         self._end(getattr(sys, "last_value", None), None)
 
+    def _exits_at_once(self, code: int, frame: Any, main: bool) -> None:
+        """By ``os._exit``."""
+        if not self._over:
+            self._part.left = self.session.frames.site(self.session.frames.spot(frame))
+            self._end(None, code, main)
+
     def _killed(self, main: bool) -> None:
         self.session.scene.signal = 15
         self._end(None, None, main)
@@ -187,6 +217,7 @@ class Child:
         with self._terminated.after() if main and self.session.scene.signal is None else contextlib.nullcontext():
             self._write(error, code, main)
         if main:
+            self._stay()
             self._terminated.stop()
 
     def _write(self, error: BaseException | None, code: int | None, main: bool) -> None:

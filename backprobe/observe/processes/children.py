@@ -48,7 +48,7 @@ class Children(Tracker):
         self._told = Told(folder, session.settings, session.frames.own, self._limit)
         self._following = Following(self._told.text(), lambda pid: unwatched(str(folder), pid))
         self._following.start()
-        begin_after_fork(self, self._forked)
+        begin_after_fork(self, self._forked, session.frames.is_user)
 
     def _forked(self) -> None:
         """In a child, after ``fork``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import math
 import multiprocessing
 import os
 import platform
@@ -13,12 +14,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...records import Finding, RankSeen, Step
+from ...records import Finding, RankSeen, Site, Step
 from ...store import CRASH
 from ...store.parts import claim, read_parts, write_seen
+from ..backward.recorded import Recorded
 from ..session import Session
 from ..sinks.collect import Collector
 from ..trackers.ranks import ended_waits
+from ..trackers.replicas import due
 from ..trackers.waiting import Waiting
 from .identity import Identity
 
@@ -37,6 +40,9 @@ class Part:
         self._collector: Collector | None = None
         self.waiting: Waiting | None = None
         self._loss: float | None = None
+        self._norms: dict[int, float] = {}
+        #: Where it left by ``os._exit``.
+        self.left: Site | None = None
         self._over = False
         self._lock = threading.Lock()
 
@@ -54,6 +60,13 @@ class Part:
         self.save()  # for one that is killed
         _note_crash(self.folder / CRASH)
 
+    def backward(self, recorded: Recorded) -> None:
+        """Of steps that all ranks look at, how large the gradients are."""
+        if due(recorded.step) and recorded.raised is None and self.me.world != 1:
+            leaves = [run for run in recorded.record().nodes if run.parameter is not None]
+            norms = [g.norm for run in leaves for g in run.grad_outputs[:1] if g is not None and g.norm is not None]
+            self._norms[recorded.step] = math.hypot(self._norms.get(recorded.step, 0.0), *norms)
+
     def step(self, step: Step) -> None:
         self._loss = step.loss if step.loss is not None else self._loss
 
@@ -70,7 +83,9 @@ class Part:
         with self._lock, contextlib.suppress(OSError):
             self._over = True
             found = tuple(findings)
-            write_seen(self.folder, self._seen(True, failed, findings=found, gaps=tuple(gaps), **how))
+            how["arrivals"] = self.waiting.arrivals() if self.waiting is not None else ()
+            norms = tuple((step, norm) for step, norm in self._norms.items() if norm)
+            write_seen(self.folder, self._seen(True, failed, findings=found, gaps=tuple(gaps), norms=norms, **how))
 
     def _seen(self, over: bool, failed: bool, **more: Any) -> RankSeen:
         session, waiting, me = self._session, self.waiting, self.me
@@ -91,7 +106,7 @@ class Part:
             restart=me.restart,
             machine=platform.node(),
             part=self.folder.name,
-            raised=None if error is None else session.frames.site_of_traceback(error.__traceback__),
+            raised=self.left if error is None else session.frames.site_of_traceback(error.__traceback__),
             collectives=waiting.collectives(),
             busy=waiting.busy,
             said=time.time(),

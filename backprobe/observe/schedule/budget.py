@@ -7,11 +7,17 @@ next is recorded as soon as what is left would pay for one. Where steps cost mor
 so many. How long it is waited is drawn anew each time, so that what takes turns (a critic and its generator, a phase of
 training) is not always met at the same place. However little may be spent, one step in ``MOST`` is recorded.
 
+Note [Kept for what is new]: what begins late shows as something that had not been there before: another number of
+nodes, a line that never ran, gradients that are gone. The steps after it are then looked at closely, which costs a
+multiple of a recorded step, and some later ones are recorded. So a part of the first seconds (``KEPT``) is not spent on
+steps like any other; and what cannot be paid when it comes up waits until it can be, and is not forgotten.
+
 Note [Steps that pass]: of a step that is not recorded, the loss, the calls and some gradients are still looked at, and
 a record of it is made. Where steps are so short that this takes more than ``REST`` of what may be spent, some pass:
 only what cannot be made up for later is looked at (whether the loss is finite before its graph is used up, how many
-nodes were made, what is raised), and no record is made of them. Where that takes more than ``BLIND`` of it, what is
-raised is all. How many pass in a row is drawn anew each time too. They are counted, and said in the run.
+nodes were made, what is raised; whether two of the gradients are finite, as long as no more than ``PEEK`` is taken),
+and no record is made of them. Where that takes more than ``BLIND`` of it, what is raised is all. How many pass in a row
+is drawn anew each time too. They are counted, and said in the run.
 """
 
 from __future__ import annotations
@@ -20,10 +26,16 @@ import math
 
 #: Seconds of our own work that any run has.
 FREE = 1.0
+#: The part of them that is kept for close looks: Note [Kept for what is new].
+KEPT = 0.4
 #: Steps in a row of which none is recorded.
 MOST = 1000
 #: Steps in a row that pass, at most; the parts of what may be spent that those take which are not recorded, and pass.
 FAR, REST, BLIND = 64, 0.5, 0.7
+#: The part that those that pass may take for gradients to be looked at in them.
+PEEK = 0.4
+#: Steps that are explained whatever it costs: those after them where it can be paid.
+EXPLAINED = 20
 
 
 class Budget:
@@ -42,16 +54,27 @@ class Budget:
         self.recorded = self.steps = 0
         #: How many of them passed.
         self.passed = 0
+        #: What is left of the seconds that are kept for close looks.
+        self._kept = KEPT * FREE
         #: What a step takes alone, what one costs that is not recorded, and one that passes.
         self._length = self._heard = self._pass = 0.0
+        #: Of the last stretches of those that passed: seconds of our own work, and steps.
+        self._stretches = 0.0, 0.0
         #: Whether nothing is looked at in those that pass.
         self.blind = False
+        #: How many steps that are not recorded were explained.
+        self.explained = 0
+        #: Whether gradients are looked at in those that pass.
+        self.peeks = False
         self._since = 0
         self._patience = 1.0
         self._state = 2024
 
-    def step_over(self, seconds: float, mine: float, recorded: bool, careful: bool, first: bool = False) -> None:
-        """A step took `seconds`, `mine` of which were our own work. `first`: it is one of those at the start."""
+    def step_over(
+        self, seconds: float, mine: float, recorded: bool, careful: bool, first: bool = False, asked: bool = False
+    ) -> None:
+        """A step took `seconds`, `mine` of which were our own work. `first`: it is one of those at the start. `asked`:
+        it was recorded since something was new."""
         self.steps += 1
         self.recorded += recorded
         if first:
@@ -64,6 +87,8 @@ class Budget:
         self._since = 0 if recorded else self._since + 1
         if recorded:
             self._patience = 1.0 + self._draw()
+            if asked:
+                self._kept = max(self._kept - mine, 0.0)
             if not careful:
                 self.cost = mine if self.cost is None else self.cost + 0.2 * (mine - self.cost)
 
@@ -71,7 +96,19 @@ class Budget:
         """Whether the next step is to be recorded."""
         if self.share is None or self._since >= MOST:
             return True
-        return self.left > 0 if self.cost is None else self.left >= self._patience * self.cost
+        left = self.left - self._kept
+        return left > 0 if self.cost is None else left >= self._patience * self.cost
+
+    @property
+    def affords(self) -> bool:
+        """Whether a step that is asked for can be paid."""
+        return self.left >= 0
+
+    @property
+    def explains(self) -> bool:
+        """Whether a step that is not recorded and goes wrong is looked into: a run may go on for long after its loss
+        is no number any more."""
+        return self.explained < EXPLAINED or self.affords
 
     @property
     def left(self) -> float:
@@ -85,7 +122,7 @@ class Budget:
         pays = self.share * self._length
         if self._heard <= REST * pays:
             return 0
-        self.blind = self._pass >= BLIND * pays
+        self.blind, self.peeks = self._pass >= BLIND * pays or not self.explains, self._pass <= PEEK * pays
         room = REST * pays - self._pass
         far = min(FAR, self._heard / room) if room > 0 else FAR
         return min(max(1, round(far * (0.5 + self._draw()))), max(MOST - self._since, 1))
@@ -98,7 +135,11 @@ class Budget:
         self.alone += max(seconds - mine, 0.0)
         self.spent += mine
         self._length = _mean(self._length, max(seconds - mine, 0.0) / steps)
-        self._pass = 0.9 * self._pass if self.blind else _mean(self._pass, mine / steps)
+        if self.blind:
+            self._pass *= 0.97
+        else:  # a stretch has a price of its own, which a short one says nothing of what a step takes
+            self._stretches = 0.9 * self._stretches[0] + mine, 0.9 * self._stretches[1] + steps
+            self._pass = self._stretches[0] / self._stretches[1]
 
     def _draw(self) -> float:
         """A number from 0 to 1. Not from a generator of Python's or torch's: those are the script's."""

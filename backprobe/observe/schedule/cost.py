@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import time
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +18,8 @@ FEW, OWN = 10, 0.01
 LOOK, TIMES, LONG = 0.02, 1000, 1e-3
 #: The part of the script's own time in a step that is taken for waiting, at most.
 MOST = 0.98
+#: Steps that recorded ones are compared with, and recorded ones of which the middle counts; as many it takes at least.
+NEAR, ENOUGH = 32, 5
 _clock = time.perf_counter
 
 
@@ -47,6 +51,28 @@ class Took:
         return {"cost": self.share, "first_steps": self.first_steps, "first_cost": self.first, "own": self.watching}
 
 
+class Slowed:
+    """How much longer the script's own work takes in a recorded step.
+
+    What we do there takes memory and the processor's caches from it, which no clock of ours sees. Under a budget there
+    are steps beside it that are not recorded: the middle of the last differences is taken, so that it needs no steps of
+    equal length.
+    """
+
+    def __init__(self) -> None:
+        self._others: deque[float] = deque(maxlen=NEAR)
+        self._more: deque[float] = deque(maxlen=NEAR)
+
+    def step_over(self, alone: float, recorded: bool) -> float:
+        """A step took `alone` seconds without our own work: those of them that it takes longer for being recorded."""
+        if not recorded:
+            self._others.append(alone)
+            return 0.0
+        if len(self._others) >= ENOUGH:
+            self._more.append(alone - statistics.median(self._others))
+        return max(statistics.median(self._more), 0.0) if len(self._more) >= ENOUGH else 0.0
+
+
 class Cost:
     """Tells the first steps from the later ones.
 
@@ -59,6 +85,9 @@ class Cost:
         self._steps = self._at_first = 0
         #: Seconds of our work before the running step.
         self._before = 0.0
+        #: Nodes that had run with a hook before the running step.
+        self._nodes = 0
+        self._slowed = Slowed()
         #: Seconds of the last step, or steps, that were told of, without waiting.
         self.seconds = 0.0
         #: Seconds of our work in the first steps; of the later ones, and of our work in them.
@@ -91,6 +120,10 @@ class Cost:
         self._in_steps -= lost
         self.seconds = seconds - lost
         closely = self._steps < self._careful
+        recorded, self._nodes = self._own.nodes > self._nodes, self._own.nodes
+        if not closely:
+            mine += self._slowed.step_over((self.seconds - mine) / steps, recorded)
+            mine = min(mine, seconds)
         self._steps += steps
         if closely or self._free > 0:
             self._at_first = self._steps

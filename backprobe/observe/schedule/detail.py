@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,15 @@ if TYPE_CHECKING:
 DEFAULT_BUDGET = 0.05
 #: Backward calls in a row with bad values that are looked at closely.
 TROUBLE = 3
+#: What may be asked for without steps costing more than the budget.
+CHEAP = frozenset({"levels"})
 #: The first step that is looked at closely though the start is over and nothing is wrong: then those twice as far on.
+#: What begins late is seen by the time that the run is twice as long, at a cost that falls with each such look. Where a
+#: budget can't pay for one it comes later.
 SELDOM = 32
+#: Steps that are looked at closely after one in which something is new; and how many later some are recorded again, to
+#: know whether it stays so.
+CLOSE, AGAIN = 3, (4, 8, 16, 32)
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,11 @@ class Settings:
     quiet: bool = False
     #: A file for a line of each node that runs, ``"-"`` for standard error; empty: none.
     log: str = ""
-
+    #: Measure statistics by layer in each N-th step; 0: in none.
+    statistics: int = 0
+    #: ``"compare"``: keep what a comparison with another run needs, and this many MiB of tensors at most.
+    record: str = ""
+    record_mb: int = 512
     #: The share of the script's own time that watching may take (Note [The budget]); ``None``: every step that the
     #: other settings ask for is recorded.
     budget: float | None = None
@@ -69,7 +81,8 @@ def budget_of(given: float | str | None, settings: Settings) -> float | None:
     :raises BackprobeError: it is not a share above 0.
     """
     if given == "default":
-        if settings != Settings(quiet=settings.quiet):
+        cheap = Settings(quiet=settings.quiet, statistics=settings.statistics, ask=settings.ask & CHEAP)
+        if settings != cheap:
             return None
         given = os.environ.get("BACKPROBE_BUDGET") or DEFAULT_BUDGET
     if given is None or given == "none":
@@ -91,6 +104,12 @@ class Attention:
         self._eye, self._modules, self._values = eye, modules, values
         #: Steps before this one are looked at closely.
         self._until = careful
+        #: The step from which on the next is looked at closely that is so though nothing is wrong.
+        self._seldom = SELDOM
+        #: Those from which on another one is recorded, since something was new.
+        self._again: list[int] = []
+        #: Whether the running step is recorded since it was asked for, and not by the budget.
+        self.asked = False
         #: Backward calls in a row with bad values.
         self._troubled = 0
 
@@ -103,13 +122,33 @@ class Attention:
         """Look closely at the steps before `until`."""
         self._until = max(self._until, until)
 
+    def something_new(self, step: int) -> None:
+        """Something is new, or wrong, in a step that is not recorded: those after it tell more."""
+        self.look_closely(step + 1 + CLOSE)
+        self._again = sorted({*self._again, *(step + CLOSE + later for later in AGAIN)})[: 2 * len(AGAIN)]
+
+    @property
+    def _due(self) -> int:
+        """The step from which on one is asked for."""
+        return min([self._seldom, *self._again[:1]])
+
     def wanted(self, step: int, settings: Settings, budget: Budget) -> bool:
         """Whether the nodes of a step are to be recorded."""
-        return settings.traced(step) and (step < self._until or budget.wants())
+        asked = step < self._until or (step >= self._due and budget.affords)
+        return settings.traced(step) and (asked or budget.wants())
+
+    def room(self, step: int, budget: Budget) -> int:
+        """How many steps may pass from `step` on before one is asked for that can be paid."""
+        return self._due - step if budget.affords and self._due > step else sys.maxsize
 
     def begin_step(self, step: int, settings: Settings, traced: bool) -> bool:
         """Set the detail for a step; whether it is looked at closely."""
-        careful = traced and (settings.level == "explain" or step < self._until or _now_and_then(step))
+        careful = traced and (settings.level == "explain" or step < self._until or step >= self._seldom)
+        self.asked = traced and (careful or step >= self._due)
+        if self.asked and self._again and step >= self._again[0]:
+            del self._again[0]
+        if careful and step >= self._seldom:
+            self._seldom = 1 << step.bit_length()
         self._eye.noting, self._eye.careful = traced, careful
         self._values.checking = not self.used_to_it
         if traced:
@@ -122,9 +161,3 @@ class Attention:
         self._troubled = self._troubled + 1 if recorded.trouble else 0
         if recorded.trouble:
             self._until = 0 if self.used_to_it else max(self._until, recorded.step + 2)
-
-
-def _now_and_then(step: int) -> bool:
-    """Whether a step is looked at closely though nothing is wrong: what begins late is seen by the time that the run is
-    twice as long, at a cost that falls with each such look."""
-    return step >= SELDOM and step & (step - 1) == 0

@@ -57,6 +57,12 @@ class Losses:
         """A scaler is about to update its `scale`."""
         self._scales.updated(scale)
 
+    @property
+    def scaler(self) -> torch.Tensor | None:
+        """The scale of a scaler that was seen to update it, where it is; ``None`` where there is none."""
+        scale = self._scales.current
+        return None if scale is None else scale.detach().reshape(())
+
     def away(self, roots: Sequence[Any]) -> list[torch.Tensor]:
         """Those of `roots` that are numbers on an accelerator, without what a scaler multiplied them by; they stay
         there."""

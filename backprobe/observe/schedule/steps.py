@@ -205,6 +205,8 @@ class StepWatch:
         if self.only == id(optimizer):
             return
         if self._mine():
+            if self.only is not None:  # another one steps now: it is not that one that ends the steps
+                self.stop_passing()
             self.stepping = True
             if self.passing:
                 return

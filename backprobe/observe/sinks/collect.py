@@ -7,13 +7,15 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...records import BackwardCall, ModuleCall, Step
-from ...traced import Shown, Trace, TracedStep
+from ...records import BackwardCall, Measured, ModuleCall, Step
+from ...traced import Shown, Steps, Trace, TracedStep
 from ..backward.recorded import Recorded
 from ..session import Session
 
 #: How far beyond the usual a gradient is, where a step is kept for it; and how many such steps are.
 SPIKE, SPIKES = 1e5, 4
+#: Statistics that are held: 32 MiB of them.
+NUMBERS = 8 << 20
 
 
 class _Calls(Shown, Sequence[BackwardCall]):
@@ -61,6 +63,18 @@ class Collector:
         self._usual = math.inf
         self.steps = 0
         self.backwards = 0
+        self._measured: list[Measured] = []
+        #: Numbers in those.
+        self._numbers = 0
+
+    def measured(self, measured: Measured) -> None:
+        """Keeps statistics; above ``NUMBERS`` of them every other record of the older half goes."""
+        self._measured.append(measured)
+        self._numbers += len(measured.values)
+        if self._numbers > NUMBERS and len(self._measured) > 8:
+            half = len(self._measured) // 2
+            self._measured[:half] = self._measured[:half:2]
+            self._numbers = sum(len(one.values) for one in self._measured)
 
     def backward(self, recorded: Recorded) -> None:
         self.backwards += 1
@@ -110,7 +124,9 @@ class Collector:
         for one in kept:
             assert one.step is not None
             steps.append(TracedStep(one.step, _Calls(one.backwards), _module_calls(session, one)))
-        return Trace(steps, session.facts(), info)
+        shown = Steps(steps)
+        shown.measured = list(self._measured)
+        return Trace(shown, session.facts(), info)
 
     def at(self, session: Session, recorded: Recorded) -> Trace:
         """What is known in the middle of a step, at a call that is going on, for who wants to know now."""

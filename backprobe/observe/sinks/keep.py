@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ...records import Finding, Step
+from ...records import Finding, Measured, Step
 from ...store.writer import Writer
 from ...traced import Trace
 from ..backward.layouts import LiveLayout
@@ -47,6 +47,9 @@ class Keep:
         self.writer.backward(recorded.record(), packed, live, recorded.trouble)
         if new:
             self._spent += time.perf_counter() - begin
+
+    def measured(self, measured: Measured) -> None:
+        self.writer.measured(measured)
 
     def step(self, step: Step, session: Session) -> None:
         modules = session.modules

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...plugins import CONTAINED, failure, load
-from ...records import Step, Unseen
+from ...records import Measured, Step, Unseen
 from ...traced import Trace
 from ..backward.recorded import Recorded
 from ..session import Session, Sink
@@ -49,6 +49,12 @@ class Plugged:
             self._first.step(step, session)
         if self._sinks:
             self._each(lambda sink: sink.step(step, session))
+
+    def measured(self, measured: Measured) -> None:
+        if self._first is not None and hasattr(self._first, "measured"):
+            self._first.measured(measured)
+        if self._sinks:
+            self._each(lambda sink: sink.measured(measured) if hasattr(sink, "measured") else None)
 
     def close(self, trace: Trace) -> None:
         """Tell the sinks that it is over, and `trace` which of them failed. A forked child tells nobody."""

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 
 from ...errors import BackprobeError
-from ...records import Step, Unseen
+from ...records import Measured, Step, Unseen
 from ..backward.recorded import Recorded
 from ..session import Session, Sink
 from .keep import Keep
@@ -35,6 +35,13 @@ class Telling:
         for sink in list(self._sinks):
             with self._kept(sink, step.index):
                 sink.step(step, session)
+
+    def measured(self, measured: Measured) -> None:
+        for sink in list(self._sinks):
+            take = getattr(sink, "measured", None)
+            if take is not None:
+                with self._kept(sink, measured.step):
+                    take(measured)
 
     @contextlib.contextmanager
     def _kept(self, sink: Sink, step: int) -> Iterator[None]:

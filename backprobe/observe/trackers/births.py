@@ -43,24 +43,26 @@ class Births(Tracker):
         found = birth(running.graph, starts)
         if found is not None:
             here = found.node, found.how, found.kept, found.output, found.sure
-            before = self._before(running, found, frame) if found.how == "outside" else ("", None)
+            before = self._before(running, found, frame) if found.how == "outside" else ("", None, False)
             self._found.append(Born(running.index, *here, *before))
 
-    def _before(self, running: Running, found: Birth, frame: Any) -> tuple[str, Site | None]:
-        """What the user's code calls the tensor that came in, and the line that may have made it what it is."""
+    def _before(self, running: Running, found: Birth, frame: Any) -> tuple[str, Site | None, bool]:
+        """What the user's code calls the tensor that came in, the line that may have made it what it is, and whether
+        that did so without torch."""
         names = self._scene.names
         storages = bad_storages(running.graph, found.node)
-        for storage in storages:
+        brought = bool(storages) and all(one for _, one in storages)
+        for storage, _ in storages:
             variable, around = variable_of(storage, frame, names.frames), frame
             while variable and variable not in variables(around):
                 around = around.f_back
             if variable:
                 at = names.frames.site((around.f_code, around.f_lasti))
-                return variable, singular_before(at, names.frames, variable) if at is not None else None
-        root = next((r for storage in storages if (r := names_of_storage(storage, names.modules)) is not None), None)
+                return variable, singular_before(at, names.frames, variable) if at is not None else None, brought
+        root = next((r for storage, _ in storages if (r := names_of_storage(storage, names.modules)) is not None), None)
         name = names.modules.full_name(*root) if root is not None else ""
         site = running.live.layout(names).nodes[found.node].site
-        return name, singular_before(site, names.frames) if site is not None else None
+        return name, singular_before(site, names.frames) if site is not None else None, brought
 
     def records(self) -> tuple[Born, ...]:
         return tuple(self._found)

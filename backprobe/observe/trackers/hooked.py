@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
@@ -15,6 +17,7 @@ from ...source.frames import Frames
 from ...source.roots import Where
 from ...torch_texts import HOOKED_VIEW, WRITTEN_VIEW
 from ...torchside import compiled_regions
+from ...torchside.structure import tensors_in
 from ..backward.calls import Running
 from ..events import Tracker
 from ..scene import Scene
@@ -23,6 +26,22 @@ from ..scene import Scene
 MODULE_HOOKS = ("register_full_backward_hook", "register_full_backward_pre_hook", "register_backward_hook")
 #: Those that register one on its calls.
 FORWARD_HOOKS = ("register_forward_hook", "register_forward_pre_hook")
+#: Calls of a module, and backward calls, after which a hook that had nothing to hear is one that never has.
+IDLE = 3
+#: Modules that hold others, and have no forward.
+_CONTAINERS = (nn.ModuleList, nn.ModuleDict)
+
+
+@dataclass
+class _Idle:
+    """A hook whose modules gave what has no gradient: the first of them, the backward calls until then, the calls, and
+    those of them with gradient mode off."""
+
+    module: weakref.ref[nn.Module]
+    where: Where
+    since: int
+    calls: int = 0
+    quiet: int = 0
 
 
 class Hooked(Tracker):
@@ -36,6 +55,10 @@ class Hooked(Tracker):
         #: The same for all of them, by the number of the node that made their output.
         self._outputs: dict[int, tuple[Where, nn.Module]] = {}
         self._called: set[int] = set()
+        #: By hook. One that runs for another module is there for those that have a gradient.
+        self._idle: dict[CodeType, _Idle] = {}
+        self._busy: set[CodeType] = set()
+        self._backwards = 0
         #: How many frames had been compiled when more were found last, and the number of the next hook then.
         self._compiled = 0, 0
 
@@ -48,6 +71,7 @@ class Hooked(Tracker):
             while len(self._outputs) > 1000:
                 del self._outputs[next(iter(self._outputs))]
         self._called.add(id(module))
+        self._heard(module, where, output)
         if not isinstance(output, (torch.Tensor, tuple)) or (
             isinstance(output, tuple) and not any(isinstance(o, torch.Tensor) for o in output)
         ):
@@ -55,8 +79,23 @@ class Hooked(Tracker):
         elif module._is_full_backward_hook is False and nodes > 1:
             self._note(module, where, "legacy", str(nodes), None)
 
+    def _heard(self, module: nn.Module, where: Where, output: Any) -> None:
+        """Note whether the hooks of `module` can hear anything of this call."""
+        for hook in (*module._backward_hooks.values(), *module._backward_pre_hooks.values()):
+            code = getattr(getattr(hook, "__func__", hook), "__code__", None)
+            if code is None or code in self._busy or not self._frames.is_user(code):
+                continue
+            if any(t.requires_grad for t in tensors_in(output, depth=3)):
+                self._busy.add(code)
+                self._idle.pop(code, None)
+            else:
+                idle = self._idle.setdefault(code, _Idle(weakref.ref(module), where, self._backwards))
+                idle.calls += 1
+                idle.quiet += not torch.is_grad_enabled()
+
     def backward_ran(self, running: Running) -> None:
         """Look for hooked modules that were not called though their parameters got gradients."""
+        self._backwards += 1
         compiled = compiled_regions.count()
         if compiled != self._compiled[0]:
             self._compiled = compiled, RemovableHandle.next_id
@@ -77,6 +116,9 @@ class Hooked(Tracker):
     def ended(self) -> None:
         """Look once more: hooks may have been put there late, in steps of which little was noted."""
         leaves = self._scene.names.leaves
+        for idle in self._idle.values():
+            if min(idle.calls, self._backwards - idle.since) >= IDLE and (module := idle.module()) is not None:
+                self._note(module, idle.where, "quiet" if idle.quiet == idle.calls else "frozen", "", None)
         if compiled_regions.in_use():
             self._after_compiling()  # what runs compiled is not seen being called
             return
@@ -86,9 +128,12 @@ class Hooked(Tracker):
                 if _hook_of(module) is None or id(module) in self._called or self._modules.was_called(module):
                     continue
                 known = [leaf for p in module.parameters() if (leaf := leaves.of_id(id(p))) is not None]
-                if any(leaf.reached for leaf in known) and not isinstance(module, (nn.ModuleList, nn.ModuleDict)):
+                if any(leaf.reached for leaf in known) and not _hooked_inside(module):
                     where = Where(root, root.path_of(module), type(module).__name__, 1)
-                    self._note(module, where, "forward", "", None)
+                    if isinstance(module, _CONTAINERS):
+                        self._note(module, where, "container", type(module).__name__, None)
+                    else:
+                        self._note(module, where, "forward", "", None)
 
     def _after_compiling(self) -> None:
         """Backward hooks that came after the last frame was compiled: code that was compiled before has none of them,
@@ -137,6 +182,13 @@ class Hooked(Tracker):
 
     def records(self) -> tuple[HookSeen, ...]:
         return tuple(self._found.values())
+
+
+def _hooked_inside(module: nn.Module) -> bool:
+    """Whether `module` is a container that nobody calls, hooked as all modules are: what it holds is hooked too."""
+    if not isinstance(module, _CONTAINERS):
+        return False
+    return any(_hook_of(inner) is not None for inner in module.modules() if inner is not module)
 
 
 def _hook_of(module: nn.Module) -> tuple[Any, tuple[str, ...]] | None:

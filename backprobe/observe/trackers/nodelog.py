@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ...records import BackwardCall, GradStat, NodeRun, Site
+from ...records.places import at_line, lasting
 from ...torchside.measure import shape_of
 from ..backward.calls import Running
 from ..backward.recorded import Recorded
@@ -103,7 +104,7 @@ def _named(run: NodeRun) -> str:
 
 
 def _at(site: Site | None) -> str:
-    return f" at {_plain(os.path.basename(site.file))}:{site.line}" if site is not None else ""
+    return f" at {_plain(at_line(os.path.basename(lasting(site.file)), site.line))}" if site is not None else ""
 
 
 def _gradient(grad: GradStat | None, shape: tuple[int, ...] | None) -> str:

@@ -10,7 +10,7 @@ from torch import nn
 from ...records import Recomputed
 from ...source.frames import Spot
 from ...source.roots import Where
-from ...torchside import places
+from ...torchside import places, private
 from ..events import Tracker
 from ..scene import Scene
 
@@ -25,13 +25,17 @@ class Recompute(Tracker):
         #: Module -> line of the checkpoint around its first call.
         self._regions: dict[int, Spot] = {}
         self._before: list[tuple[nn.Module, dict[str, int]]] = []
-        self._found: dict[Any, tuple[list[Where], list[tuple[Where, str]]]] = {}
+        #: Module -> where it is, and its buffers that were changed.
+        self._found: dict[int, tuple[Where, list[str]]] = {}
 
     def stateful_enters(self, module: nn.Module) -> None:
         if self._modules.in_backward:
             self._before.append((module, {n: b._version for n, b in module._buffers.items() if b is not None}))
-        elif module.training:
+        elif module.training and (self._modules.careful or self._new_here(module)):
             self._in_forward(module)
+
+    def _new_here(self, module: nn.Module) -> bool:
+        return id(module) not in self._regions and private.checkpoint_mark() is not None
 
     def _in_forward(self, module: nn.Module) -> None:
         """A module with buffers is called in the forward: is it inside a checkpoint?"""
@@ -51,18 +55,18 @@ class Recompute(Tracker):
         changed = [n for n, b in module._buffers.items() if b is not None and b._version > before.get(n, b._version)]
         if changed and "num_batches_tracked" in changed:  # the statistics beside it are written without a version
             changed = [n for n, b in module._buffers.items() if b is not None]
-        if changed and len(self._found) < 100:
-            wheres, names = self._found.setdefault(self._regions.get(id(module)), ([], []))
-            if not any(w.root is where.root and w.path == where.path for w in wheres):
-                wheres.append(where)
-                names += [(where, n) for n in changed]
+        if changed and len(self._found) < 1000:
+            self._found.setdefault(id(module), (where, changed))
 
     def records(self) -> tuple[Recomputed, ...]:
+        by_line: dict[Spot | None, list[tuple[Where, list[str]]]] = {}
+        for module, found in self._found.items():
+            by_line.setdefault(self._regions.get(module), []).append(found)
         return tuple(
             Recomputed(
-                tuple(self._modules.name_of(w) or "" for w in wheres),
-                tuple(f"{self._modules.name_of(w)}.{n}".lstrip(".") for w, n in names),
+                tuple(self._modules.name_of(w) or "" for w, _ in found),
+                tuple(f"{self._modules.name_of(w)}.{name}".lstrip(".") for w, names in found for name in names),
                 self._frames.site(spot),
             )
-            for spot, (wheres, names) in self._found.items()
+            for spot, found in by_line.items()
         )

@@ -12,9 +12,9 @@ import gc
 import sys
 import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import CellType
+from types import CellType, FrameType, GeneratorType, TracebackType
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from ...source.frames import Spot, variables
 from ...source.puts import assigned_in, changes_of, gives
 from ...torchside import private
 from ...torchside.structure import tensors_in
+from ..backward.calls import Running
 from ..events import Tracker
 from ..forward.eye import Op
 from ..forward.oplog import op_name, spot_of
@@ -34,22 +35,27 @@ _KEY = "backprobe"
 #: Earlier graphs alive that are looked into, beside the last step's; once more at four times as many.
 ENOUGH = 3
 _WALK = 5_000
+#: Backward calls of one step that keep their graph, after which it is looked whether that adds up.
+WITHIN = 8
 #: Nodes made outside of modules that are marked in one step.
 OUTSIDE = 64
 #: Tensors that are asked for a name, and containers in each other that are.
 CANDIDATES, DEEP = 20, 3
+#: Frames of one traceback that are gone through.
+FRAMES = 10
 
 #: How far from the root of a graph a node is marked, at most.
 FAR = 64
 
 
 class Mark:
-    """What a node carries: the number of its step, or of its outermost call where nothing has stepped."""
+    """What a node carries: the number of its step, or of its outermost call where nothing has stepped; and ``call``,
+    how many backward calls of that step had kept their graph."""
 
-    __slots__ = ("__weakref__", "round")
+    __slots__ = ("__weakref__", "call", "round")
 
-    def __init__(self, number: int) -> None:
-        self.round = number
+    def __init__(self, number: int, call: int) -> None:
+        self.round, self.call = number, call
 
 
 class RetainedGraphs(Tracker):
@@ -68,6 +74,8 @@ class RetainedGraphs(Tracker):
         #: A forward has run since the last backward call.
         self._forward = False
         self._outside = 0
+        #: Backward calls of this step that kept their graph.
+        self._kept = 0
 
     def first_output(self, output: Any) -> None:
         """The first module of an outermost call returned `output`."""
@@ -88,7 +96,7 @@ class RetainedGraphs(Tracker):
             self._mark(node)
 
     def _mark(self, node: Any) -> None:
-        mark = Mark(self._round)
+        mark = Mark(self._round, self._kept)
         node.metadata[_KEY] = mark
         self._marks.append(weakref.ref(mark))
 
@@ -131,6 +139,7 @@ class RetainedGraphs(Tracker):
         :param optimizers: how many take turns: a script's variables hold what the last turn of each left.
         """
         self._round += 1
+        self._kept = 0
         enough = self._asked * optimizers - forward_only
         alive = {m.round for ref in self._marks if (m := ref()) is not None and m.round < self._round - 1}
         self._scene.steps.graphs = len(alive)
@@ -147,7 +156,7 @@ class RetainedGraphs(Tracker):
         self._asked *= 4
         self._only_forward = forward_only
         with private.unseen():
-            self._found = self._look(len(alive)) or self._found
+            self._found = self._look(len(alive), self._earlier) or self._found
 
     def backward_begins(self) -> None:
         """What was found while only the forward had run may have been meant for this."""
@@ -162,10 +171,32 @@ class RetainedGraphs(Tracker):
             self._next_round(False)  # nobody says where a step ends
         self._forward = False
 
+    def graph_known(self, running: Running, frame: Any) -> None:
+        """Calls of one step that keep their graphs: does each go through those of the calls before it again?"""
+        if not running.arguments.get("retain_graph") or running.creates_graph or running.kind == "autograd.grad":
+            return
+        self._kept += 1
+        if self._kept != WITHIN or self._found is not None:
+            return
+        calls = {call for start in running.starts[:1] if start is not None for _, call in _marks(start)}
+        if len(calls) >= WITHIN // 2:
+            with private.unseen():
+                self._found = self._look(self._kept, lambda node: {call for _, call in _marks(node)})
+                if self._found is not None:
+                    self._found = replace(self._found, within=True)
+
     def records(self) -> tuple[Retained, ...]:
         return (self._found,) if self._found is not None else ()
 
-    def _look(self, alive: int) -> Retained | None:
+    def _earlier(self, node: Any) -> set[int]:
+        """The earlier steps in the graph under `node`."""
+        return {number for number, _ in _marks(node) if number < self._round - 1}
+
+    def _look(self, alive: int, earlier: Callable[[Any], set[int]]) -> Retained | None:
+        """Who holds graphs.
+
+        :param earlier: the numbers of those in the graph under a node.
+        """
         reach: list[tuple[Any, set[int]]] = []
         for thing in private.tensors_alive():
             try:
@@ -173,7 +204,7 @@ class RetainedGraphs(Tracker):
             except RuntimeError:  # a shell without a tensor, which older torch leaves for the collector
                 continue
             if node is not None:
-                rounds = {r for r in _rounds(node) if r < self._round - 1}
+                rounds = earlier(node)
                 if rounds:
                     reach.append((thing, rounds))
         if not reach:
@@ -285,18 +316,18 @@ def _holders(things: list[Any]) -> list[tuple[Any, dict[Any, Any]]]:
     return [(h, names if type(names) is dict else {}) for h, names in zip(found, attributes, strict=True)]
 
 
-def _rounds(node: Any) -> set[int]:
-    """The marks in the graph under `node`."""
-    nodes, seen, rounds = [node], {node}, set()
+def _marks(node: Any) -> set[tuple[int, int]]:
+    """The marks in the graph under `node`: step and call."""
+    nodes, seen, marks = [node], {node}, set()
     for one in nodes:  # grows as we go
         mark = one.metadata.get(_KEY)
         if isinstance(mark, Mark):
-            rounds.add(mark.round)
+            marks.add((mark.round, mark.call))
         for child, _ in one.next_functions:
             if child is not None and child not in seen and len(nodes) < _WALK:
                 seen.add(child)
                 nodes.append(child)
-    return rounds
+    return marks
 
 
 def _common_holders(tensors: list[Any], enough: int) -> Iterator[tuple[Any, Any]]:
@@ -309,10 +340,11 @@ def _common_holders(tensors: list[Any], enough: int) -> Iterator[tuple[Any, Any]
         count: dict[int, list[Any]] = {}
         for thing, tensor in level.values():
             for holder in gc.get_referrers(thing):
-                if id(holder) in ours or holder is things or type(holder).__name__ in ("frame", "list_iterator"):
+                if id(holder) in ours or holder is things or type(holder).__name__ == "list_iterator":
                     continue
-                entry = count.setdefault(id(holder), [holder, tensor, 0])
-                entry[2] += 1
+                for one in _of_frame(holder) if type(holder) is FrameType else (holder,):
+                    entry = count.setdefault(id(one), [one, tensor, 0])
+                    entry[2] += 1
         several = [
             e
             for e in count.values()
@@ -323,11 +355,36 @@ def _common_holders(tensors: list[Any], enough: int) -> Iterator[tuple[Any, Any]
         level = {
             key: (holder, tensor)
             for key, (holder, tensor, _) in count.items()
-            if isinstance(holder, (tuple, dict, list, CellType)) or hasattr(holder, "__dict__")
+            if isinstance(holder, (tuple, dict, list, CellType, GeneratorType)) or hasattr(holder, "__dict__")
         }
         ours |= {id(level), id(count), id(things), *(id(p) for p in level.values()), *(id(e) for e in count.values())}
         if len(level) > 5000:
             break
+
+
+def _of_frame(frame: FrameType) -> list[Any]:
+    """The exceptions whose tracebacks hold a frame that is over; nothing of one that runs."""
+    running = {id(one) for one in _running()}
+    if id(frame) in running:
+        return []
+    level: list[Any] = [frame]
+    found: list[Any] = []
+    for _ in range(FRAMES):
+        level = [h for h in gc.get_referrers(*level) if type(h) is TracebackType or isinstance(h, BaseException)]
+        found += [h for h in level if isinstance(h, BaseException)]
+        level = [h for h in level if type(h) is TracebackType]
+        if not level:
+            break
+    return found
+
+
+def _running() -> Iterator[FrameType]:
+    """The frames of all threads."""
+    for frame in sys._current_frames().values():
+        one: FrameType | None = frame
+        while one is not None:
+            yield one
+            one = one.f_back
 
 
 def _is_namespace(holder: Any) -> bool:

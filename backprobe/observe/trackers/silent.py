@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from ...records import ACCUMULATE_SEQ, Node, SilentWrite, Site
-from ...source.puts import changed_after, changes_of
+from ...source.puts import changes_of
+from ...source.shared_memory import written_through
 from ...torchside import private
 from ..backward.calls import Running
 from ..events import Tracker
@@ -23,15 +24,19 @@ from ..scene import Scene
 
 #: Writes behind autograd's back that are noted at most.
 SILENT = 10
+#: The first so many times that a line gives out a tensor's memory are looked at in any step, then more and more seldom.
+TIMES = 3
 
 
 class SilentWrites(Tracker):
     """Looks at what the nodes of a graph have saved, where somebody wrote behind autograd's back."""
 
     def __init__(self, scene: Scene) -> None:
-        self._writes, self._names, self._frames = scene.writes, scene.names, scene.frames
+        self._scene, self._writes, self._names, self._frames = scene, scene.writes, scene.names, scene.frames
         self._prints = Fingerprints()
         self._found: list[SilentWrite] = []
+        #: How often each line gave out memory.
+        self._given: dict[Any, int] = {}
 
     def op(self, op: Op) -> None:
         if op.after != op.before:
@@ -41,7 +46,10 @@ class SilentWrites(Tracker):
             self._prints.used([a for i, a in enumerate(op.args) if i not in own], op.before, op.after)
 
     def memory_read(self, func: Any, tensor: Any, out: Any, frame: Any) -> None:
-        self._prints.given(tensor, private.next_sequence_nr(), self._frames.spot(frame))
+        spot = self._frames.spot(frame)
+        times = self._given[spot] = self._given.get(spot, 0) + 1
+        if self._scene.eye.careful or times <= TIMES or not times & (times - 1):
+            self._prints.given(tensor, private.next_sequence_nr(), spot)
 
     def graph_known(self, running: Running, frame: Any) -> None:
         if self._prints:
@@ -94,7 +102,7 @@ class SilentWrites(Tracker):
                     site = next((s for a in arrays if (s := changes_of(self._frames, a)) is not None), None)
                     given = self._frames.site(found.given)
                     if site is None and given is not None:
-                        site = changed_after(given)
+                        site = written_through(given, self._frames)
                     called = variable_of(tensor.untyped_storage().data_ptr(), frame, self._frames)
                     node = running.live.layout(self._names).nodes[i]
                     self._add(called or f"its saved {name}", "", site or given, node, running)

@@ -11,13 +11,13 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from ...records import GradientHook, Spoilt
-from ...source.defined import result_of
+from ...source.defined import result_of, written_in_loop
 from ...source.frames import Spot
 from ...torch_texts import HOOKED_VIEW
 from ...torchside import places, private
@@ -26,7 +26,7 @@ from ..backward.calls import Running
 from ..backward.layouts import LiveLayout
 from ..backward.recorded import Recorded
 from ..events import Tracker
-from ..forward.oplog import op_name
+from ..forward.oplog import op_name, spot_of
 from ..scene import Scene
 
 _clock = time.perf_counter
@@ -180,6 +180,9 @@ class SpoiltOutside(Tracker):
             self._finite = frozenset()
             self._forget()
 
+    def calls_passed(self, spot: Spot | None, count: int) -> None:
+        self.call_counted(spot, ())
+
     def _forget(self) -> None:
         self._stepped.clear()
         self._written.clear()
@@ -205,7 +208,13 @@ class SpoiltOutside(Tracker):
             held = {id(p) for group in optimizer.param_groups for p in group["params"]}
             if numbers & held:
                 op = f"{type(optimizer).__name__}.step"
-                site, why = self._frames.site(spot), _reason(optimizer)
+                inside = written_in_loop(type(optimizer).step)
+                mine = inside is not None and self._frames.is_users_file(inside.file)
+                site, why = inside if mine else self._frames.site(spot), _reason(optimizer)
+                setting = next(_bad_settings(optimizer), None)
+                made = self._scene.values.outside.of_number(setting[1] != setting[1]) if setting else None
+                if made is not None and (line := self._frames.site(spot_of(made.entry))) is not None:
+                    site, why = line, f"{why}, of a number that {op_name(made.entry[2])} gave"
                 return self._add("update", bad, op, site, why, not self._unsure, 1)
 
     def _add(
@@ -230,12 +239,17 @@ def _not_finite(pairs: Iterable[tuple[Any, Any]]) -> list[Any]:
     return [p for p, slot in slots if slot in norms.bad]
 
 
+def _bad_settings(optimizer: Any) -> Iterator[tuple[str, float]]:
+    """The settings of an optimizer that are not finite."""
+    for group in optimizer.param_groups:
+        yield from ((name, value) for name, value in group.items() if isinstance(value, float) and value - value != 0.0)
+
+
 def _reason(optimizer: Any) -> str:
     """What is wrong with the settings of an optimizer."""
+    for name, value in _bad_settings(optimizer):
+        return f"its {name} is {value}"
     for group in optimizer.param_groups:
-        for name, value in group.items():
-            if isinstance(value, float) and value - value != 0.0:
-                return f"its {name} is {value}"
         eps = group.get("eps")
         halves = {p.dtype for p in group["params"] if p.dtype in (torch.float16, torch.bfloat16)}
         for dtype in halves if isinstance(eps, float) and eps > 0.0 else ():

@@ -7,13 +7,18 @@ any time that it had been away before, and no other line reaches it either.
 
 from __future__ import annotations
 
+import re
+import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from types import CodeType
 from typing import Any
 
 from ...records import Site, StoppedLearning, Unreduced
+from ...source.defined import calls_of_method
 from ...source.frames import Spot
+from ...source.puts import freezes
 from ...torch_texts import UNREDUCED
 from ...torchside import places, private
 from ..backward.calls import Running
@@ -32,6 +37,11 @@ SEEN_CUT = 30
 SHARED = 1.8
 #: Calls after which it is looked at why, and how often in a run.
 LOOK_AFTER, LOOKS = 2, 3
+#: Names of functions that are to look at a model or to write it down, not to train it.
+_LOOKS_ON = re.compile(
+    r"(on_|_)*((save|export|evaluate?|validat\w*|predict|generate|sample|infer|inference|plot|summar\w*|report|dump|log"
+    r"|snapshot|visuali\w*)(_(?!.*freez)\w+)?)"
+)
 
 
 @dataclass
@@ -39,7 +49,8 @@ class _Away:
     """A parameter that a line does not reach any more.
 
     :ivar call, recorded, step: of the first call without it: its number, how many were recorded until then, its step.
-        ``counts``: calls of its module until then.
+        ``counts``: calls of its module until then. ``evaluated``: its module had been put in evaluation mode since the
+        calls before.
     :ivar beside: one that the line goes on to reach, and the calls of its module.
     """
 
@@ -49,6 +60,7 @@ class _Away:
     step: int
     counts: tuple[int, int]
     beside: tuple[Leaf, tuple[int, int]] | None
+    evaluated: bool
 
 
 @dataclass
@@ -63,17 +75,29 @@ class _Line:
     away: dict[int, _Away] = field(default_factory=dict)
     #: The longest time that a parameter was away and came back.
     gaps: dict[int, int] = field(default_factory=dict)
+    #: The outermost modules that were in training mode in the last call that was recorded.
+    training: frozenset[int] = frozenset()
+
+
+@dataclass
+class _Together:
+    """Tensors, by id, that one line froze in one step, and those of them that were thawed since."""
+
+    tensors: set[int] = field(default_factory=set)
+    back: set[int] = field(default_factory=set)
 
 
 @dataclass
 class _Frozen:
-    """``requires_grad`` of a tensor was turned off, ``indirectly``: by a library's code; ``again``: by the line that
+    """``requires_grad`` of a tensor was turned off, ``together`` with others; ``indirectly``: by a library's code;
+    ``beside``: in a function that is to look on or to write something down; ``again``: by the line that
     had done so before, and it had been thawed since."""
 
     ref: weakref.ref[Any]
     spot: Spot | None
-    step: int
+    together: _Together
     indirectly: bool
+    beside: CodeType | None = None
     again: bool = False
     back: bool = False
 
@@ -85,6 +109,10 @@ class Stopped(Tracker):
         self._scene, self._names, self._modules = scene, scene.names, scene.modules
         self._lines: dict[Any, _Line] = {}
         self._frozen: dict[int, _Frozen] = {}
+        #: What was frozen in the running step, by line; and that step.
+        self._freezing: tuple[int, dict[Spot | None, _Together]] = (0, {})
+        #: Functions that backward calls are made in.
+        self._around: set[CodeType] = set()
         #: The last call: its line and step.
         self._latest: tuple[Spot | None, int] = (None, 0)
         self._looks = 0
@@ -103,18 +131,40 @@ class Stopped(Tracker):
             spot = self._names.frames.spot(frame)
             before = self._frozen.get(id(tensor))
             again = before is not None and before.ref() is tensor and before.back and before.spot == spot
-            step = self._scene.steps.index
-            self._frozen[id(tensor)] = _Frozen(private.tensor_ref(tensor), spot, step, not mine, again)
+            if self._freezing[0] != self._scene.steps.index:
+                self._freezing = self._scene.steps.index, {}
+            together = self._freezing[1].setdefault(spot, _Together())
+            together.tensors.add(id(tensor))
+            self._frozen[id(tensor)] = _Frozen(
+                private.tensor_ref(tensor), spot, together, not mine, self._beside(frame), again
+            )
             return
         known = self._frozen.get(id(tensor))
         if known is not None and known.ref() is tensor:
             known.back = True
+            known.together.back.add(id(tensor))
+
+    def _beside(self, frame: Any) -> CodeType | None:
+        """The function of the user's around `frame` that by its name trains nothing."""
+        return next((code for code in self._users(frame) if _LOOKS_ON.fullmatch(code.co_name)), None)
+
+    def _users(self, frame: Any) -> Iterator[CodeType]:
+        while frame is not None:
+            if self._names.frames.is_user(frame.f_code):
+                yield frame.f_code
+            frame = frame.f_back
 
     def call_counted(self, spot: Spot | None, roots: Sequence[Any]) -> None:
         """It is taken to go where the last one of its line went that was recorded."""
         line = self._lines.get(spot)
         if line is not None:
             line.calls += 1
+
+    def calls_passed(self, spot: Spot | None, count: int) -> None:
+        """They are taken to go there too."""
+        line = self._lines.get(spot) if spot is not None or len(self._lines) != 1 else next(iter(self._lines.values()))
+        if line is not None:
+            line.calls += count
 
     def backward_over(self, running: Running, recorded: Recorded) -> None:
         if running.inside is not None or recorded.raised is not None or running.kind == "autograd.grad":
@@ -124,10 +174,11 @@ class Stopped(Tracker):
             if len(self._lines) > 100:
                 return
             line = self._lines[running.spot] = _Line()
+            self._around.update(self._users(sys._getframe()))
         line.calls += 1
         line.recorded += 1
         self._latest = running.spot, recorded.step
-        live = running.live
+        live, training, line.training = running.live, line.training, self._training()
         if live is line.live:
             line.same += 1
             if line.away and line.same == LOOK_AFTER and self._looks < LOOKS:
@@ -141,9 +192,16 @@ class Stopped(Tracker):
         beside = (other, counts(other.owner)) if other is not None else None
         for key in before.keys() - line.leaves.keys():
             leaf = before[key]
-            line.away[key] = _Away(leaf, line.calls, line.recorded, recorded.step, counts(leaf.owner), beside)
+            owner = leaf.owner() if leaf.owner is not None else None
+            evaluated = owner is not None and not owner.training and id(leaf.root) in training
+            at = line.calls, line.recorded, recorded.step
+            line.away[key] = _Away(leaf, *at, counts(leaf.owner), beside, evaluated)
         for key in line.away.keys() & line.leaves.keys():
             line.gaps[key] = max(line.gaps.get(key, 0), line.calls - line.away.pop(key).call)
+
+    def _training(self) -> frozenset[int]:
+        roots = ((id(root), root.ref()) for root in self._modules.roots)
+        return frozenset(number for number, module in roots if module is not None and module.training)
 
     def records(self) -> tuple[StoppedLearning | Unreduced, ...]:
         """What stopped, by step and reason."""
@@ -227,12 +285,17 @@ class Stopped(Tracker):
             return "", None
         frozen = self._frozen.get(id(tensor))
         if not tensor.requires_grad:
-            if frozen is None or frozen.ref() is not tensor:
-                return "", None
-            meant = not (frozen.indirectly or frozen.again)
+            if frozen is None or frozen.ref() is not tensor:  # in a step that was not recorded
+                lines = freezes(frames) if self._shared(away, gone - 1) else []
+                return ("frozen", lines[0]) if len(lines) == 1 else ("", None)
+            aside = frozen.beside is not None and frozen.beside not in self._around
+            meant = not (frozen.indirectly or aside or frozen.again)
             if meant and not self._restored_in_part(leaf, frozen) and not self._shared(away, gone):
                 return "", None
             return "frozen", frames.site(frozen.spot)
+        if away.evaluated:
+            at = {site for site, *_ in calls_of_method(frames, "eval")}
+            return "evaluated", at.pop() if len(at) == 1 else None
         calls, quiet = self._since(leaf, away.counts)
         if calls or self._modules.counts(leaf.owner) == (0, 0):  # nobody calls its module: its own methods run
             return "cut", None
@@ -253,10 +316,9 @@ class Stopped(Tracker):
 
     def _restored_in_part(self, leaf: Leaf, frozen: _Frozen) -> bool:
         """Whether `leaf` was frozen with all of its model, of which another part was thawed again."""
-        mine = [
-            self._frozen.get(id(tensor))
+        mine = {
+            id(tensor)
             for one in self._names.leaves.reached()
             if one.root is leaf.root and (tensor := one.ref()) is not None
-        ]
-        together = [one for one in mine if one is not None and one.spot == frozen.spot and one.step == frozen.step]
-        return len(together) == len(mine) and any(one.back for one in together)
+        }
+        return mine <= frozen.together.tensors and not mine.isdisjoint(frozen.together.back)

@@ -110,6 +110,8 @@ class Waiting:
             self._thread.start()
 
     def stop(self) -> None:
+        if self.rank is None:  # a process that ends at once may not have been looked at
+            self.rank = rank()
         self._flight.leave()
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -200,7 +202,11 @@ class Waiting:
 
     def collectives(self) -> tuple[Collective, ...]:
         """The last ones of each group, where torch keeps them."""
-        return self._flight.last() if in_use() else ()
+        return self._flight.last() if self.rank is not None or in_use() else ()
+
+    def arrivals(self) -> tuple[tuple[str, int, tuple[float, ...]], ...]:
+        """When they were called."""
+        return () if self.rank is None else self._flight.arrivals()
 
     def _tell(self, now: _Wait, at: float) -> None:
         """Say that a wait lasts, and for whom; once for each."""

@@ -100,7 +100,8 @@ def staying_off() -> None:
 @fact(
     "dispatch modes",
     "a dispatch mode of the user's sees ops that backprobe computes",
-    "_python_dispatch _disable_current_modes _len_torch_dispatch_stack _DisableTorchDispatch",
+    "_python_dispatch _disable_current_modes _len_torch_dispatch_stack _DisableTorchDispatch "
+    "_AutoDispatchBelowAutograd",
     [DYNAMO],
 )
 def dispatch_modes() -> None:
@@ -114,6 +115,9 @@ def dispatch_modes() -> None:
             x.sin()
         with modes.no_dispatch_modes():
             x.cos()
+        with modes.below_autograd():
+            below = leaf().tan()
+    expect(below.grad_fn is None, "an op below autograd has made a node")
     expect(mode.ops == ["aten.exp.default"], f"a dispatch mode saw {mode.ops}")
 
 

@@ -157,6 +157,19 @@ def statistics() -> None:
 
 
 @fact(
+    "settings of attention",
+    "entropy and greatest logit of attention are taken for those of the default scale, and of no causal mask",
+    "_saved_scale _saved_is_causal",
+)
+def attention() -> None:
+    q = torch.ones(1, 1, 3, 4, requires_grad=True)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    made = (attend(q, q, q, scale=scale, is_causal=scale is not None) for scale in (None, 0.25))
+    read = [saved_by_nodes.attention_settings(one.grad_fn) for one in made]
+    expect(read == [(None, False), (0.25, True)], f"attention says of its scale and mask {read}")
+
+
+@fact(
     "functions without a second derivative",
     "an error about one names no line of the forward, and clipping may be blamed for gradients that are not finite",
     "FUNCTION_FILE KEEPS_FINITE",

@@ -1,0 +1,65 @@
+"""``backprobe explain`` and ``backprobe schema``: what findings mean, without a network and without torch."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+class Explain:
+    """Explain a kind of finding: what it says, why it matters, an example, what to do, what is not seen.
+
+    Without KIND all kinds are listed, the most important first. KIND may be 'skill': how to go about a gradient that
+    misbehaves, for a model.
+    """
+
+    name = "explain"
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("kind", nargs="?", help="a kind of finding, such as none-grad")
+
+    def run(self, options: argparse.Namespace) -> int:
+        from ..findings import pages
+
+        if options.kind is not None:
+            _write(pages.skill() if options.kind == "skill" else pages.page(options.kind))
+            return 0
+        from ..findings import SEVERITIES, all_questions
+        from ..view.parts import Table
+        from ..view.terminal import write
+
+        known = all_questions()
+        topics = {kind.name: question.topic for question in known.questions for kind in question.kinds}
+        rows = []
+        for kind in sorted(known.kinds, key=lambda kind: SEVERITIES.index(kind.severity)):
+            topic = topics[kind.name]
+            rows.append([kind.name, kind.severity, kind.says if topic is None else f"{kind.says} (--ask {topic.name})"])
+        write([Table(("kind", "severity", "what it says"), rows, words=True)], sys.stdout)
+        return 0
+
+
+class Schema:
+    """Print the JSON Schema of what 'backprobe run --findings' and 'backprobe show --json' write."""
+
+    name = "schema"
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        pass
+
+    def run(self, options: argparse.Namespace) -> int:
+        from ..findings import pages
+
+        print(pages.schema(), end="")
+        return 0
+
+
+def _write(markdown: str) -> None:
+    """As it is, but on a terminal: laid out there."""
+    if not sys.stdout.isatty():
+        print(markdown, end="")
+        return
+    from rich.markdown import Markdown
+
+    from ..view.terminal import console
+
+    console(sys.stdout).print(Markdown(markdown))

@@ -1,0 +1,47 @@
+"""``backprobe mcp``: the tools of ``mcp_tools`` for a model, by the Model Context Protocol."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ..errors import BackprobeError
+
+ABOUT = """backprobe watches PyTorch training scripts and says what goes wrong inside loss.backward(): which module,
+source line and tensor. Begin with run_script. Read the first finding: its first site is the line to look at.
+explain(kind) says what a kind means and how it is mended. debug_script stops inside backward where a finding is not
+enough."""
+
+
+class Mcp:
+    """Serve backprobe's tools to a model over the Model Context Protocol, on standard input and output.
+
+    Needs the package mcp: pip install 'backprobe[mcp]'. Scripts that a model asks for are run as they are, with the
+    rights of this process.
+    """
+
+    name = "mcp"
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        pass
+
+    def run(self, options: argparse.Namespace) -> int:
+        server().run("stdio")
+        return 0
+
+
+def server() -> Any:
+    """The server, an ``MCPServer``.
+
+    :raises BackprobeError: the package mcp is missing.
+    """
+    try:
+        from mcp.server import MCPServer
+    except ImportError as error:
+        raise BackprobeError(f"backprobe mcp needs the package mcp: pip install 'backprobe[mcp]' ({error})") from None
+    from .mcp_tools import TOOLS
+
+    made = MCPServer("backprobe", instructions=ABOUT)
+    for tool in TOOLS:
+        made.tool()(tool)
+    return made

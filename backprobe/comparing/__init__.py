@@ -1,0 +1,1 @@
+"""Two recorded runs side by side: paired, and the first op that really differs named."""

@@ -1,0 +1,255 @@
+"""Which op of one run is which of another: an alignment of two sequences, fast where they are nearly the same.
+
+Note [Aligning]: what two sequences begin and end with alike is paired; between that, ops whose key stands once on
+either side and in one order are pairs ("patience" of Bram Cohen's diff), and the stretches between those are looked
+at in the same way. A stretch without such ops is aligned by scores (Needleman and Wunsch) where it is short, and by
+coarser keys first where it is long.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from ..records import Tape, TapeOp
+
+#: Cells of a table of scores.
+CELLS = 200_000
+#: The same, where no coarser key is left.
+_LAST = 4_000_000
+Key = Callable[[TapeOp], Any]
+Pair = tuple[int, int]
+
+
+class Names:
+    """Names of modules and parameters in the first run as the second has them, by a table of regular expressions."""
+
+    def __init__(self, table: Sequence[tuple[str, str]] = ()) -> None:
+        self._table = [(re.compile(old), new) for old, new in table]
+        self.of = lru_cache(None)(self._of)
+
+    def _of(self, name: str) -> str:
+        for old, new in self._table:
+            name = old.sub(new, name)
+        return name
+
+
+class Aligner:
+    """Aligns two tapes; ``pairs`` are places in their ops, in order."""
+
+    def __init__(self, a: Tape, b: Tape, names: Names | None = None) -> None:
+        self._a, self._b = a, b
+        self._names = names or Names()
+        self._keys: list[tuple[list[Any], list[Any]]] = []
+        of = self._names.of
+        same: Key = lambda op: op.module  # noqa: E731
+        told: Key = lambda op: of(op.module)  # noqa: E731
+        one, two = _made(a, of), _made(b, str)
+        self._weights = [_weight(op, one) for op in a.ops], [_weight(op, two) for op in b.ops]
+        for make in (_whole, _lined, _placed, _valued, _shaped, _named):
+            self._keys.append(
+                (
+                    [_and(make(op, told, a), name) for op, name in zip(a.ops, self._weights[0], strict=True)],
+                    [_and(make(op, same, b), name) for op, name in zip(b.ops, self._weights[1], strict=True)],
+                )
+            )
+        self._texts = [_arguments(op) for op in a.ops], [_arguments(op) for op in b.ops]
+        self._modules = [told(op) for op in a.ops], [same(op) for op in b.ops]
+        self._both = set(self._modules[0]) & set(self._modules[1])
+
+    def pairs(self) -> list[Pair]:
+        found: list[Pair] = []
+        begin_a = begin_b = 0
+        for steps in zip(_ends(self._a), _ends(self._b), strict=False):
+            self._align(begin_a, steps[0], begin_b, steps[1], found)
+            begin_a, begin_b = steps
+        return sorted(found)
+
+    def _align(self, alo: int, ahi: int, blo: int, bhi: int, found: list[Pair]) -> None:
+        todo = [(alo, ahi, blo, bhi, 0)]
+        while todo:
+            alo, ahi, blo, bhi, level = todo.pop()
+            ka, kb = self._keys[level]
+            while alo < ahi and blo < bhi and ka[alo] is not None and ka[alo] == kb[blo]:
+                found.append((alo, blo))
+                alo, blo = alo + 1, blo + 1
+            while alo < ahi and blo < bhi and ka[ahi - 1] is not None and ka[ahi - 1] == kb[bhi - 1]:
+                ahi, bhi = ahi - 1, bhi - 1
+                found.append((ahi, bhi))
+            if alo == ahi or blo == bhi:
+                continue
+            anchors = _anchors(ka, kb, alo, ahi, blo, bhi)
+            if anchors:
+                for i, j in [*anchors, (ahi, bhi)]:
+                    todo.append((alo, i, blo, j, level))
+                    if i < ahi:
+                        found.append((i, j))
+                    alo, blo = i + 1, j + 1
+            elif (ahi - alo) * (bhi - blo) <= CELLS:
+                found += self._scored(alo, ahi, blo, bhi)
+            elif level + 1 < len(self._keys):
+                todo.append((alo, ahi, blo, bhi, level + 1))
+            elif (ahi - alo) * (bhi - blo) <= _LAST:
+                found += self._scored(alo, ahi, blo, bhi)
+            else:  # by halves
+                i, j = (alo + ahi) // 2, (blo + bhi) // 2
+                todo += [(alo, i, blo, j, level), (i, ahi, j, bhi, level)]
+
+    def _scored(self, alo: int, ahi: int, blo: int, bhi: int) -> list[Pair]:
+        """The best alignment by scores."""
+        n, m = ahi - alo, bhi - blo
+        rows = [[0.0] * (m + 1)]
+        for i in range(n):
+            above, row, left = rows[-1], [0.0], 0.0
+            for j in range(m):
+                score = self._score(alo + i, blo + j)
+                best = above[j + 1] if above[j + 1] > left else left
+                if score and above[j] + score > best:
+                    best = above[j] + score
+                row.append(best)
+                left = best
+            rows.append(row)
+        found, i, j = [], n, m
+        while i and j:
+            here = rows[i][j]
+            if here == rows[i][j - 1]:
+                j -= 1
+            elif here == rows[i - 1][j]:
+                i -= 1
+            else:
+                i, j = i - 1, j - 1
+                found.append((alo + i, blo + j))
+        return found
+
+    def _elsewhere(self, one: str, two: str) -> bool:
+        """Whether modules are others that either run has, neither inside the other: their ops are no partners."""
+        return one != two and {one, two} <= self._both and not _within(one, two) and not _within(two, one)
+
+    def _score(self, i: int, j: int) -> float:
+        """How much two ops have in common; 0 where they are not the same op."""
+        a, b = self._a.ops[i], self._b.ops[j]
+        if a.phase != b.phase or _base(a.name) != _base(b.name):
+            return 0.0
+        if a.phase == "sink" and self._modules[0][i] != self._modules[1][j]:
+            return 0.0
+        if self._weights[0][i] != self._weights[1][j] or self._elsewhere(self._modules[0][i], self._modules[1][j]):
+            return 0.0
+        score: float = 2.0 + (a.name == b.name)
+        score += 2.0 * (self._modules[0][i] == self._modules[1][j]) + (a.call == b.call)
+        score += 2.0 * (_text(a) == _text(b)) + (a.node == b.node)
+        score += 1.5 * (self._texts[0][i] == self._texts[1][j])
+        values = self._keys[3][0][i]
+        score += 4.0 * bool(values is not None and values == self._keys[3][1][j])
+        score += float(self._keys[4][0][i] == self._keys[4][1][j])
+        return score
+
+
+def in_order(a: Tape, b: Tape, pairs: Sequence[Pair]) -> Iterator[tuple[TapeOp | None, TapeOp | None]]:
+    """All ops of both, partners together; of what has none, that of the first run before that of the second."""
+    i = j = 0
+    for m, n in [*pairs, (len(a.ops), len(b.ops))]:
+        for op in a.ops[i:m]:
+            yield op, None
+        for op in b.ops[j:n]:
+            yield None, op
+        if m < len(a.ops) and n < len(b.ops):
+            yield a.ops[m], b.ops[n]
+        i, j = m + 1, n + 1
+
+
+def _within(one: str, two: str) -> bool:
+    return f"{one}.".startswith(f"{two}.") if two else True
+
+
+def _ends(tape: Tape) -> list[int]:
+    """Where each step ends among the ops."""
+    return [i + 1 for i, op in enumerate(tape.ops) if i + 1 == len(tape.ops) or tape.ops[i + 1].step != op.step]
+
+
+def _anchors(ka: list[Any], kb: list[Any], alo: int, ahi: int, blo: int, bhi: int) -> list[Pair]:
+    """Keys that stand once on either side, as many as are in one order."""
+    ca, cb = Counter(ka[alo:ahi]), Counter(kb[blo:bhi])
+    where = {kb[j]: j for j in range(blo, bhi) if cb[kb[j]] == 1}
+    both = [(i, where[ka[i]]) for i in range(alo, ahi) if ka[i] is not None and ca[ka[i]] == 1 and ka[i] in where]
+    tails: list[int] = []
+    at: list[int] = []
+    before: list[int] = []
+    for n, (_, j) in enumerate(both):
+        k = bisect_left(tails, j)
+        if k == len(tails):
+            tails.append(j)
+            at.append(n)
+        else:
+            tails[k], at[k] = j, n
+        before.append(at[k - 1] if k else -1)
+    found = []
+    n = at[-1] if at else -1
+    while n >= 0:
+        found.append(both[n])
+        n = before[n]
+    return found[::-1]
+
+
+def _made(tape: Tape, of: Callable[[str], str]) -> dict[int, str]:
+    """Values that weights have at the start, as far as one weight alone has them: which weight."""
+    names: dict[int, list[str]] = {}
+    for name, value in tape.start.items():
+        names.setdefault(value, []).append(of(name))
+    return {value: found[0] for value, found in names.items() if len(found) == 1}
+
+
+def _weight(op: TapeOp, made: dict[int, str]) -> str:
+    """The weight that an op fills."""
+    if op.phase != "forward" or op.module or not op.outputs or op.outputs[0] is None:
+        return ""
+    return made.get(op.outputs[0], "")
+
+
+def _and(key: Any, weight: str) -> Any:
+    return (key, weight) if weight and key is not None else key
+
+
+def _base(name: str) -> str:
+    """An op without its overload, and without the mark of one that writes in place."""
+    return name.partition(".")[0].rstrip("_")
+
+
+def _text(op: TapeOp) -> str:
+    place = op.place
+    return place.text if place is not None else ""
+
+
+def _arguments(op: TapeOp) -> str:
+    return json.dumps(op.arguments)
+
+
+def _whole(op: TapeOp, module: Key, tape: Tape) -> Any:
+    return op.phase, module(op), op.call, op.node, op.name, _text(op), _arguments(op)
+
+
+def _lined(op: TapeOp, module: Key, tape: Tape) -> Any:
+    return op.phase, module(op), op.call, op.node, op.name, _text(op)
+
+
+def _placed(op: TapeOp, module: Key, tape: Tape) -> Any:
+    return op.phase, module(op), op.call, op.name
+
+
+def _valued(op: TapeOp, module: Key, tape: Tape) -> Any:
+    values = tuple(tape.prints[v].hash for v in op.outputs if v is not None)
+    return (op.name, values) if values else None
+
+
+def _shaped(op: TapeOp, module: Key, tape: Tape) -> Any:
+    if op.phase == "sink":
+        return op.name, module(op)
+    return op.phase, op.name, tuple(tape.prints[v].shape if v is not None else None for v in op.outputs)
+
+
+def _named(op: TapeOp, module: Key, tape: Tape) -> Any:
+    return (op.name, module(op)) if op.phase == "sink" else (op.phase, op.name)

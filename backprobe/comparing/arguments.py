@@ -1,0 +1,56 @@
+"""Whether two ops were called with the same, but for tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..records import TapeOp
+
+#: Arguments that an op writes to though its schema does not say so: running statistics.
+WRITES = dict.fromkeys(("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"), ("running_mean", "running_var"))
+#: Ops that do not read what they write over.
+OVER = frozenset(
+    (
+        *("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_"),
+        *("cauchy_", "log_normal_"),
+    )
+)
+#: Numbers that are this close are the same but for rounding.
+CLOSE = 1e-6
+
+
+def reads(op: TapeOp, slot: int) -> bool:
+    """Whether an op reads what it was given there, and does not only write over it."""
+    return slot != 0 or op.name.partition(".")[0] not in OVER
+
+
+def same(one: Any, two: Any) -> bool:
+    """The same, with dtypes, devices and layouts aside."""
+    return _walk(one, two, 0.0)
+
+
+def alike(one: Any, two: Any) -> bool:
+    """As ``same``, but for the rounding of numbers that were calculated."""
+    return _walk(one, two, CLOSE)
+
+
+def _walk(one: Any, two: Any, close: float) -> bool:
+    if isinstance(one, (list, tuple)):
+        return (
+            isinstance(two, (list, tuple))
+            and len(one) == len(two)
+            and all(_walk(p, q, close) for p, q in zip(one, two, strict=True))
+        )
+    if isinstance(one, dict):
+        if not isinstance(two, dict):
+            return False
+        if len(one) == 1 and one.keys() == two.keys() and next(iter(one)) in ("dtype", "device", "format", "layout"):
+            return True
+        skip = ("dtype", "device", "layout", "pin_memory", "memory_format", "non_blocking")
+        keys = {k for k in (*one, *two) if k not in skip}
+        return all(k in one and k in two and _walk(one[k], two[k], close) for k in keys)
+    if isinstance(one, float) or isinstance(two, float):
+        if not isinstance(one, (int, float)) or not isinstance(two, (int, float)):
+            return False
+        return one == two or (one != one and two != two) or abs(one - two) <= close * max(abs(one), abs(two))
+    return bool(one == two)

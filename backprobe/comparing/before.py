@@ -1,0 +1,119 @@
+"""What already differs before any number is calculated: it explains the rest, so it is said first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..records import Tape
+from .align import Names
+from .estimate import Estimate, eps_of
+
+#: So many names are spelled out.
+MOST = 5
+
+
+def before(a: Tape, b: Tape, names: Names) -> list[str]:
+    """Each difference as a line."""
+    found: list[str] = []
+    for kind in ("versions", "machine", "flags", "variables"):
+        found += _keys(a.about.get(kind, {}), b.about.get(kind, {}), {"variables": "variable "}.get(kind, ""))
+    if len(a.steps) != len(b.steps):
+        found.append(f"recorded steps: {len(a.steps)} and {len(b.steps)}")
+    found += _generators(a, b)
+    first, second = a.steps[0], b.steps[0]
+    found += _modules({names.of(k): v for k, v in first.get("modules", {}).items()}, second.get("modules", {}))
+    found += _optimizers(first.get("optimizers", []), second.get("optimizers", []))
+    found += _weights(a, b, names)
+    return found
+
+
+def _keys(one: dict[str, Any], two: dict[str, Any], what: str = "") -> list[str]:
+    return [
+        f"{what}{key}: {one.get(key, 'not set')} and {two.get(key, 'not set')}"
+        for key in dict.fromkeys([*one, *two])
+        if one.get(key) != two.get(key)
+    ]
+
+
+def _generators(a: Tape, b: Tape) -> list[str]:
+    drawn = _drawn(a) | _drawn(b) | {"torch"}
+    for one, two in zip(a.steps, b.steps, strict=False):
+        x, y = one.get("generators", {}), two.get("generators", {})
+        off = [key for key in x if key in y and x[key] != y[key] and key in drawn]
+        if off:
+            return [f"random numbers: the generator of {' and '.join(off)} is in another state at step {one['step']}"]
+    return []
+
+
+def _drawn(tape: Tape) -> set[str]:
+    """Generators that a run draws from: others are of no account, and begin anywhere where nobody seeds them."""
+    states: dict[str, set[str]] = {}
+    for step in tape.steps:
+        for name, state in step.get("generators", {}).items():
+            states.setdefault(name, set()).add(state)
+    return {name for name, seen in states.items() if len(seen) > 1}
+
+
+def _modules(one: dict[str, Any], two: dict[str, Any]) -> list[str]:
+    found: dict[str, list[str]] = {}
+    for name in one:
+        if name in two:
+            for line in _keys(one[name], two[name]):
+                found.setdefault(line, []).append(name or "the model")
+    lines = [f"{line}, of {_few(of)}" for line, of in found.items()]
+    for text, here, there in (("only in the first", one, two), ("only in the second", two, one)):
+        alone = [name for name in here if name not in there]
+        if alone and one and two:
+            lines.append(f"modules {text}: {_few(alone)}")
+    return lines
+
+
+def _optimizers(one: list[Any], two: list[Any]) -> list[str]:
+    found = []
+    for n, (x, y) in enumerate(zip(one, two, strict=False)):
+        which = f"optimizer {n}: " if len(one) > 1 else "optimizer: "
+        found += [which + line for line in _keys({"class": x["class"]}, {"class": y["class"]})]
+        for g, (p, q) in enumerate(zip(x["groups"], y["groups"], strict=False)):
+            of = f"group {g}, " if len(x["groups"]) > 1 else ""
+            found += [f"{which}{of}{line}" for line in _keys(p, q)]
+        if x["sizes"] != y["sizes"]:
+            found.append(f"{which}it holds {sum(x['sizes'])} and {sum(y['sizes'])} parameters")
+    return found
+
+
+def _weights(a: Tape, b: Tape, names: Names) -> list[str]:
+    estimate = Estimate(a, b)
+    one = {names.of(name): value for name, value in a.start.items()}
+    off: list[str] = []
+    shapes, rounded = [], 0
+    for name, mine in one.items():
+        if name not in b.start:
+            continue
+        other = b.start[name]
+        x, y = a.prints[mine], b.prints[other]
+        if x.hash == y.hash:
+            continue
+        if x.shape != y.shape:
+            shapes.append(f"{name} {list(x.shape)} and {list(y.shape)}")
+            continue
+        error = estimate.error(mine, other)
+        if x.dtype != y.dtype and error is not None and error <= 2 * max(eps_of(x), eps_of(y)):
+            rounded += 1
+        else:
+            off.append(name)
+    found = []
+    if shapes:
+        found.append(f"shapes of weights: {_few(shapes)}")
+    if off:
+        found.append(f"weights at the start: {len(off)} of {len(one)} differ: {_few(off)}")
+    if rounded:
+        mine, other = (next(iter(t.start.values())) for t in (a, b))
+        found.append(
+            f"dtype of weights: {a.prints[mine].dtype} and {b.prints[other].dtype} ({rounded} are the same but rounded)"
+        )
+    return found
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return ", ".join(names[:MOST]) + more

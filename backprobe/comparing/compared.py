@@ -1,0 +1,223 @@
+"""Two tapes compared: what differs before, what has no partner, and the first op that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..records import Judged, Tape, TapeOp
+from .align import Aligner, Names
+from .arguments import reads
+from .before import before
+from .blame import Blame, Blamer
+from .estimate import Estimate, eps_of
+
+#: Blames that stand on ops which the other run does not have.
+_BY_STRUCTURE = ("structure", "cut", "taken", "missing")
+Judge = Callable[[Tape, Tape, Sequence[tuple[int, int]], Names], Judged]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What comparing two runs says.
+
+    :ivar verdict: ``identical`` (bit for bit), ``rounding`` (they calculate the same), ``differs``, ``unseen`` (results
+        differ, and one run has kernels of a compiler, which are not recorded: what is at fault cannot be told).
+    :ivar before: what differs before any number is calculated.
+    :ivar blame: the first op that differs.
+    :ivar pairs, alone: ops with a partner, and those without of the first and the second run.
+    :ivar ends, different: what came out (gradients, weights, losses), and how many of those are not the same bits.
+    :ivar drift: how far both runs are apart, by module in the order of the forward.
+    :ivar notes: what could not be told.
+    """
+
+    verdict: str
+    before: list[str]
+    blame: Blame | None
+    pairs: int
+    alone: tuple[list[TapeOp], list[TapeOp]]
+    ends: int
+    different: int
+    drift: list[tuple[str, float]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def compare(a: Tape, b: Tape, judge: Judge | None = None, names: Names | None = None) -> Compared:
+    """Compare two tapes. `judge` calculates both again in float64; without it estimates must do."""
+    names = names or Names()
+    pairs = Aligner(a, b, names).pairs()
+    first, second = {i for i, _ in pairs}, {j for _, j in pairs}
+    alone = (
+        [op for i, op in enumerate(a.ops) if i not in first],
+        [op for j, op in enumerate(b.ops) if j not in second],
+    )
+    told = before(a, b, names)
+    plain = Blamer(a, b, pairs, None)
+    ends = plain.ends()
+    different = sum(not _equal(a, b, x, y, slot) for x, y, slot in ends)
+    notes: list[str] = []
+    if not different and ends:
+        return Compared("identical", told, None, len(pairs), alone, len(ends), 0, [], notes)
+    judged = judge(a, b, pairs, names) if judge is not None else None
+    blamer = Blamer(a, b, pairs, judged)
+    blame = blamer.first()
+    outside = _outside(a, b, blamer, judged)
+    drawn = _drawn(a, b, blamer)
+    for other in (outside, drawn):
+        if other is not None and (blame is None or other.order < blame.order):
+            blame = other
+    if blame is None:
+        blame = blamer.kernel()
+    kernels = [max((int(step.get("kernels", 0)) for step in tape.steps), default=0) for tape in (a, b)]
+    if blame is not None and blame.kind in _BY_STRUCTURE and any(kernels):
+        drift = _apart(a, b, ends)
+        which = " and ".join(f"{count} in {name}" for name, count in zip("AB", kernels, strict=True) if count)
+        notes.append(
+            f"kernels that Inductor has generated are not recorded ({which}): run with --compiled aot_eager to have "
+            "each op of a compiled region, or without compiling"
+        )
+        return Compared("unseen", told, None, len(pairs), alone, len(ends), different, drift, notes)
+    if judged is None:
+        notes.append("estimated from fingerprints: nothing was calculated again")
+    elif judged.opaque:
+        few = ", ".join(sorted(judged.opaque)[:5])
+        notes.append(f"{sum(judged.opaque.values())} ops could not be calculated again in float64: {few}")
+    if judged is not None and blamer.estimated:
+        notes.append(f"{blamer.estimated} values were estimated from fingerprints: their tensors were not kept")
+    if blamer.untold:
+        notes.append(
+            f"{blamer.untold} results that are off were not looked at by themselves: give more with --record-mb"
+        )
+    verdict = "rounding" if blame is None else "differs"
+    drift = _drift(a, b, blamer) if blame is None else []
+    return Compared(verdict, told, blame, len(pairs), alone, len(ends), different, drift, notes)
+
+
+def _apart(a: Tape, b: Tape, ends: Sequence[tuple[TapeOp, TapeOp, int]]) -> list[tuple[str, float]]:
+    """How far results are apart, those that are farthest first."""
+    estimate = Estimate(a, b)
+    found: dict[str, float] = {}
+    for x, y, slot in ends:
+        if x.phase != "sink" or not 0 <= slot < min(len(x.inputs), len(y.inputs)):
+            continue
+        mine = x.inputs[slot].value
+        error = estimate.error(mine, y.inputs[slot].value) if mine is not None else None
+        if error is not None:
+            name = f"the {x.name} of {x.module}, step {x.step}"
+            found[name] = max(error, found.get(name, 0.0))
+    return sorted(found.items(), key=lambda one: -one[1])
+
+
+def _equal(a: Tape, b: Tape, x: TapeOp, y: TapeOp, slot: int) -> bool:
+    if slot < 0:
+        mine, other = x.outputs, y.outputs
+        return [a.prints[v].hash if v is not None else "" for v in mine] == [
+            b.prints[v].hash if v is not None else "" for v in other
+        ]
+    if slot >= len(x.inputs) or slot >= len(y.inputs):
+        return False
+    one, two = x.inputs[slot].value, y.inputs[slot].value
+    return one is not None and two is not None and a.prints[one].hash == b.prints[two].hash
+
+
+def _outside(a: Tape, b: Tape, blamer: Blamer, judged: Judged | None) -> Blame | None:
+    """The first tensor from outside that has other values."""
+    if judged is None:
+        return None
+    for (index, slot), error in sorted(judged.outside.items()):
+        x, y = blamer.by_a[index]
+        one, two = x.inputs[slot], y.inputs[slot]
+        if one.value is not None and two.value is not None and a.prints[one.value].shape == b.prints[two.value].shape:
+            return Blame("outside", x, y, slot, error, name=one.name or two.name)
+    return None
+
+
+def _drawn(a: Tape, b: Tape, blamer: Blamer) -> Blame | None:
+    """The first random numbers that are others, drawn in the same way, and not written over before they are used."""
+    used = _used(a, blamer)
+    for x, y in blamer.pairs:
+        if x.random and x.outputs and y.outputs and x.random != y.random and x.index in used:
+            mine, other = x.outputs[0], y.outputs[0]
+            if mine is None or other is None:
+                continue
+            one, two = a.prints[mine], b.prints[other]
+            if one.hash != two.hash and one.shape == two.shape:
+                return Blame("random", x, y, None, None)
+    return None
+
+
+def _used(a: Tape, blamer: Blamer) -> set[int]:
+    """Ops of the first run that what comes out is calculated by."""
+    ops = {op.index: op for op in a.ops}
+    used = {x.index for x, _, _ in blamer.ends()}
+    todo = list(used)
+    while todo:
+        op = ops[todo.pop()]
+        for slot, taken in enumerate(op.inputs):
+            for index in (taken.last, taken.op) if reads(op, slot) else ():
+                if index in ops and index not in used:
+                    used.add(index)
+                    todo.append(index)
+    return used
+
+
+def _drift(a: Tape, b: Tape, blamer: Blamer) -> list[tuple[str, float]]:
+    """How far the last value of each module is from its partner, in the order of the forward."""
+    found: dict[str, float] = {}
+    estimate = Estimate(a, b)
+    step = a.ops[0].step if a.ops else 0
+    for x, y in blamer.pairs:
+        if x.phase == "forward" and x.step == step and x.outputs:
+            mine = x.outputs[0]
+            if mine is None or not eps_of(a.prints[mine]):
+                continue
+            error = estimate.error(mine, y.outputs[0] if y.outputs else None)
+            if error is not None:
+                found.pop(x.module, None)
+                found[x.module] = error
+    return list(found.items())
+
+
+def as_dict(found: Compared) -> dict[str, Any]:
+    """As JSON has it."""
+    blame = found.blame
+    return {
+        "verdict": found.verdict,
+        "before": found.before,
+        "blame": None
+        if blame is None
+        else {
+            "kind": blame.kind,
+            "slot": blame.slot,
+            "error": blame.error,
+            "tensor": blame.name,
+            "a": _op(blame.a),
+            "b": _op(blame.b),
+        },
+        "ops": {"paired": found.pairs, "only_a": len(found.alone[0]), "only_b": len(found.alone[1])},
+        "only_a": [_op(op) for op in found.alone[0][:100]],
+        "only_b": [_op(op) for op in found.alone[1][:100]],
+        "ends": {"compared": found.ends, "different": found.different},
+        "drift": [{"module": name, "error": error} for name, error in found.drift],
+        "notes": found.notes,
+    }
+
+
+def _op(op: TapeOp | None) -> dict[str, Any] | None:
+    if op is None:
+        return None
+    place = op.place
+    return {
+        "op": op.name,
+        "phase": op.phase,
+        "step": op.step,
+        "index": op.index,
+        "module": op.module,
+        "call": op.call,
+        "node": op.node,
+        "file": place.file if place is not None else None,
+        "line": place.line if place is not None else None,
+        "text": place.text if place is not None else None,
+        "arguments": op.arguments,
+    }

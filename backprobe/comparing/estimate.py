@@ -1,0 +1,69 @@
+"""How far values are apart, from fingerprints alone: where tensors were not kept, or torch is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..records import Gap, Print, Taken, Tape
+
+#: The smallest relative step of floating types.
+EPS = {
+    "float64": 2.2e-16,
+    "float32": 1.2e-7,
+    "float16": 9.8e-4,
+    "bfloat16": 7.9e-3,
+    "complex64": 1.2e-7,
+    "complex128": 2.2e-16,
+}
+#: How many times the error of what it was given, or the step of its type, an op's result may be off.
+JUMP = 50.0
+
+
+def eps_of(one: Print) -> float:
+    return EPS.get(one.dtype, 0.0)
+
+
+def distance(x: Sequence[float], y: Sequence[float], one: float | None, two: float | None) -> float | None:
+    """How far two tensors are from each other, relative, as far as their sketches tell."""
+    if one is None or two is None:
+        return None
+    if not one or not two:
+        return float(one != two)
+    if not x or not y:
+        return None
+    return float(sum((p - q) ** 2 for p, q in zip(x, y, strict=True)) ** 0.5) / max(one, two)
+
+
+class Estimate:
+    """Distances between the values of two tapes."""
+
+    def __init__(self, a: Tape, b: Tape) -> None:
+        self._a, self._b = a, b
+
+    def error(self, mine: int | None, other: int | None) -> float | None:
+        """Relative; ``None`` where it cannot be told."""
+        if mine is None or other is None:
+            return None
+        x, y = self._a.prints[mine], self._b.prints[other]
+        if x.shape != y.shape:
+            return None
+        return 0.0 if x.hash == y.hash else distance(x.sketch, y.sketch, x.norm, y.norm)
+
+    def gap(self, mine: int | None, other: int | None) -> Gap:
+        """Of two values."""
+        if mine is None or other is None:
+            return Gap(None)
+        x, y = self._a.prints[mine], self._b.prints[other]
+        if x.hash == y.hash:
+            return Gap(False, 0.0)
+        if x.shape != y.shape:
+            return Gap(True, None, "shape")
+        error = self.error(mine, other)
+        if error is None:
+            return Gap(x.bad != y.bad)
+        return Gap(error > JUMP * max(eps_of(x), eps_of(y)), error)
+
+    def came(self, mine: Sequence[Taken], other: Sequence[Taken]) -> float:
+        """The worst error among what two ops were given."""
+        errors = [self.error(x.value, y.value) for x, y in zip(mine, other, strict=False)]
+        return max((e for e in errors if e is not None), default=0.0)

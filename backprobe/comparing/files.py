@@ -1,0 +1,128 @@
+"""How what was recorded for a comparison is kept: a folder with one file for each step, and tensors beside them.
+
+Steps are written when they are over: a killed run loses no finished one.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import zlib
+from array import array
+from pathlib import Path
+from typing import Any
+
+from ..errors import BackprobeError
+from ..records import Print, Site, Taken, Tape, TapeOp
+
+#: The folder in that of a run.
+FOLDER = "compare"
+FORMAT = 1
+
+
+class TapeWriter:
+    """Writes to `folder`, made where it is not there.
+
+    :raises OSError: it cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / FOLDER
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for old in (*self.folder.glob("step-*.json.gz"), *self.folder.glob("*.safetensors")):
+            old.unlink()
+        self._sites: dict[Site, int] = {}
+
+    def about(self, about: dict[str, Any]) -> None:
+        (self.folder / "about.json").write_text(json.dumps({"format": FORMAT, **about}, default=str))
+
+    def step(self, number: int, info: dict[str, Any], ops: list[TapeOp], prints: list[Print]) -> None:
+        """`prints`: those that are new since the step before."""
+        new: list[list[Any]] = []
+
+        def site(of: Site | None) -> int | None:
+            if of is None:
+                return None
+            at = self._sites.get(of)
+            if at is None:
+                at = self._sites[of] = len(self._sites)
+                new.append([of.file, of.line, of.function, of.text])
+            return at
+
+        rows = [
+            [
+                *(op.index, op.phase, op.name, op.module, op.call, site(op.site), site(op.inner), op.node),
+                op.arguments,
+                [[t.value, t.op, t.out, t.writer, t.name] for t in op.inputs],
+                *(op.outputs, op.random, int(op.grad)),
+            ]
+            for op in ops
+        ]
+        table = [
+            [p.shape, p.dtype, p.hash, p.norm, p.bad, base64.b64encode(array("d", p.sketch).tobytes()).decode()]
+            for p in prints
+        ]
+        text = json.dumps({**info, "sites": new, "prints": table, "ops": rows}, default=str)
+        path = self.folder / f"step-{number:06d}.json.gz"
+        with gzip.open(path.with_suffix(".part"), "wt", compresslevel=1) as file:
+            file.write(text)
+        path.with_suffix(".part").replace(path)
+
+
+def tape_folder(run: Path) -> Path:
+    """Where a run, or the folder itself, has what is compared."""
+    return run if (run / "about.json").is_file() else run / FOLDER
+
+
+def read_tape(run: Path) -> Tape:
+    """What a run recorded to be compared.
+
+    :raises BackprobeError: it recorded nothing, or it is damaged.
+    """
+    folder = tape_folder(run)
+    if not (folder / "about.json").is_file():
+        raise BackprobeError(
+            f"{run} has nothing to compare: record it with backprobe run --record compare --out {run} train.py"
+        )
+    try:
+        about = json.loads((folder / "about.json").read_text())
+        if about.pop("format") != FORMAT:
+            raise BackprobeError(f"{folder} was written by another version of backprobe")
+        sites: list[Site] = []
+        prints: list[Print] = []
+        ops: list[TapeOp] = []
+        steps = []
+        for path in sorted(folder.glob("step-*.json.gz")):
+            with gzip.open(path, "rt") as file:
+                data = json.load(file)
+            sites += [Site(*row) for row in data.pop("sites")]
+            prints += [_print(row) for row in data.pop("prints")]
+            ops += [_op(row, data["step"], sites) for row in data.pop("ops")]
+            steps.append(data)
+    except (OSError, EOFError, ValueError, KeyError, IndexError, TypeError, zlib.error) as error:
+        raise BackprobeError(f"{folder} is damaged: {type(error).__name__}: {error}") from None
+    if not steps:
+        raise BackprobeError(f"{folder} has no finished step to compare")
+    return Tape(about, tuple(steps), steps[0].get("start", {}), tuple(ops), tuple(prints))
+
+
+def _print(row: list[Any]) -> Print:
+    shape, dtype, digest, norm, bad, text = row
+    sketch = array("d")
+    sketch.frombytes(base64.b64decode(text))
+    return Print(tuple(shape), dtype, digest, norm, bad, tuple(sketch))
+
+
+def _op(row: list[Any], step: int, sites: list[Site]) -> TapeOp:
+    index, phase, name, module, call, site, inner, node, arguments, inputs, outputs, random, grad = row
+    return TapeOp(
+        *(index, step, phase, name, module, call),
+        *(sites[site] if site is not None else None, sites[inner] if inner is not None else None),
+        node,
+        arguments,
+        tuple(Taken(*one) for one in inputs),
+        tuple(outputs),
+        random,
+        bool(grad),
+    )

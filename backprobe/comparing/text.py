@@ -1,0 +1,108 @@
+"""What a comparison says, for a person."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from ..records import TapeOp
+from .blame import Blame
+from .compared import Compared
+
+_KINDS = {
+    "arguments": "the same op of the same tensors, called differently",
+    "taken": "the same op, given another tensor",
+    "structure": "ops that the other run does not have, with another result",
+    "kernel": "the same op of the same tensors gives something else than float64 explains",
+    "missing": "no gradient in one of the runs",
+    "cut": "a gradient is cut off here in one of the runs",
+    "random": "other random numbers are drawn",
+    "outside": "another tensor from outside",
+}
+#: Lines for ops without a partner, and for modules.
+_MOST = 8
+
+
+def report(found: Compared, a: str, b: str) -> str:
+    """Lines of text."""
+    lines = [f"A: {a}", f"B: {b}", ""]
+    if found.before:
+        lines += ["Before any number (A and B):", *(f"  {line}" for line in found.before), ""]
+    if found.verdict == "identical":
+        lines.append(f"Identical: all {found.ends} results have the same bits.")
+    elif found.verdict == "rounding":
+        lines.append(
+            f"The same but for rounding: {found.different} of {found.ends} results have other bits; calculated in "
+            "float64 from the same tensors they agree."
+        )
+        lines += _drift(found)
+    elif found.verdict == "unseen":
+        lines.append(f"Cannot tell which op: {found.different} of {found.ends} results have other bits.")
+        lines += ["Farthest apart:", *(f"  {name}: {error:.1e}" for name, error in found.drift[:_MOST])]
+    else:
+        assert found.blame is not None
+        lines += ["The first that differs:", *_blame(found.blame)]
+        lines.append(f"{found.different} of {found.ends} results (gradients, weights, numbers read) differ.")
+    one, two = found.alone
+    lines.append(f"{found.pairs} ops are paired; {len(one)} are only in A, {len(two)} only in B.")
+    if found.verdict == "differs":
+        for which, ops in (("A", one), ("B", two)):
+            lines += [f"  only in {which}: {_short(op)}" for op in ops[:_MOST]]
+            if len(ops) > _MOST:
+                lines.append(f"  only in {which}: and {len(ops) - _MOST} more")
+    lines += [f"Note: {note}." for note in found.notes]
+    return "\n".join(lines) + "\n"
+
+
+def _blame(blame: Blame) -> list[str]:
+    what = _KINDS[blame.kind]
+    if blame.kind == "kernel" and (blame.a is None or blame.b is None):
+        what = "an op that the other run does not have gives something else than its dtype explains"
+    off = f", off by {blame.error:.2g}" if blame.error is not None else ""
+    name = f" ({blame.name})" if blame.name else ""
+    lines = [f"  {what}{name}{off}"]
+    for which, op in (("A", blame.a), ("B", blame.b)):
+        lines.append(f"  {which}: {_long(op)}" if op is not None else f"  {which}: has no such op")
+        if op is not None and op.place is not None:
+            lines.append(f"       {op.place.text}")
+    if blame.kind == "arguments" and blame.a is not None and blame.b is not None:
+        lines.append(f"  called with {_plain(blame.a)} and {_plain(blame.b)}")
+    return [*lines, ""]
+
+
+def _long(op: TapeOp) -> str:
+    where = f" in {op.module}" + (f" (call {op.call})" if op.call > 1 else "") if op.module else ""
+    node = f", run by {op.node}" if op.node else ""
+    if op.phase == "sink":
+        return f"the {op.name} of {op.module}, step {op.step}"
+    return f"{op.name}{where}{_at(op)}, {op.phase} of step {op.step}{node}"
+
+
+def _short(op: TapeOp) -> str:
+    return f"{op.name}{f' in {op.module}' if op.module else ''}{_at(op)}"
+
+
+def _at(op: TapeOp) -> str:
+    place = op.place
+    return f" at {os.path.basename(place.file)}:{place.line}" if place is not None else ""
+
+
+def _plain(op: TapeOp) -> str:
+    args, kwargs = op.arguments
+    told = [_value(one) for one in args] + [f"{key}={_value(one)}" for key, one in kwargs.items()]
+    return "(" + ", ".join(told) + ")"
+
+
+def _value(one: Any) -> str:
+    if isinstance(one, dict) and len(one) == 1:
+        ((kind, what),) = one.items()
+        return f"tensor {what}" if kind == "t" else str(what)
+    return json.dumps(one)
+
+
+def _drift(found: Compared) -> list[str]:
+    if not found.drift:
+        return []
+    shown = found.drift if len(found.drift) <= 2 * _MOST else [*found.drift[:_MOST], *found.drift[-_MOST:]]
+    return ["How far apart, by module:", *(f"  {name or 'outside of modules'}: {error:.1e}" for name, error in shown)]

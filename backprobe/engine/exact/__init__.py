@@ -1,0 +1,1 @@
+"""Recorded ops calculated again in float64, from the tensors that were kept."""

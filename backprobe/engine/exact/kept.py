@@ -1,0 +1,31 @@
+"""Tensors that two runs have kept, by the hash of their values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from ...errors import BackprobeError
+
+
+class Kept:
+    """Reads one at a time: a run may have kept more than there is memory for."""
+
+    def __init__(self, folders: list[Path]) -> None:
+        """:raises BackprobeError: a file is damaged."""
+        self._files: dict[str, Any] = {}
+        for folder in folders:
+            for path in sorted(folder.glob("tensors-*.safetensors")):
+                try:
+                    opened = safe_open(str(path), "pt")
+                except (OSError, SafetensorError) as error:
+                    raise BackprobeError(f"{path} is damaged: {error}") from None
+                for name in opened.keys():  # noqa: SIM118 (not a dict)
+                    self._files[name] = opened
+
+    def get(self, name: str) -> torch.Tensor | None:
+        file = self._files.get(name)
+        return None if file is None else file.get_tensor(name)

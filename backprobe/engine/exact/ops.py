@@ -1,0 +1,157 @@
+"""One recorded op called again: its floats in float64, on the CPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...comparing.arguments import WRITES
+from ...records import TapeOp
+
+#: Ops that give memory with nothing in it yet.
+EMPTY = frozenset(("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted"))
+
+#: Ops that only put values elsewhere, and views that are not declared to be ones.
+# fmt: off
+_COPIES = frozenset((
+    "_to_copy", "_unsafe_view", "amax", "amin", "cat", "clamp", "clamp_", "clone", "constant_pad_nd", "copy_",
+    "embedding", "fill", "fill_", "flip", "full", "full_like", "gather", "index", "index_put", "index_put_",
+    "index_select", "masked_fill", "masked_fill_", "masked_select", "max", "max_pool2d_with_indices", "min",
+    "relu", "relu_", "repeat", "roll", "scatter", "scatter_", "select_scatter", "slice_scatter", "sort",
+    "stack", "topk", "tril", "triu", "where",
+))
+# fmt: on
+
+
+class Opaque(Exception):
+    """An op that cannot be called again."""
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """What is calculated with in the place of `dtype`."""
+    if dtype.is_floating_point:
+        return torch.float64
+    return torch.complex128 if dtype.is_complex else dtype
+
+
+def widened(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy in float64; of whole numbers and booleans a copy."""
+    return tensor.to(wide(tensor.dtype), copy=True)
+
+
+def dtype_of(name: str) -> torch.dtype:
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise Opaque(name)
+    return found
+
+
+def moves(name: str) -> bool:
+    """Whether an op calculates values, and does not only show or copy some."""
+    try:
+        returns = function(name)._schema.returns
+    except Opaque:
+        return False
+    shows = any(one.alias_info is not None and not one.alias_info.is_write for one in returns)
+    return not shows and name.partition(".")[0] not in _COPIES
+
+
+def called_with(
+    op: TapeOp, tree: Any, tensors: list[torch.Tensor], gave: str | None
+) -> tuple[Any, list[Any], dict[str, Any]]:
+    """The function that `op` is, and what to call it with: the arguments `tree`.
+
+    :param gave: the dtype of its first output in the run, for ops that get no tensor to tell it by.
+    :raises Opaque: it cannot be called.
+    """
+    short = op.name.partition(".")[0]
+    func = function(op.name)
+    args, kwargs = _value(tree[0], tensors), {key: _value(one, tensors) for key, one in tree[1].items()}
+    names = [a.name for a in func._schema.arguments]
+    if short == "native_dropout":
+        raise Opaque(short)
+    if short in ("_softmax", "_log_softmax"):
+        args[2] = False
+    if not tensors and "dtype" in names and gave is not None and kwargs.get("dtype") is None:
+        kwargs["dtype"] = wide(dtype_of(gave))
+    for one in ("pin_memory", "non_blocking"):
+        kwargs.pop(one, None)
+    if short == "view" and isinstance(args[1], torch.dtype):
+        raise Opaque(op.name)
+    return func, args, kwargs
+
+
+def call(op: TapeOp, tree: Any, tensors: list[torch.Tensor], gave: str | None) -> list[torch.Tensor]:
+    """Call `op` with the arguments `tree`; what it gives, with what it writes in place first.
+
+    :raises Opaque: it cannot be called.
+    """
+    func, args, kwargs = called_with(op, tree, tensors, gave)
+    names, short = [a.name for a in func._schema.arguments], op.name.partition(".")[0]
+    try:
+        out = func(*args, **kwargs)
+    except Exception as error:
+        raise Opaque(f"{op.name}: {type(error).__name__}") from None
+    writes = [a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    writes += WRITES.get(short, ())
+    written: list[torch.Tensor] = []
+    for at, value in enumerate(args):
+        if at < len(names) and names[at] in writes:
+            written += _tensors(value)
+    for key, value in kwargs.items():
+        if key in writes:
+            written += _tensors(value)
+    if short in EMPTY:
+        for one in _tensors(out):
+            one.zero_()
+    return written + [one for one in _tensors(out) if not any(one is w for w in written)]
+
+
+def function(name: str) -> Any:
+    """The op of torch's that has this name.
+
+    :raises Opaque: there is none.
+    """
+    space, _, rest = name.rpartition("::")
+    base, _, overload = rest.partition(".")
+    try:
+        return getattr(getattr(getattr(torch.ops, space or "aten"), base), overload or "default")
+    except AttributeError:
+        raise Opaque(name) from None
+
+
+def _value(tree: Any, tensors: list[torch.Tensor]) -> Any:
+    if isinstance(tree, list):
+        return [_value(one, tensors) for one in tree]
+    if not isinstance(tree, dict):
+        return tree
+    ((kind, what),) = tree.items()
+    if kind == "t":
+        return tensors[what]
+    return _MADE[kind](what)
+
+
+def _other(what: str) -> Any:
+    if what == "Generator":
+        return None
+    raise Opaque(what)
+
+
+_MADE: dict[str, Any] = {
+    "t": None,
+    "c": lambda what: complex(*what),
+    "dtype": lambda what: wide(dtype_of(what)),
+    "device": lambda what: torch.device("cpu"),
+    "format": lambda what: getattr(torch, what),
+    "layout": lambda what: getattr(torch, what),
+    "other": _other,
+}
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [one for part in value for one in _tensors(part)]
+    return []

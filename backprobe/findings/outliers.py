@@ -1,0 +1,188 @@
+"""One rank of several that is far from the others: its gradients before they are reduced, or the time that it takes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING
+
+from ..desync import listed, name
+from ..records import Finding, FindingSite, RankSeen, Replicas, Site
+from ..text import counted, number
+from .questions import MEANT, SPOILED, Kind, question
+
+if TYPE_CHECKING:
+    from ..traced import Trace
+
+#: How many spreads away is far; steps that are needed to say so.
+SIGMAS, LEAST = 6.0, 8
+#: The least spread of the logarithm of a norm. Times as large as that of others: in all steps, in a single one.
+SPREAD, LARGER, ONCE = 0.2, 5.0, 20.0
+#: Of the time, the part in which the others stand still for one rank; of the rounds, those in which it is the last;
+#: seconds that it is late; seconds that this cost in all; rounds. The first rounds of each process warm up.
+SHARE, MOSTLY, LATE, LOST, ROUNDS = 0.25, 0.9, 0.02, 1.0, 16
+
+
+@question(
+    Kind(
+        "rank-outlier", "warning", "one rank's gradients or its pace are far from those of the others", rank=MEANT - 5
+    ),
+    silenced_by=(SPOILED,),
+)
+def outliers(trace: Trace) -> list[Finding]:
+    """Where all ranks came to their end."""
+    ranks = [one for one in trace.facts.of(RankSeen) if one.rank is not None]
+    if trace.info.get("part") or len(ranks) < 2 or not all(one.over and not one.error for one in ranks):
+        return []
+    return [*_norms(ranks), *_slow(ranks)]
+
+
+def _norms(ranks: Sequence[RankSeen]) -> list[Finding]:
+    """By gradients of the same parameters, before they were reduced."""
+    mine = [one for one in ranks if one.norms and one.replicas]
+    if len(mine) < 2 or not all(_same(mine[0].replicas[0], one.replicas[0]) for one in mine):
+        return []
+    norms = {one.pid: {step: math.log(norm) for step, norm in one.norms if 0 < norm < math.inf} for one in mine}
+    steps = sorted(set.intersection(*(set(one) for one in norms.values())))
+    if len(steps) < LEAST:
+        return []
+    away = {
+        one.pid: [norms[one.pid][s] - median(n[s] for pid, n in norms.items() if pid != one.pid) for s in steps]
+        for one in mine
+    }
+    usual = {pid: median(values) for pid, values in away.items()}
+    spread = max(SPREAD, *(_spread(values) for values in away.values()))
+    most = max(mine, key=lambda one: usual[one.pid] if len(mine) == 2 else abs(usual[one.pid]))
+    far = usual[most.pid]
+    if abs(far) > max(SIGMAS * spread, math.log(LARGER)):
+        return [_norm(most, mine, math.exp(far), far / spread, steps, None)]
+    single = [(values[at] - usual[pid], at, pid) for pid, values in away.items() for at in range(len(steps))]
+    far, at, pid = max(single)
+    if far > max(SIGMAS * spread, math.log(ONCE)):
+        # Its own norm went up: what goes down in another looks the same from here.
+        own = norms[pid]
+        if own[steps[at]] - median(own.values()) > math.log(ONCE) / 2:
+            most = next(one for one in mine if one.pid == pid)
+            return [_norm(most, mine, math.exp(far), far / spread, steps, steps[at])]
+    return []
+
+
+def _norm(
+    one: RankSeen, ranks: Sequence[RankSeen], times: float, sigmas: float, steps: Sequence[int], step: int | None
+) -> Finding:
+    others = listed([other for other in ranks if other is not one])
+    when = f"in {counted(len(steps), 'step')} that were compared" if step is None else f"in step {step}"
+    return Finding(
+        kind="rank-outlier",
+        severity="warning",
+        title=f"the gradients of {name(one)} are {number(times)} times those of {others} {when}, before they are "
+        "reduced",
+        confidence="likely" if len(ranks) > 2 or step is not None else "possible",
+        rank=one.rank,
+        step=steps[0] if step is None else step,
+        sites=_backward(one),
+        evidence={"of": "gradient norm", "times": times, "sigmas": round(abs(sigmas), 1), "steps": len(steps)},
+        advice="The average over ranks is that of this one. Look at what it reads: data of another scale or another "
+        "file, a sum in place of a mean over a batch of another size, a loss that is weighted on this rank only.",
+    )
+
+
+def _backward(one: RankSeen) -> tuple[FindingSite, ...]:
+    """The line of its backward call before an optimizer's step."""
+    sites = [state.backward for state in one.replicas[0].states if state.backward is not None]
+    return (FindingSite("backward", sites[0]),) if sites else ()
+
+
+def _same(one: Replicas, other: Replicas) -> bool:
+    """Whether both have the whole of the same parameters, which data-parallel training or the script keeps equal."""
+    mine, theirs = ({(t.name, t.shape) for t in r.tensors if t.how != "buffer"} for r in (one, other))
+    kinds = {t.how for r in (one, other) for t in r.tensors} - {"buffer"}
+    return mine == theirs and (kinds == {"ddp"} or (kinds == {""} and _reduced(one, other)))
+
+
+def _reduced(one: Replicas, other: Replicas) -> bool:
+    """Whether gradients were the same when an optimizer stepped."""
+    theirs = {(s.step, s.optimizer): s for s in other.states}
+    pairs = [(s, theirs[key]) for s in one.states if (key := (s.step, s.optimizer)) in theirs]
+    return bool(pairs) and all(s.gradients == o.gradients and any(s.gradients) for s, o in pairs)
+
+
+def _spread(values: Sequence[float]) -> float:
+    """As a standard deviation, of most of them."""
+    middle = median(values)
+    return 1.4826 * median(abs(value - middle) for value in values)
+
+
+def _slow(ranks: Sequence[RankSeen]) -> list[Finding]:
+    """By when each came to the collectives that all of them called: the last holds up the others."""
+    if len({one.machine for one in ranks}) > 1:  # clocks of several machines are not compared
+        return []
+    came = [_arrivals(one) for one in ranks]
+    common = sorted(set.intersection(*(set(one) for one in came)), key=lambda key: came[0][key])
+    if len(common) < ROUNDS:
+        return []
+    whole = max(one[common[-1]] for one in came) - min(one[common[0]] for one in came)
+    for one, mine in zip(ranks, came, strict=True):
+        others = [arrivals for arrivals in came if arrivals is not mine]
+        rounds = _rounds([(max(other[key] for other in others), mine[key]) for key in common])
+        late = [end - begin for begin, end in rounds]
+        if len(late) < ROUNDS or len(late) < MOSTLY * _all_rounds(came, common):
+            continue
+        usual = median(late)
+        error = 1.25 * _spread(late) / math.sqrt(len(late))
+        share = sum(late) / whole if whole > 0 else 0.0
+        if usual >= LATE and sum(late) >= LOST and share >= SHARE and usual > SIGMAS * error:
+            return [_late(one, ranks, rounds, usual, share)]
+    return []
+
+
+def _arrivals(seen: RankSeen) -> Mapping[tuple[str, int], float]:
+    return {(group, first + i): at for group, first, times in seen.arrivals for i, at in enumerate(times) if at > 0}
+
+
+def _rounds(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Times in which the others waited, those that overlap as one: collectives of one backward are called together."""
+    found: list[tuple[float, float]] = []
+    for begin, end in spans:
+        if end <= begin:
+            continue
+        if found and begin < found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((begin, end))
+    return found
+
+
+def _all_rounds(came: Sequence[Mapping[tuple[str, int], float]], common: Sequence[tuple[str, int]]) -> int:
+    """How many there would be if each rank were as late as the last."""
+    spans = [(min(one[key] for one in came), max(one[key] for one in came)) for key in common]
+    return len(_rounds(spans))
+
+
+def _late(
+    one: RankSeen, ranks: Sequence[RankSeen], rounds: Sequence[tuple[float, float]], usual: float, share: float
+) -> Finding:
+    others = listed([other for other in ranks if other is not one])
+    site = _place(one, rounds)
+    return Finding(
+        kind="rank-outlier",
+        severity="warning",
+        title=f"{name(one)} is slower: {others} stood still for it {share:.0%} of the time, {number(usual)} s in most "
+        "steps",
+        confidence="likely",
+        rank=one.rank,
+        sites=(FindingSite("late", site),) if site is not None else (),
+        evidence={"of": "time", "share": round(share, 3), "seconds": usual, "rounds": len(rounds)},
+        advice="Look at what this rank does besides: logging, saving or evaluating alone, longer samples, a slower "
+        "disk or processor.",
+    )
+
+
+def _place(seen: RankSeen, rounds: Sequence[tuple[float, float]]) -> Site | None:
+    """Where it was while the others waited, as far as it was looked at."""
+    there: Counter[Site] = Counter()
+    for begin, end in rounds:
+        there.update({site for at, site in seen.trail if begin <= at <= end})
+    return there.most_common(1)[0][0] if there else None

@@ -1,0 +1,45 @@
+"""The page of each kind of finding, which is in the package: ``pages/KIND.md``."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from importlib import resources
+from typing import Any
+
+from ..errors import BackprobeError
+
+#: What the findings say in JSON, as a JSON Schema.
+SCHEMA = "findings.schema.json"
+
+
+def page(kind: str) -> str:
+    """The page of a kind in Markdown, whose links are names alone: they lead nowhere outside of the documentation.
+
+    :raises BackprobeError: no such kind has a page.
+    """
+    file = _folder() / f"{kind}.md"
+    if kind not in kinds() or not file.is_file():
+        near = difflib.get_close_matches(kind, kinds(), 3, 0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else "'backprobe explain' lists all"
+        raise BackprobeError(f"no kind of finding is called {kind!r}: {hint}")
+    return re.sub(r"\[([^\]]+)\]\([\w./-]+\.md\)", r"\1", file.read_text(encoding="utf-8"))
+
+
+def skill() -> str:
+    """How to go about a gradient that misbehaves, for a model."""
+    return resources.files(__package__.rpartition(".")[0]).joinpath("SKILL.md").read_text(encoding="utf-8")
+
+
+def kinds() -> list[str]:
+    """Those that have a page."""
+    return sorted(file.name[:-3] for file in _folder().iterdir() if re.fullmatch(r"[a-z-]+\.md", file.name))
+
+
+def schema() -> str:
+    """The JSON Schema of what ``backprobe run --findings`` writes."""
+    return resources.files(__package__).joinpath(SCHEMA).read_text(encoding="utf-8")
+
+
+def _folder() -> Any:
+    return resources.files(__package__) / "pages"

@@ -1,0 +1,54 @@
+"""For loops with accelerate. It has no callbacks: what is watched is a block."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from accelerate import Accelerator
+
+from .watching import Options, Watching
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..traced import Trace
+
+
+class watch:
+    """Watches a block: says at its end what went wrong in its backward passes, keeps the run, and hands the statistics
+    by layer to ``accelerator.log``.
+
+        with watch(accelerator, model):
+            for batch in loader: ...
+
+    :param model: the outermost module, so that paths begin there; without it the outermost one that is called.
+    :param options: see ``backprobe.integrations.watching.Options``.
+    :raises BackprobeError: an option is unknown, or is not what it has to be.
+    """
+
+    def __init__(self, accelerator: Accelerator, model: Any = None, **options: Unpack[Options]) -> None:
+        self._accelerator, self._model = accelerator, model
+        self.watching = Watching(options, self._log)
+
+    def _log(self, numbers: dict[str, float], step: int) -> None:
+        self._accelerator.log(numbers, step=step)
+
+    @property
+    def stop(self) -> bool:
+        """An alarm of ``stop_on`` came: a loop that looks at this ends by itself."""
+        return self.watching.stop
+
+    @property
+    def trace(self) -> Trace | None:
+        """What was recorded of the last block that is over."""
+        return self.watching.trace
+
+    def __enter__(self) -> watch:
+        self.watching.begin(self._model, "accelerate")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.watching.end(error)

@@ -1,0 +1,60 @@
+"""For the Trainer of Lightning: ``lightning``, or ``pytorch_lightning`` where that is what the script has imported."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+from .watching import Options, Watching
+
+if TYPE_CHECKING:
+    from lightning.pytorch import LightningModule, Trainer
+    from lightning.pytorch.callbacks import Callback
+    from typing_extensions import Unpack
+
+    from ..traced import Trace
+else:
+    _names = ["lightning.pytorch", "pytorch_lightning"]
+    _names.sort(key=lambda name: name not in sys.modules)
+    try:
+        Callback = importlib.import_module(_names[0]).Callback
+    except ModuleNotFoundError:
+        Callback = importlib.import_module(_names[1]).Callback
+
+
+class BackprobeCallback(Callback):  # type: ignore[misc]
+    """Watches ``trainer.fit``: says at its end what went wrong in its backward passes, keeps the run, and hands the
+    statistics by layer to the trainer's loggers.
+
+        trainer = Trainer(callbacks=[BackprobeCallback()])
+
+    :param options: see ``backprobe.integrations.watching.Options``.
+    :raises BackprobeError: an option is unknown, or is not what it has to be.
+    """
+
+    def __init__(self, **options: Unpack[Options]) -> None:
+        self.watching = Watching(options)
+
+    @property
+    def trace(self) -> Trace | None:
+        """What was recorded of the last training that is over."""
+        return self.watching.trace
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.watching.begin(pl_module, type(pl_module).__name__)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if numbers := self.watching.take():
+            for logger in trainer.loggers:
+                logger.log_metrics(numbers, step=trainer.global_step)
+        if self.watching.stop:
+            trainer.should_stop = True
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.watching.end()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self.watching.end(exception)

@@ -1,0 +1,67 @@
+"""For the Trainer of transformers."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from transformers import TrainerCallback
+
+from .watching import Options, Watching
+
+if TYPE_CHECKING:
+    from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
+    from typing_extensions import Unpack
+
+    from ..traced import Trace
+
+
+class BackprobeCallback(TrainerCallback):  # type: ignore[misc]
+    """Watches ``trainer.train()``: says at its end what went wrong in its backward passes, keeps the run, and hands the
+    statistics by layer to ``trainer.log``, when the trainer logs.
+
+        trainer.add_callback(BackprobeCallback(trainer))
+
+    The Trainer does not tell its callbacks when the training fails. What was found is said when the process ends then,
+    or where ``with BackprobeCallback(trainer) as callback:`` around ``trainer.train()`` does.
+
+    :param trainer: whose ``log`` gets the numbers; without it they go to nobody.
+    :param options: see ``backprobe.integrations.watching.Options``.
+    :raises BackprobeError: an option is unknown, or is not what it has to be.
+    """
+
+    def __init__(self, trainer: Trainer | None = None, **options: Unpack[Options]) -> None:
+        self._trainer = trainer
+        self.watching = Watching(options)
+
+    @property
+    def trace(self) -> Trace | None:
+        """What was recorded of the last training that is over."""
+        return self.watching.trace
+
+    def __enter__(self) -> BackprobeCallback:
+        if self._trainer is not None and self not in self._trainer.callback_handler.callbacks:
+            self._trainer.add_callback(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.watching.end(error)
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **kwargs: Any
+    ) -> None:
+        self.watching.begin(model, "trainer")
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        if self.watching.stop:
+            control.should_training_stop = True
+        if self._trainer is not None and control.should_log and (numbers := self.watching.take()):
+            self._trainer.log(numbers)
+            control.should_log = True  # the Trainer's own numbers are to be logged yet
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.watching.end()

@@ -1,0 +1,206 @@
+"""A training that a framework runs, watched from its begin to its end. No framework is known here."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from ..commands.files import new_run, write_findings
+from ..errors import BackprobeError
+from ..findings.levels import ALARMS, Alarm, Monitor
+from ..records import Measured, Step
+from ..records.statistics import OF
+from ..select import selector
+from ..view.parts import report
+from ..view.terminal import write
+
+if TYPE_CHECKING:
+    from ..observe.backward.recorded import Recorded
+    from ..observe.live import LiveTrace
+    from ..observe.session import Session, Sink
+    from ..observe.sinks.keep import Keep
+    from ..traced import Trace
+
+
+class Options(TypedDict, total=False):
+    """What a callback may be told, by name. All of it may be left out.
+
+    :ivar level: ``watch``, ``trace`` or ``explain``, as of ``backprobe run``.
+    :ivar budget: how much longer the training may take for being watched: ``"5%"``.
+    :ivar ask: topics to look for besides: ``"functions"``, ``"memory"``, ...
+    :ivar statistics: measure statistics by layer in each N-th step (10); 0: in none.
+    :ivar layers: globs on the names of parameters and modules: their statistics are logged one by one. Of all others
+        the least and the greatest are.
+    :ivar stop_on: kinds of alarms that end the training: ``"divergence-ahead"``, ``"update-too-large"``.
+    :ivar out: the folder that the run is kept in; by default a new one in ``backprobe-runs``. ``None``: it is not kept.
+    :ivar quiet: say nothing on standard error.
+    """
+
+    level: str
+    budget: float | str | None
+    ask: str | Sequence[str]
+    statistics: int
+    layers: str | Sequence[str]
+    stop_on: str | Sequence[str]
+    out: str | os.PathLike[str] | None
+    quiet: bool
+
+
+_DEFAULT = Options(
+    level="trace", budget="default", ask=(), statistics=10, layers=(), stop_on=(), out="backprobe-runs", quiet=False
+)
+
+
+class Watching:
+    """What a callback owns: ``begin`` to ``end``, once for each training. It is a sink of what the session sees.
+
+    :raises BackprobeError: an option is unknown, or is not what it has to be.
+    """
+
+    def __init__(self, options: Mapping[str, Any], log: Callable[[dict[str, float], int], None] | None = None) -> None:
+        unknown = sorted(options.keys() - _DEFAULT.keys())
+        if unknown:
+            raise BackprobeError(f"unknown option {unknown[0]!r}; there are {', '.join(_DEFAULT)}")
+        self._options: Options = {**_DEFAULT, **options}  # type: ignore[typeddict-item]
+        self._stop_on = _names(self._options["stop_on"])
+        for kind in self._stop_on:
+            if kind not in ALARMS:
+                raise BackprobeError(f"stop_on is {kind!r}; it is one of {', '.join(ALARMS)}")
+        self._layers = selector(list(_names(self._options["layers"]))) if self._options["layers"] else None
+        self._log = log
+        self._live: LiveTrace | None = None
+        self._keep: Keep | None = None
+        self._folder: Path | None = None
+        self._rank: int | None = None
+        #: The numbers of the last look, and its step.
+        self._numbers: dict[str, float] = {}
+        self._at = 0
+        #: The alarms of the training, in order.
+        self.alarms: list[Alarm] = []
+        #: One of those that end a training came.
+        self.stop = False
+        #: What was recorded of the last training that is over.
+        self.trace: Trace | None = None
+
+    def begin(self, model: Any, name: str) -> None:
+        """Watch from here on. A training before this one that never came to its end is over.
+
+        :raises BackprobeError: the run cannot be kept where that was asked for, or there is no such level or topic.
+        """
+        from ..observe.live import LiveTrace
+        from ..observe.processes.identity import identity
+        from ..observe.sinks.keep import Keep
+        from ..observe.sinks.plugged import about
+        from ..store.writer import Writer
+
+        self.end()
+        settings = self._settings()
+        me = identity(os.environ)
+        self._rank = me.rank if (me.world or 1) > 1 else None
+        self._monitor, self.alarms, self.stop, self._numbers = Monitor(), [], False, {}
+        self._folder, self._keep = self._place(name), None
+        if self._folder is not None:
+            info = {"script": name, "arguments": [], **about(settings.level, time.time())}
+            self._keep = Keep(Writer(self._folder, info))
+        sinks: list[Sink] = [self, *([self._keep] if self._keep is not None else [])]
+        self._live = LiveTrace(model, "model", settings, sinks=sinks)
+        self._live.__enter__()
+        atexit.register(self.end)  # a framework does not tell of every training that fails
+
+    def _settings(self) -> Any:
+        from ..observe.schedule.detail import Settings, budget_of
+
+        options = self._options
+        ask = {*_names(options["ask"]), *(["levels"] if options["statistics"] else [])}
+        settings = Settings(options["level"], ask=frozenset(ask), statistics=options["statistics"])
+        return replace(settings, budget=budget_of(options["budget"], settings))
+
+    def _place(self, name: str) -> Path | None:
+        out = self._options["out"]
+        if out is None:
+            return None
+        try:
+            if out == _DEFAULT["out"]:
+                return new_run(name if self._rank is None else f"{name}-rank{self._rank}").absolute()
+            return Path(out) if self._rank is None else Path(out) / f"rank{self._rank}"
+        except OSError as error:
+            raise BackprobeError(f"cannot write a run to {out}: {error}") from None
+
+    def end(self, error: BaseException | None = None) -> Trace | None:
+        """The training is over: what was found is said, and kept."""
+        live, self._live = self._live, None
+        if live is None:
+            return None
+        atexit.unregister(self.end)
+        live.__exit__(type(error) if error is not None else None, error, None)
+        if self._log is not None and self._numbers:
+            self._log(self.take(), self._at)
+        self.trace = live
+        if self._keep is not None and self._folder is not None:
+            assert live.session is not None
+            said = None if error is None else f"{type(error).__name__}: {error}"[:2000]
+            self._keep.writer.put({**live.info, "error": said})
+            self._keep.close(live.session, live, list(live.findings))
+            write_findings(self._folder / "findings.json", live)
+        if not self._options["quiet"] and (not self._rank or live.findings):
+            write(report(live, self._folder), sys.stderr)
+        return live
+
+    def take(self) -> dict[str, float]:
+        """The numbers that came since the last time, for a tracker: by name, each finite."""
+        numbers, self._numbers = self._numbers, {}
+        return numbers
+
+    # As a sink.
+
+    def backward(self, recorded: Recorded) -> None:
+        """Nothing is asked of single calls."""
+
+    def step(self, step: Step, session: Session) -> None:
+        if self._log is not None and self._numbers:
+            self._log(self.take(), self._at)
+
+    def measured(self, measured: Measured) -> None:
+        self._numbers, self._at = numbers_of(measured, self._layers), measured.step
+        for alarm in self._monitor.add(measured):
+            self.alarms.append(alarm)
+            if not self._options["quiet"]:
+                text = f"{alarm.quantity} of {alarm.name} is {alarm.value:.3g} in step {alarm.step}"
+                print(f"backprobe: {alarm.kind}: {text}", file=sys.stderr, flush=True)
+            self.stop = self.stop or alarm.kind in self._stop_on
+        for alarm in self.alarms:
+            self._numbers[f"backprobe/alarm/{alarm.kind}"] = 1.0
+
+
+def numbers_of(measured: Measured, layers: Callable[[str, Any], bool] | None = None) -> dict[str, float]:
+    """What a tracker is given of a look: the least and the greatest of each quantity over the layers, and the numbers
+    of the layers that are chosen. What is not finite is left out, and counted."""
+    found: dict[str, float] = {}
+    by_quantity: dict[str, list[float]] = {}
+    lost = 0
+    for key, value in zip(measured.names, measured.values, strict=True):
+        quantity, _, name = key.partition(OF)
+        if not math.isfinite(value):
+            lost += 1
+            continue
+        by_quantity.setdefault(quantity, []).append(value)
+        if layers is not None and layers(name, None):
+            found[f"backprobe/{quantity}/{name}"] = value
+    for quantity, values in by_quantity.items():
+        found[f"backprobe/{quantity}/max"] = max(values)
+        if len(values) > 1:
+            found[f"backprobe/{quantity}/min"] = min(values)
+    if lost:
+        found["backprobe/nonfinite"] = float(lost)
+    return found
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given)

@@ -1,0 +1,133 @@
+"""``--change``: a script run as it is but for one thing, to be compared with itself.
+
+Here something of torch's is replaced, since that is what was asked for: how outermost modules are called, and what sets
+seeds.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import BackprobeError
+
+KINDS = ("dtype", "compiled", "device", "seed", "threads")
+
+
+def change(given: list[str]) -> Callable[[], None]:
+    """Make these changes, each ``KIND=VALUE``; what is returned undoes them.
+
+    :raises BackprobeError: there is no such change.
+    """
+    undo: list[Callable[[], None]] = []
+    calls: dict[str, Any] = {}
+    for one in given:
+        kind, _, value = one.partition("=")
+        if kind == "dtype":
+            dtype = getattr(torch, value, None)
+            if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+                raise BackprobeError(f"{value} is no dtype of floats, such as float64 or bfloat16")
+            calls["dtype"] = dtype
+        elif kind == "device":
+            try:
+                calls["device"] = torch.device(value)
+            except RuntimeError as error:
+                raise BackprobeError(f"{value}: {str(error).splitlines()[0]}") from None
+        elif kind == "compiled":
+            calls["compiled"] = value or "inductor"
+        elif kind in ("seed", "threads"):
+            if not value.isdigit():
+                raise BackprobeError(f"{kind} is {value!r}; it is a whole number")
+            undo.append(_seeded(int(value)) if kind == "seed" else _threads(int(value)))
+        else:
+            raise BackprobeError(f"no change {kind!r}: there are {', '.join(KINDS)}")
+    if calls:
+        undo.append(_called(**calls))
+
+    def over() -> None:
+        for one in reversed(undo):
+            one()
+
+    return over
+
+
+def _threads(number: int) -> Callable[[], None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    return lambda: torch.set_num_threads(before)
+
+
+def _seeded(seed: int) -> Callable[[], None]:
+    """Whatever seed the script sets, it is this one."""
+    before = torch.manual_seed
+
+    @wraps(before)
+    def manual_seed(_: Any) -> Any:
+        return before(seed)
+
+    torch.manual_seed = torch.random.manual_seed = manual_seed
+    before(seed)
+    random.seed(seed)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % (1 << 32))
+
+    def undo() -> None:
+        torch.manual_seed = torch.random.manual_seed = before
+
+    return undo
+
+
+def _called(
+    dtype: torch.dtype | None = None, device: torch.device | None = None, compiled: str = ""
+) -> Callable[[], None]:
+    """Outermost modules are moved, or compiled, when they are called first; what they are given is moved, and what they
+    give is moved back."""
+    before = nn.Module.__call__
+    depth = [0]
+    known: set[int] = set()
+    alive: list[nn.Module] = []
+
+    def moved(value: Any, to: torch.dtype | None, place: torch.device | None) -> Any:
+        if isinstance(value, torch.Tensor):
+            if value.is_floating_point() and to is not None:
+                value = value.to(to)
+            return value.to(place) if place is not None else value
+        if type(value) in (list, tuple):
+            return type(value)(moved(one, to, place) for one in value)
+        if isinstance(value, dict):
+            for key in list(value):
+                value[key] = moved(value[key], to, place)
+        return value
+
+    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if depth[0] or torch.compiler.is_compiling() or not any(True for _ in self.parameters()):
+            return before(self, *args, **kwargs)
+        if id(self) not in known:
+            known.add(id(self))
+            alive.append(self)
+            if dtype is not None or device is not None:
+                self.to(device=device, dtype=dtype)
+            if compiled:
+                self.compile(backend=compiled)
+        first = next((t for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor)), None)
+        was = torch.get_default_dtype() if dtype is not None else None
+        home = first.device if device is not None and first is not None else None
+        depth[0] += 1
+        try:
+            out = before(self, *moved(list(args), dtype, device), **moved(dict(kwargs), dtype, device))
+        finally:
+            depth[0] -= 1
+        return moved(out, was, home)
+
+    nn.Module.__call__ = call  # type: ignore[method-assign]
+
+    def undo() -> None:
+        nn.Module.__call__ = before  # type: ignore[method-assign]
+
+    return undo

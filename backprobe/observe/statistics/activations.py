@@ -1,0 +1,269 @@
+"""What modules and functions put out, in the steps that are looked at: hooks on modules, and what the graph keeps.
+
+Note [Read from the graph]: softmax, tanh, sigmoid and relu keep their result for backward, and fused attention its
+queries and keys, whether a module or a function of the script's calls them. So they are read from the graph when an
+outermost module returns: no mode is on, and nothing is called that would not be called alone. The counter of nodes at
+each module's beginning and end tells whose they are. What has no graph, lies behind a saved-tensor hook or is
+recomputed by a checkpoint is not seen. A graph of more than ``MOST`` nodes is looked at no further.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch import nn
+
+from ...torchside import private
+from ...torchside.structure import tensors_in
+from .numbers import HALF, Numbers, greatest, norms, usable, wide
+
+#: Nodes of a graph that are looked at; outermost calls of a step whose graph is.
+MOST, CALLS = 5_000, 4
+#: Logits that are worked out again, about.
+LOGITS = 1 << 18
+#: Of tanh and sigmoid: how near to its bounds a value is saturated, as a share of their distance.
+EDGE = 0.005
+#: Nodes between a softmax and the product whose logits it takes.
+_BETWEEN = 8
+_THROUGH = ("View", "UnsafeView", "Reshape", "MaskedFill", "Where", "Add", "Mul", "Div", "ToCopy", "Expand")
+_KEEPS: dict[str, str] = {
+    "ReluBackward0": "relu",
+    "TanhBackward0": "tanh",
+    "SigmoidBackward0": "sigmoid",
+    "SoftmaxBackward0": "softmax",
+    "SafeSoftmaxBackward0": "softmax",
+}
+
+
+class Activations:
+    """Attached while one step is looked at.
+
+    :param name_of: gives the name of a module that is called, ``None`` for one that has none.
+    :param fault: told of what fails here.
+    :param clock: gives a mark at the beginning of this work, and ``took`` is told it at the end.
+    """
+
+    def __init__(
+        self,
+        numbers: Numbers,
+        name_of: Callable[[nn.Module], str | None],
+        fault: Callable[[Exception], None],
+        clock: Callable[[], Any],
+        took: Callable[[Any], None],
+    ) -> None:
+        self.numbers, self._name_of, self._fault, self._clock, self._took = numbers, name_of, fault, clock, took
+        self._thread = get_ident()
+        self._handles: list[Any] = []
+        #: Names of the modules that run.
+        self._stack: list[str | None] = []
+        #: Of the outermost call: the counter of nodes wherever a module began or ended, and whose nodes come then.
+        self._moments: list[int] = []
+        self._whose: list[str | None] = []
+        self._done: set[str] = set()
+        self._last: Any = None
+        self._calls = 0
+
+    def attach(self) -> None:
+        self._handles = [
+            nn.modules.module.register_module_forward_pre_hook(self._enter),
+            nn.modules.module.register_module_forward_hook(self._leave, always_call=True),
+        ]
+
+    def detach(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+        self._stack.clear()
+        self._last = None
+
+    def _mine(self) -> bool:
+        return get_ident() == self._thread and not private.compiling()
+
+    def _enter(self, module: nn.Module, args: Any) -> None:
+        if private.compiling() or not self._mine():
+            return
+        try:
+            if not self._stack:
+                self._moments.clear()
+                self._whose.clear()
+            name = self._name_of(module)
+        except Exception as error:
+            name = None
+            self._fault(error)
+        self._stack.append(name)
+        self._now(name)
+
+    def _now(self, name: str | None) -> None:
+        self._moments.append(private.next_sequence_nr())
+        self._whose.append(name)
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        if private.compiling() or not self._mine() or not self._stack:
+            return
+        name = self._stack.pop()
+        self._now(self._stack[-1] if self._stack else None)
+        if self._stack and (name is None or name in self._done):
+            return
+        if output is None or not torch.is_grad_enabled() or private.graph_task() != -1:
+            return
+        mark = self._clock()
+        try:
+            with private.unseen(), private.unnoticed(), torch.no_grad():
+                if name is not None:
+                    self._output(name, output)
+                if not self._stack:
+                    self._graph(output)
+        except Exception as error:
+            self._fault(error)
+        self._took(mark)
+
+    def _output(self, name: str, output: Any) -> None:
+        if isinstance(output, (tuple, list)) and output:
+            output = output[0]
+        if not isinstance(output, torch.Tensor) or output is self._last or name in self._done:
+            return  # a container gives what its last part gave
+        self._last = output
+        if not output.requires_grad or not private.is_plain(output) or private.hands_off(output) or not usable(output):
+            return
+        self._done.add(name)
+        here = output.detach()
+        self.numbers.add("activation_rms", [name], [n / math.sqrt(here.numel()) for n in norms([here])])
+        top = greatest([here])
+        self.numbers.add("activation_max", [name], top)
+        if here.dtype in HALF:
+            limit = torch.finfo(here.dtype).max
+            self.numbers.add("headroom", [name], [limit / t.double().clamp(min=1e-30) for t in top])
+
+    def _graph(self, output: Any) -> None:
+        """An outermost module returned: what its graph keeps."""
+        self._last = None
+        self._calls += 1
+        roots = [t.grad_fn for t in tensors_in(output, most=32) if t.grad_fn is not None]
+        if self._calls > CALLS or not roots or private.in_transform() or private.in_mode():
+            return
+        seen = set(roots)
+        waiting = list(seen)
+        for node in waiting:  # grows as we go
+            kind = node.name()
+            if kind in _KEEPS:
+                self._kept(node, _KEEPS[kind])
+            elif kind.startswith("ScaledDotProduct"):
+                self._attention(node)
+            for child, _ in node.next_functions:
+                if child is not None and child not in seen and len(seen) < MOST:
+                    seen.add(child)
+                    waiting.append(child)
+
+    def _name_at(self, node: Any) -> str | None:
+        """The innermost module whose call made `node`."""
+        at = bisect_right(self._moments, node._sequence_nr()) - 1
+        return self._whose[at] if at >= 0 else None
+
+    def _saved(self, node: Any, what: str) -> Any:
+        """What it keeps by that name, where no hook of anybody's packed it, as it was."""
+        for name, slot in private.saved_slots(node):
+            if name == what:
+                value, packed = private.slot_content(slot) or (None, True)
+                if packed or not isinstance(value, torch.Tensor) or not private.is_plain(value):
+                    return None
+                return value.detach() if usable(value) and not private.hands_off(value) else None
+        return None
+
+    def _kept(self, node: Any, kind: str) -> None:
+        name, result = self._name_at(node), self._saved(node, "result")
+        if name is None or result is None or (result.dim() < 2 and kind != "softmax"):
+            return
+        if kind == "softmax":
+            if result.dim() >= 3 and result.shape[-2] > 1 and self._first("attention_entropy", name):
+                self.numbers.add("attention_entropy", [name], [_entropy(result)])
+                logits = self._logits(node)
+                if logits is not None:
+                    self.numbers.add("attention_logit", [name], [logits])
+        elif kind == "relu":
+            if self._first("dead", name):
+                rest = [d for d in range(result.dim()) if d != _features(node, result)]
+                self.numbers.add("dead", [name], [(result.amax(rest) == 0).float().mean()])
+        elif self._first("saturated", name):
+            off = result.abs() if kind == "tanh" else (result - 0.5).abs() * 2
+            self.numbers.add("saturated", [name], [(off > 1 - 2 * EDGE).float().mean()])
+
+    def _first(self, quantity: str, name: str) -> bool:
+        """Whether it is the first of a step: the last such node of a module's first call."""
+        key = f"{quantity}|{name}"
+        if key in self._done:
+            return False
+        self._done.add(key)
+        return True
+
+    def _logits(self, node: Any) -> Any:
+        """The greatest logit that a softmax was given, before any mask, from the product that gave it."""
+        factor = 1.0
+        for _ in range(_BETWEEN):
+            following = [child for child, _ in node.next_functions if child is not None]
+            if not following:
+                return None
+            node = following[0]
+            kind = node.name()
+            if kind == "BmmBackward0":
+                q, k = self._saved(node, "self"), self._saved(node, "mat2")
+                return None if q is None or k is None else _product(q, k, factor)
+            if not kind.startswith(_THROUGH):
+                return None
+            if kind.startswith(("Mul", "Div")):
+                other = self._saved(node, "other")
+                if other is None or other.numel() != 1:
+                    return None
+                factor = factor * other.float() if kind.startswith("Mul") else factor / other.float()
+        return None
+
+    def _attention(self, node: Any) -> None:
+        name = self._name_at(node)
+        q, k = self._saved(node, "query"), self._saved(node, "key")
+        if name is None or q is None or k is None or q.dim() != 4 or not self._first("attention_entropy", name):
+            return
+        if k.shape[1] != q.shape[1]:
+            k = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
+        scale, causal = private.attention_settings(node)
+        scale = scale if scale is not None else 1 / math.sqrt(q.shape[-1])
+        mask = self._saved(node, "attn_mask")
+        each = q.shape[1] * k.shape[2]
+        rows = max(1, min(q.shape[2], LOGITS // max(each, 1)))
+        some = torch.arange(rows, device=q.device) * q.shape[2] // rows
+        batch = max(1, min(q.shape[0], LOGITS // max(each * rows, 1)))
+        logits = wide(q[:batch, :, some]) @ wide(k[:batch]).transpose(-1, -2) * scale
+        self.numbers.add("attention_logit", [name], [logits.amax()])
+        if causal:
+            later = torch.arange(k.shape[2], device=q.device) > some[:, None]
+            logits = logits.masked_fill(later, -math.inf)
+        if mask is not None:
+            mask = mask.expand(*q.shape[:2], q.shape[2], k.shape[2])[:batch, :, some]
+            logits = logits.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else logits + mask
+        self.numbers.add("attention_entropy", [name], [_entropy(logits.softmax(-1))])
+
+
+def _entropy(p: Any) -> Any:
+    """The mean over rows, in nats."""
+    p = wide(p)
+    return -torch.special.xlogy(p, p).sum(-1).mean()
+
+
+def _product(q: Any, k: Any, factor: Any) -> Any:
+    """The greatest element of the products of two batches of matrices, over as many of them as ``LOGITS`` allows."""
+    each = q.shape[1] * k.shape[2]
+    batch = max(1, LOGITS // max(each, 1))
+    stride = max(1, -(-q.shape[0] // batch))
+    logits = torch.bmm(wide(q[::stride]), wide(k[::stride]))
+    return (logits * factor).amax()
+
+
+def _features(node: Any, result: Any) -> int:
+    """The dimension of a result that its units lie along."""
+    if result.dim() > 3:
+        return 1
+    before = node.next_functions[0][0]
+    along = before is not None and before.name().startswith(("Convolution", "NativeBatchNorm", "CudnnBatchNorm"))
+    return 1 if along and result.dim() == 3 else result.dim() - 1

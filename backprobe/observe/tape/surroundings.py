@@ -1,0 +1,89 @@
+"""What is around a run: versions, flags, variables; of a step its generators, and the settings of modules."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import random
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+_VARIABLES = ("CUBLAS_", "CUDA_", "NVIDIA_", "OMP_", "MKL_", "TORCH", "PYTORCH_", "NCCL_", "PYTHONHASHSEED", "ATEN_")
+_PACKAGES = ("numpy", "transformers", "torchvision", "torchaudio", "lightning", "accelerate", "triton", "peft", "timm")
+
+
+def about() -> dict[str, Any]:
+    """Of the process."""
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
+    for name in _PACKAGES:
+        module = sys.modules.get(name)
+        if module is not None:
+            versions[name] = str(getattr(module, "__version__", "?"))
+    backends = torch.backends
+    flags = {
+        "threads": torch.get_num_threads(),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "float32 matmul precision": torch.get_float32_matmul_precision(),
+        "default dtype": str(torch.get_default_dtype()),
+        "mkldnn": backends.mkldnn.enabled,
+        "cudnn.benchmark": backends.cudnn.benchmark,
+        "cudnn.deterministic": backends.cudnn.deterministic,
+        "cudnn.allow_tf32": backends.cudnn.allow_tf32,
+        "flash attention": backends.cuda.flash_sdp_enabled(),
+        "memory-efficient attention": backends.cuda.mem_efficient_sdp_enabled(),
+        "math attention": backends.cuda.math_sdp_enabled(),
+        "flush denormal": bool(torch.tensor([1e-40]).mul(1.0).item() == 0.0),
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+    }
+    machine = {"system": platform.system(), "machine": platform.machine()}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        machine["gpu"] = torch.cuda.get_device_name()
+    variables = {k: v for k, v in sorted(os.environ.items()) if k.startswith(_VARIABLES)}
+    return {"versions": versions, "flags": flags, "machine": machine, "variables": variables}
+
+
+def generators() -> dict[str, str]:
+    """The state of each generator of random numbers, as a hash."""
+    found = {"torch": _hash(bytes(torch.get_rng_state().tolist())), "random": _hash(repr(random.getstate()).encode())}
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and "numpy.random" in sys.modules:
+        _, keys, *rest = numpy.random.get_state()
+        found["numpy"] = _hash(keys.tobytes() + repr(rest).encode())
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        found["cuda"] = _hash(bytes(torch.cuda.get_rng_state().tolist()))
+    return found
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
+def modules(named: Iterable[tuple[str, nn.Module]]) -> dict[str, dict[str, Any]]:
+    """Of each module its class and plain settings."""
+    found = {}
+    for name, module in named:
+        kept: dict[str, Any] = {"class": type(module).__name__}
+        for key, value in vars(module).items():
+            if key[0] != "_" and isinstance(value, (bool, int, float, str)):
+                kept[key] = value
+            elif key in ("stride", "padding", "dilation", "kernel_size", "normalized_shape"):
+                kept[key] = str(value)
+        frozen = [key for key, p in module._parameters.items() if p is not None and not p.requires_grad]
+        if frozen:
+            kept["frozen"] = ", ".join(frozen)
+        found[name] = kept
+    return found
+
+
+def optimizer(one: Any) -> dict[str, Any]:
+    """The settings of an optimizer, by group."""
+    groups = [
+        {k: v if isinstance(v, (bool, int, float, str, type(None))) else str(v) for k, v in g.items() if k != "params"}
+        for g in one.param_groups
+    ]
+    return {"class": type(one).__name__, "groups": groups, "sizes": [len(g["params"]) for g in one.param_groups]}

@@ -1,0 +1,272 @@
+"""Statistics by layer, in each tenth step or so: also in steps that are not recorded, or that pass.
+
+Note [Which steps are measured]: a monitor has to see levels over the whole run. So this has hooks of its own on the
+optimizers, which cost nothing to speak of in other steps; each optimizer is measured at its own steps, so that two that
+take turns both are. What a look takes is clocked as all our work is, and where it takes more than ``SHARE`` of what may
+be spent at the cadence that was asked for, the next one comes later, but for the first ``ANYWAY``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import weakref
+from array import array
+from collections.abc import Mapping
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import optimizer as optim
+
+from ...records import Measured, Step, Unseen
+from ...records.statistics import OF
+from ...torchside import private
+from ..events import Tracker
+from ..scene import Scene
+from ..schedule.detail import Settings
+from ..statistics.activations import Activations
+from ..statistics.numbers import Key, Numbers
+from ..statistics.parameters import Parameters, Spectra
+
+#: Of what watching may take at all, the part that this may.
+SHARE = 0.5
+#: The first looks come at the cadence that was asked for: short runs live on what any run may spend.
+ANYWAY = 20
+#: Looks from one at stable ranks and greatest elements to the next.
+SELDOM = 10
+#: Names of a run, at most; faults after which nothing is measured any more.
+NAMES, FAULTS = 20_000, 20
+#: The greatest number that is kept: those in single precision end there.
+MOST = 3e38
+_clock = time.perf_counter
+
+
+class Pace:
+    """When the next look is."""
+
+    def __init__(self, every: int, share: float | None) -> None:
+        self._every, self._share = every, share
+        #: The step of the next, and how many there were.
+        self.next = self.looks = 0
+        self._cost = 0.0
+        self._last: tuple[int, float] | None = None
+
+    def due(self, step: int) -> bool:
+        return step >= self.next
+
+    def looked(self, step: int, seconds: float) -> None:
+        """One in `step` took `seconds`."""
+        now = _clock()
+        self.looks += 1
+        self.next = step + self._every
+        if self._last is not None and self._share is not None and step > self._last[0]:
+            self._cost = seconds if not self._cost else self._cost + 0.3 * (min(seconds, 4 * self._cost) - self._cost)
+            alone = max(now - self._last[1] - seconds, 1e-9) / (step - self._last[0])
+            rest = math.ceil(self._cost / (self._share * alone))
+            if rest > self._every and self.looks >= ANYWAY:
+                self.next = step + rest
+        self._last = step, now
+
+
+class Statistics(Tracker):
+    """Measures, and hands on a ``Measured`` for each step that it looks at."""
+
+    @classmethod
+    def wanted(cls, settings: Settings) -> bool:
+        return settings.statistics > 0
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene, self._own = scene, scene.events.own
+        settings = scene.settings
+        self._every = settings.statistics
+        self._share = None if settings.budget is None else SHARE * settings.budget
+        #: By id of an optimizer: a reference, its pace, and what is known of its weights' spectra.
+        self._known: dict[int, tuple[Any, Pace, Spectra]] = {}
+        #: No optimizer is looked at before the step after this one.
+        self._soon = -1
+        self._handles: list[Any] = []
+        self._on = False
+        #: The step that is looked at, its numbers, and the optimizers that are stepping with the seconds that took.
+        self._step: int | None = None
+        self._numbers = Numbers()
+        self._stepping: dict[int, tuple[Parameters, float]] = {}
+        #: What modules put out in the step that comes next, and the seconds that took.
+        self._ahead: Activations | None = None
+        self._spent = 0.0
+        #: The step before, which an accelerator may still be working on.
+        self._sent: tuple[int, Numbers] | None = None
+        self._names: dict[tuple[Key, ...], tuple[str, ...]] = {}
+        self._pid, self._thread = os.getpid(), get_ident()
+        self._faults = self._dropped = 0
+
+    # On and off
+
+    def attached(self) -> None:
+        self._on, self._thread = True, get_ident()
+        self._handles = self._handles or [
+            optim.register_optimizer_step_pre_hook(self._before),
+            optim.register_optimizer_step_post_hook(self._after),
+        ]
+        if not self._known:
+            self._look_ahead()
+
+    def detached(self) -> None:
+        self._on = False
+        while self._handles:
+            self._handles.pop().remove()
+        self._look_no_further()
+        self._stepping.clear()
+        if os.getpid() == self._pid:
+            self._close()
+            self._hand_on()
+
+    def _look_ahead(self) -> None:
+        self._look_no_further()
+        self._ahead = Activations(Numbers(), self._name_of, self._fault, self._own.begin, self._took)
+        self._ahead.attach()
+
+    def _look_no_further(self) -> None:
+        if self._ahead is not None:
+            self._ahead.detach()
+            self._ahead = None
+
+    def _took(self, mark: Any) -> None:
+        self._spent += self._own.since(mark)
+
+    def _name_of(self, module: nn.Module) -> str | None:
+        modules = self._scene.modules
+        for root in modules.roots:
+            path = root.path_of(module)
+            if path is not None:
+                return modules.full_name(root, path) or root.class_name
+        return None
+
+    def _fault(self, error: Exception) -> None:
+        self._faults += 1
+        self._scene.events.faults.add(type(self).__name__, error)
+        if self._faults >= FAULTS:
+            self._look_no_further()
+
+    # An optimizer steps
+
+    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        step = self._scene.steps.index
+        if step < self._soon and id(optimizer) in self._known:
+            return
+        if not self._on or self._faults >= FAULTS or os.getpid() != self._pid or get_ident() != self._thread:
+            return
+        if _captures():
+            return
+        mark = self._own.begin()
+        try:
+            known = self._known.get(id(optimizer))
+            if known is None or known[0]() is not optimizer:
+                self._known = {key: one for key, one in self._known.items() if one[0]() is not None}
+                pace = Pace(self._every, self._share)
+                known = self._known[id(optimizer)] = weakref.ref(optimizer), pace, Spectra()
+            if known[1].due(step):
+                self._begins(optimizer, step, known[1].looks, known[2])
+            self._soon = min((pace.next for _, pace, _ in self._known.values()), default=0) - 1
+            if any(pace.next == step + 1 for _, pace, _ in self._known.values()):
+                self._look_ahead()
+        except Exception as error:
+            self._fault(error)
+        seconds = self._own.since(mark)
+        if id(optimizer) in self._stepping:
+            self._stepping[id(optimizer)] = self._stepping[id(optimizer)][0], seconds
+
+    def _begins(self, optimizer: Any, step: int, looks: int, spectra: Spectra) -> None:
+        if step != self._step:
+            self._close()
+            self._step = step
+            if self._ahead is not None:
+                self._numbers = self._ahead.numbers
+                self._look_no_further()
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            mine = Parameters(optimizer, self._numbers, self._scene.names.of)
+            self._stepping[id(optimizer)] = mine, 0.0
+            mine.before(looks % SELDOM == 0)
+            if looks % SELDOM == 0:
+                spectra.look(mine.all, self._numbers)
+
+    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not self._stepping or id(optimizer) not in self._stepping or not self._on or os.getpid() != self._pid:
+            return
+        mark = self._own.begin()
+        mine, before = self._stepping.pop(id(optimizer))
+        pace = self._known[id(optimizer)][1]
+        try:
+            with private.unseen(), private.unnoticed(), torch.no_grad():
+                mine.after()
+                scale = self._scene.steps.losses.scaler
+                if scale is not None:
+                    self._numbers.add("loss_scale", ["GradScaler"], [scale])
+            if self._scene.steps.index != self._step and not self._stepping:
+                self._close()
+        except Exception as error:
+            self._fault(error)
+        spent, self._spent = self._spent, 0.0
+        pace.looked(self._step if self._step is not None else pace.next, before + spent + self._own.since(mark))
+        self._soon = min(pace.next for _, pace, _ in self._known.values()) - 1
+
+    def step_over(self, step: Step) -> None:
+        if step.index == self._step and not self._stepping and not _captures():
+            self._close()
+
+    # What was measured
+
+    def _close(self) -> None:
+        """Nothing more comes of the step that is looked at."""
+        step, numbers = self._step, self._numbers
+        self._step, self._numbers = None, Numbers()
+        if step is None:
+            return
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            numbers.send()
+        self._hand_on()
+        self._sent = step, numbers
+        if numbers.there:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        if self._sent is None:
+            return
+        (step, numbers), self._sent = self._sent, None
+        with private.unseen(), private.unnoticed():
+            found = derived(numbers.read(), numbers.sizes)
+        if not found:
+            return
+        keys = tuple(found)
+        names = self._names.get(keys)
+        if names is None:
+            names = tuple(f"{quantity}{OF}{name}" for quantity, name in keys)
+            self._dropped = max(self._dropped, len(names) - NAMES)
+            if len(self._names) > 100:
+                self._names.clear()
+            self._names[keys] = names = names[:NAMES]
+        values = array("f", (min(max(v, -MOST), MOST) if v - v == 0.0 else v for v in found.values()))
+        self._scene.hand_on(Measured(step, names, values[:NAMES]))
+
+    def unseen(self) -> list[Unseen]:
+        if self._dropped <= 0:
+            return []
+        return [Unseen("statistics", self._dropped, f"a step holds {NAMES} of them", hides=False)]
+
+
+def _captures() -> bool:
+    """Whether work for an accelerator would become part of a graph that the script is capturing."""
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
+def derived(found: Mapping[Key, float], sizes: Mapping[str, int]) -> dict[Key, float]:
+    """What was measured, with what follows from it."""
+    out = dict(found)
+    for (quantity, name), value in found.items():
+        if quantity in ("weight_norm", "grad_norm", "update_norm") and name in sizes:
+            out[quantity.replace("norm", "rms"), name] = value / math.sqrt(sizes[name])
+        if quantity == "update_norm" and (weight := found.get(("weight_norm", name))):
+            out["update_ratio", name] = value / weight
+    return out

@@ -1,0 +1,76 @@
+"""Statistics by layer over the steps of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from ..records import Measured
+from ..records.statistics import OF
+from ..select import selector
+
+
+class Statistics(Sequence[Measured]):
+    """What was measured, step by step: ``statistics[-1]`` is the last step that was looked at, ``steps`` says which
+    those are, ``curve("update_ratio", "fc.weight")`` follows one number, ``table("grad_norm", "encoder.*")`` some.
+
+    :param read: gives the records, in the order of their steps; called once.
+    """
+
+    def __init__(self, read: Callable[[], Sequence[Measured]] = tuple) -> None:
+        self._read = read
+
+    @cached_property
+    def _rows(self) -> Sequence[Measured]:
+        return self._read()
+
+    @cached_property
+    def _places(self) -> Mapping[tuple[str, ...], Mapping[str, int]]:
+        return {names: {name: at for at, name in enumerate(names)} for names in {row.names for row in self._rows}}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._rows[i]
+
+    @property
+    def steps(self) -> list[int]:
+        """The steps that were looked at."""
+        return [row.step for row in self._rows]
+
+    @property
+    def quantities(self) -> list[str]:
+        """What was measured of any layer."""
+        return sorted({name.partition(OF)[0] for names in self._places for name in names})
+
+    def names(self, quantity: str) -> list[str]:
+        """What `quantity` was measured of, in the order of the last steps."""
+        found: dict[str, None] = {}
+        for names in {row.names: None for row in reversed(self._rows)}:
+            found |= {name.partition(OF)[2]: None for name in names if name.partition(OF)[0] == quantity}
+        return list(found)
+
+    def curve(self, quantity: str, name: str) -> list[tuple[int, float]]:
+        """(step, value) in the steps where `quantity` of `name` was measured."""
+        key = f"{quantity}{OF}{name}"
+        found = ((row, self._places[row.names].get(key)) for row in self._rows)
+        return [(row.step, row.values[at]) for row, at in found if at is not None]
+
+    def table(self, quantity: str, select: Any = "*") -> dict[str, list[tuple[int, float]]]:
+        """Curves of `quantity` by name, of the names that `select` chooses: a glob, a regular expression, a predicate,
+        or a list of these."""
+        chosen = selector(select)
+        return {name: self.curve(quantity, name) for name in self.names(quantity) if chosen(name, None)}
+
+    def __iter__(self) -> Iterator[Measured]:
+        return iter(self._rows)
+
+    def __repr__(self) -> str:
+        return f"<Statistics: {len(self)} steps, {', '.join(self.quantities) or 'nothing measured'}>"
+
+    def _repr_html_(self) -> str:
+        from ..view.cells import statistics
+
+        return statistics(self)

@@ -1,0 +1,41 @@
+"""Findings as GitHub shows them beside the lines of a change: workflow commands, one a line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from ..records import Finding
+
+_COMMAND = {"error": "error", "warning": "warning", "info": "notice"}
+
+
+def workflow_commands(findings: Iterable[Finding], root: Path | None = None) -> list[str]:
+    """A command for each finding, at its main line. Files inside of `root` are named from there; it is where the
+    repository was checked out, or the working folder."""
+    root = root or Path(os.environ.get("GITHUB_WORKSPACE") or os.getcwd())
+    return [_annotation(finding, root) for finding in findings]
+
+
+def _annotation(finding: Finding, root: Path) -> str:
+    where = {"title": f"backprobe: {finding.kind}"}
+    if finding.sites:
+        site = finding.sites[0].site
+        where = {"file": _inside(site.file, root), "line": str(site.line), **where}
+    others = [f"{one.role}: {one.site.file}:{one.site.line} {one.site.text}".rstrip() for one in finding.sites[1:]]
+    text = "\n".join(part for part in (finding.title, finding.advice, *others) if part)
+    properties = ",".join(f"{name}={_escaped(value, True)}" for name, value in where.items())
+    return f"::{_COMMAND[finding.severity]} {properties}::{_escaped(text)}"
+
+
+def _inside(file: str, root: Path) -> str:
+    path = Path(os.path.abspath(file))
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else file
+
+
+def _escaped(text: str, value: bool = False) -> str:
+    """As the runner reads it: https://docs.github.com/actions/reference/workflow-commands-for-github-actions."""
+    for sign in "%\r\n" + (":," if value else ""):
+        text = text.replace(sign, f"%{ord(sign):02X}")
+    return text

@@ -1,0 +1,43 @@
+"""Rank 0 evaluates through the wrapped model, which sends its buffers."""
+
+import datetime
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+EXPECT = {"kind": "rank-desync", "rank": 0, "line": ("", "EVALUATES")}
+
+
+def evaluate(model):
+    model.eval()
+    right = 0
+    for _ in range(3):
+        right += int((model(torch.randn(16, 6)).argmax(1) == 0).sum())  # EVALUATES
+    model.train()
+
+
+def main(rank, ranks, store):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store, rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=12))
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 3)))
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(10):
+        opt.zero_grad()
+        nn.functional.cross_entropy(model(torch.randn(9, 6)), torch.randint(0, 3, (9,))).backward()
+        opt.step()
+        if step == 5 and rank == 0:
+            evaluate(model)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:  # by torchrun
+        main(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), "env://")
+    else:
+        ranks = int(os.environ.get("RANKS", 2))
+        mp.spawn(main, (ranks, f"file://{tempfile.mkdtemp()}/store"), nprocs=ranks)

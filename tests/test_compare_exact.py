@@ -1,0 +1,193 @@
+"""What an op by itself may be off by, and what float64 knows of values that are nothing but rounding."""
+
+from __future__ import annotations
+
+from math import inf, isnan
+
+import pytest
+import torch
+from torch import nn
+
+import backprobe
+from backprobe.commands.compare import judge_of
+from backprobe.comparing.blame import WRONG
+from backprobe.comparing.compared import Compared, compare
+from backprobe.comparing.files import read_tape, tape_folder
+from backprobe.engine.exact.alone import Alone
+from backprobe.observe.tape.arguments import as_json
+from backprobe.observe.tape.prints import print_of, values_of
+from backprobe.records import Taken, Tape, TapeOp
+
+
+def off(name: str, args: list, out: torch.Tensor, k: int = 0, flags: dict | None = None, keep: bool = True):
+    """As ``Alone`` has it of an op that was called with `args`, and gave `out`."""
+    given: list[torch.Tensor] = []
+
+    def tensor(one: torch.Tensor) -> int:
+        given.append(one)
+        return len(given) - 1
+
+    tree = [as_json(one, tensor) for one in args]
+    prints = tuple(print_of(values_of(one)) for one in (*given, out))
+    outputs = (*[None] * k, len(given))
+    taken = tuple(Taken(i, 0, -1 - i) for i in range(len(given)))
+    op = TapeOp(0, 0, "forward", name, "", arguments=(tree, {}), inputs=taken, outputs=outputs)
+    tape = Tape({"flags": flags or {}}, ({"step": 0},), {}, (op,), prints)
+
+    def recorded(_: Tape, value: int | None) -> torch.Tensor | None:
+        one = given[value] if value is not None and keep else None
+        return one.double() if one is not None and one.is_floating_point() else one
+
+    return Alone(recorded, torch.Generator().manual_seed(0)).off(tape, op, k)
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+CALLS = {
+    "tanh": lambda: [drawn(64, 512)],
+    "rsqrt": lambda: [drawn(64, 512).square() + 0.1],
+    "mm": lambda: [drawn(8, 2048), drawn(2048, 8, seed=1)],
+    "bmm": lambda: [drawn(4, 8, 64), drawn(4, 64, 8, seed=1)],
+    "sum": lambda: [drawn(100_000)],
+    "mean.dim": lambda: [drawn(8, 10_000) + 1, [1]],
+    "_softmax": lambda: [drawn(16, 1000), -1, False],
+    "native_layer_norm": lambda: [drawn(16, 256), [256], None, None, 1e-5],
+    "addcdiv": lambda: [drawn(512), drawn(512, seed=1), drawn(512, seed=2).abs() + 0.1],
+    "convolution": lambda: [drawn(2, 8, 9, 9), drawn(4, 8, 3, 3, seed=1), None, [1, 1], [0, 0], [1, 1], False, [0], 1],
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_kernels_that_are_right_are_explained_and_those_that_are_rough_are_not(name, dtype) -> None:
+    args = [one.to(dtype) if isinstance(one, torch.Tensor) else one for one in CALLS[name]()]
+    base, _, overload = name.partition(".")
+    out = getattr(getattr(torch.ops.aten, base), overload or "default")(*args)
+    out = out if isinstance(out, torch.Tensor) else out[0]
+    right = off(name, args, out)
+    assert right < 1.0
+    terms = {"mm": 2048, "bmm": 64, "sum": 100_000, "mean.dim": 10_000, "convolution": 72}.get(base, 1)
+    terms = {"_softmax": 1000, "native_layer_norm": 256, "mean": 10_000}.get(base, terms)
+    rough = 40 * terms**0.5 * torch.finfo(dtype).eps
+    spread = args[0].float().norm() if name == "sum" else 0.0  # what cancels counts
+    wrong = (out.double() * (1 + rough) + rough * spread).to(dtype)
+    assert off(name, args, wrong) > WRONG * max(1.0, right)
+
+
+def test_sums_that_cancel_may_be_off_by_all_that_they_are() -> None:
+    x = drawn(50_000)
+    x = torch.cat((x, -x))
+    assert float(x.double().sum()) == 0.0
+    assert off("sum", [x], torch.tensor(1e-4)) < 1.0
+    assert off("sum", [x], torch.tensor(10.0)) > WRONG
+
+
+def test_gradients_of_a_convolution_are_explained_where_that_of_the_input_is_not_asked_for() -> None:
+    args = [drawn(4, 6, 8, 8), drawn(4, 3, 8, 8), drawn(6, 3, 3, 3), [6], [1, 1], [1, 1], [1, 1], False, [0, 0], 1]
+    args.append([False, True, True])
+    _, weight, bias = torch.ops.aten.convolution_backward(*args)
+    # Results that are not there are not among those of the record.
+    assert off("convolution_backward", args, weight) < 1.0
+    assert off("convolution_backward", args, weight * (1 + 1e-3)) > WRONG
+    assert off("convolution_backward", args, bias, k=1) < 1.0
+
+
+def test_what_precision_was_asked_for_is_granted() -> None:
+    args = [drawn(64, 64), drawn(64, 64, seed=1)]
+    rough = (args[0].bfloat16().float()) @ args[1].bfloat16().float()
+    assert off("mm", args, rough) > WRONG
+    assert off("mm", args, rough, flags={"float32 matmul precision": "medium"}) < 1.0
+
+
+def test_what_is_lost_in_half_precision_is_not_explained() -> None:
+    assert off("_to_copy", [torch.tensor(1e-8)], torch.tensor(0.0, dtype=torch.float16)) > WRONG
+    assert off("_to_copy", [torch.tensor(1e5)], torch.tensor(inf, dtype=torch.float16)) == inf
+    assert off("_to_copy", [torch.tensor(inf)], torch.tensor(inf, dtype=torch.float16)) is None
+
+
+def test_what_cannot_be_called_or_was_not_kept_is_told_apart() -> None:
+    assert off("tanh", [drawn(3)], drawn(3), keep=False) is None
+    assert isnan(off("nobody::has", [drawn(3)], drawn(3), keep=False))
+    assert isnan(off("nobody::has", [drawn(3)], drawn(3)))
+
+
+def pair(folder, run) -> Compared:
+    places = []
+    for bad in (False, True):
+        places.append(folder / str(bad))
+        with backprobe.trace(record=places[-1]):
+            torch.manual_seed(0)
+            run(bad)
+    return compare(*map(read_tape, places), judge_of(*map(tape_folder, places)))
+
+
+def train(model: nn.Module, x: torch.Tensor) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+
+def test_gradients_that_are_nothing_but_rounding_are_not_blamed(tmp_path) -> None:
+    """That of a bias before a batch norm is 0, and what is calculated instead depends on the kernel alone."""
+
+    def run(bad: bool) -> None:
+        model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 4, 3))
+        if bad:
+            model.to(memory_format=torch.channels_last)
+        train(model, torch.randn(6, 3, 8, 8))
+
+    found = pair(tmp_path, run)
+    assert found.verdict == "rounding" and found.different, found.blame
+
+
+def test_masks_and_indices_that_are_floats_are_not_moved(tmp_path) -> None:
+    """A count that is a float, cut to an index, is that index in the pass that is moved too: a change is found."""
+
+    def run(bad: bool) -> None:
+        model = nn.Linear(4, 6)
+        places = torch.arange(5).float().sqrt().square().round().long()
+        mask = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0, 1.0])
+        x = torch.randn(5, 4)
+        model(x[places] * (mask == 1.0).float()[:4] * (1.0001 if bad else 1.0)).square().mean().backward()
+
+    found = pair(tmp_path, run)
+    assert found.blame is not None and found.blame.kind == "arguments" and found.blame.a.name == "mul.Tensor"
+
+
+def test_an_earlier_write_to_memory_that_is_filled_in_parts_is_found(tmp_path) -> None:
+    def run(bad: bool) -> None:
+        model, x = nn.Linear(4, 6), torch.randn(5, 4)
+        h, cache = model(x), torch.zeros(5, 6)
+        for i in range(5):
+            cache[i] = h.detach()[i] if i != 2 or not bad else h.detach()[i - 1]
+        (h + cache).square().mean().backward()
+
+    found = pair(tmp_path, run)
+    assert found.blame is not None and found.blame.kind == "arguments"
+    assert (found.blame.a.name, found.blame.a.arguments[0][2], found.blame.b.arguments[0][2]) == ("select.int", 2, 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_scale_that_is_off_by_one_in_a_hundred_is_named(tmp_path, dtype) -> None:
+    def run(bad: bool) -> None:
+        model, x = nn.Linear(4, 6).to(dtype), torch.randn(5, 4).to(dtype)
+        h = model(x)
+        if bad:
+            h = h * 1.01
+        h.float().square().mean().backward()
+
+    found = pair(tmp_path, run)
+    assert found.blame is not None and found.blame.kind == "structure" and found.blame.b.name == "mul.Tensor"
+
+
+def test_a_constant_of_fewer_digits_is_rounding(tmp_path) -> None:
+    def run(bad: bool) -> None:
+        scale = torch.tensor(0.1, dtype=torch.bfloat16 if bad else torch.float32)
+        model, x = nn.Linear(4, 6), torch.randn(5, 4)
+        (model(x) * scale).square().mean().backward()
+
+    assert pair(tmp_path, run).verdict == "rounding"

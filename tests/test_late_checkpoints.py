@@ -1,0 +1,87 @@
+"""Checkpoints that are first used in a step that nobody looks at closely."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import backprobe
+from backprobe.records import Finding
+
+LATE, STEPS = 8, 16
+
+
+class Stage(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm, self.seen = nn.Linear(6, 6), nn.BatchNorm1d(6), []
+        self.keeps = False
+
+    def forward(self, x):
+        x = x * 2  # before any module of the region is called
+        x = self.linear(x)
+        if self.keeps:
+            x = torch.stack([x, *self.seen]).mean(0)
+            if self.seen:
+                x = torch.cat([x, self.seen[0]], 1)[:, :6].tanh()
+            self.seen.append(x.detach())
+        return self.norm(x).relu()
+
+
+class Net(nn.Module):
+    def __init__(self, whole: bool) -> None:
+        super().__init__()
+        self.stages = nn.ModuleList(Stage() for _ in range(2))
+        self.whole, self.checkpointed = whole, False
+
+    def forward(self, x):
+        for stage in self.stages:
+            # A function whose first op is none of a module's, or the module itself.
+            region = stage if self.whole else lambda x, stage=stage: stage(x.sin())
+            x = checkpoint(region, x, use_reentrant=False) if self.checkpointed else region(x)
+        return x
+
+
+def trained(net: Net, keeps: bool = False) -> tuple[list[Finding], BaseException | None]:
+    torch.manual_seed(0)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    raised: BaseException | None = None
+    with backprobe.trace(net, budget=None) as trace:
+        try:
+            for step in range(STEPS):
+                net.checkpointed = step >= LATE
+                for stage in net.stages:
+                    stage.keeps, stage.seen = keeps and step >= LATE, []
+                optimizer.zero_grad()
+                net(torch.randn(16, 6)).square().mean().backward()
+                optimizer.step()
+        except torch.utils.checkpoint.CheckpointError as error:
+            raised = error
+    return trace.findings, raised
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_state_that_is_changed_again_is_told_once_with_its_region(whole: bool) -> None:
+    findings, raised = trained(Net(whole))
+    assert raised is None
+    (found,) = findings
+    assert found.kind == "checkpoint-side-effect" and len(found.evidence["buffers"]) == 6
+    ((role, text),) = [(site.role, site.site.text) for site in found.sites]
+    assert role == "region" and "checkpoint(region, x" in text
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_a_region_puts_where_it_looks_for_it(whole: bool) -> None:
+    findings, raised = trained(Net(whole), keeps=True)
+    assert raised is not None
+    found = next(f for f in findings if f.kind == "checkpoint-mismatch")
+    assert found.step == LATE and found.evidence["difference"] != "unknown"
+    assert any("self.seen" in site.site.text for site in found.sites if site.role == "cause")
+
+
+def test_frozen_statistics_are_fine() -> None:
+    net = Net(True)
+    net.eval()
+    assert trained(net) == ([], None)

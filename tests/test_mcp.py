@@ -1,0 +1,91 @@
+"""The server of tools, as a client of the Model Context Protocol meets it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from backprobe.commands import mcp_server, mcp_tools
+from backprobe.errors import BackprobeError
+
+BROKEN = """
+import sys
+import torch
+
+print("begins", *sys.argv[1:])
+model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+loss = (model(torch.ones(1, 2)) * float("inf")).sum()
+loss.backward()
+"""
+
+
+def asked(folder: Path, *calls: tuple[str, dict[str, Any]]) -> list[str]:
+    """What the server answers, which runs in `folder`, and the names of its tools before."""
+
+    async def ask() -> list[str]:
+        command = ["-m", "backprobe", "mcp"]
+        server = StdioServerParameters(command=sys.executable, args=command, cwd=folder, env=dict(os.environ))
+        async with Client(server) as client:
+            answers = [" ".join(tool.name for tool in (await client.list_tools()).tools)]
+            for name, arguments in calls:
+                result = await client.call_tool(name, arguments)
+                answers.append("".join(part.text for part in result.content))
+            return answers
+
+    return asyncio.run(ask())
+
+
+def test_a_client_runs_a_script_and_reads_what_it_means(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(BROKEN)
+    names, ran, found, shown, listed, page, stopped = asked(
+        tmp_path,
+        ("run_script", {"script": "train.py", "arguments": ["--lr", "1"]}),
+        ("findings", {}),
+        ("show", {}),
+        ("runs", {}),
+        ("explain", {"kind": "nonfinite-forward"}),
+        ("debug_script", {"script": "train.py", "breakpoints": ["module 0"], "commands": ["where"]}),
+    )
+    assert names.split() == [tool.__name__ for tool in mcp_tools.TOOLS]
+    answer = json.loads(ran)
+    assert answer["exit_code"] == 0 and answer["stdout"] == "begins --lr 1\n"
+    (first,) = answer["found"]["findings"]
+    assert (first["kind"], first["sites"][0]["line"]) == ("nonfinite-forward", 7)
+    assert json.loads(found)["findings"] == [first]
+    assert "nonfinite-forward" in shown and "nonfinite-forward" in listed
+    assert page.startswith("# nonfinite-forward")
+    assert "AddmmBackward0" in stopped and "train.py:7" in stopped
+
+
+def test_a_script_that_takes_too_long_is_ended_and_what_was_seen_is_told(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(BROKEN + "import time\nopen('there', 'w').close()\ntime.sleep(3600)\n")
+    answer = json.loads(mcp_tools.run_script("train.py", folder=str(tmp_path), seconds=1.0))
+    assert answer["exit_code"] == "ended after 1 seconds"
+    if (tmp_path / "there").exists():  # it came as far
+        assert [one["kind"] for one in answer["found"]["findings"]] == ["nonfinite-forward"]
+
+
+def test_wrong_use_is_answered_in_words(tmp_path: Path) -> None:
+    assert "no such script: gone.py" in mcp_tools.run_script("gone.py", folder=str(tmp_path))
+    assert "No such file" in mcp_tools.runs(str(tmp_path / "gone"))
+    assert "did you mean none-grad" in mcp_tools.explain("none-gard")
+
+
+def test_answers_are_bounded(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"print('x' * 1_000_000)\n{BROKEN}\nprint('y' * 1_000_000)\n")
+    answer = mcp_tools.run_script("train.py", folder=str(tmp_path))
+    assert len(answer) <= mcp_tools.ANSWER + 100 and json.loads(answer)["stdout"].startswith("... (")
+    assert len(mcp_tools._bounded("a" * 10**6)) <= mcp_tools.ANSWER + 100
+
+
+def test_without_the_package_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp.server", None)
+    with pytest.raises(BackprobeError, match=r"pip install 'backprobe\[mcp\]'"):
+        mcp_server.server()
