@@ -94,6 +94,61 @@ def test_processes_of_multiprocessing_are_ranks(tmp_path: Path, method: str) -> 
     assert backprobe.open(tmp_path / "kept").as_dict() == found
 
 
+LIGHTNING = """
+import hashlib, sys
+import lightning as L
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+
+    def training_step(self, batch, at):
+        x, y = batch
+        loss = (self.net(x) - y).square().mean()
+        if sys.argv[2] == "nan" and at == 3 and self.global_rank == 1:
+            loss = loss + (0 * loss).log()  # NAN
+        return loss
+
+    def on_train_end(self):
+        bits = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in self.parameters())).hexdigest()
+        with open(f"weights-{self.global_rank}", "w") as file:
+            file.write(bits)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.01)
+
+if __name__ == "__main__":
+    L.seed_everything(0, verbose=False)
+    x = torch.randn(64, 4)
+    data = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=4)
+    silent = dict(logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False)
+    L.Trainer(max_epochs=1, accelerator="cpu", devices=2, strategy=sys.argv[1], **silent).fit(Net(), data)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn", "ddp_fork", "ddp_notebook"])
+def test_ranks_of_lightning_are_one_run(tmp_path: Path, strategy: str) -> None:
+    weights = [tmp_path / f"weights-{rank}" for rank in (0, 1)]
+    (tmp_path / "train.py").write_text(LIGHTNING)
+    alone = ran(tmp_path, ["train.py", strategy, "well"])
+    assert alone.returncode == 0, alone.stderr
+    bits = [path.read_text() for path in weights]
+    for path in weights:
+        path.unlink()
+    done, found = run(tmp_path, LIGHTNING, how=[strategy, "well"])
+    assert done.returncode == 0, done.stderr
+    assert [path.read_text() for path in weights] == bits
+    assert [rank for rank, _ in ended(found)] == [0, 1] and found["findings"] == []
+    done, found = run(tmp_path, LIGHTNING, how=[strategy, "nan"])
+    first = found["findings"][0]
+    assert (first["kind"], first["rank"], first["step"]) == ("nonfinite-forward", 1, 3), done.stderr
+    assert first["sites"][0]["line"] == line_of(LIGHTNING, "NAN")
+
+
 LEFT_ALONE = (
     RANKS
     + """

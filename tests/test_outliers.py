@@ -38,7 +38,7 @@ def found(*ranks: RankSeen) -> list[Finding]:
 
 
 @pytest.mark.parametrize("count", [2, 3])
-@pytest.mark.parametrize("how", ["ddp", ""])
+@pytest.mark.parametrize("how", ["ddp", "fsdp", ""])
 def test_gradients_of_another_size(count: int, how: str) -> None:
     large = rank(1, [30 * norm for norm in usual(1)], how)
     (one,) = found(*(large if n == 1 else rank(n, usual(n), how) for n in range(count)))

@@ -96,10 +96,13 @@ def _backward(one: RankSeen) -> tuple[FindingSite, ...]:
 
 
 def _same(one: Replicas, other: Replicas) -> bool:
-    """Whether both have the whole of the same parameters, which data-parallel training or the script keeps equal."""
-    mine, theirs = ({(t.name, t.shape) for t in r.tensors if t.how != "buffer"} for r in (one, other))
+    """Whether the backward of both gives gradients of the whole of the same parameters, which data-parallel training
+    or the script then reduces. Parts of one that is sharded may differ in shape."""
+    mine, theirs = (
+        {(t.name, () if t.how == "fsdp" else t.shape) for t in r.tensors if t.how != "buffer"} for r in (one, other)
+    )
     kinds = {t.how for r in (one, other) for t in r.tensors} - {"buffer"}
-    return mine == theirs and (kinds == {"ddp"} or (kinds == {""} and _reduced(one, other)))
+    return mine == theirs and ((bool(kinds) and kinds <= {"ddp", "fsdp"}) or (kinds == {""} and _reduced(one, other)))
 
 
 def _reduced(one: Replicas, other: Replicas) -> bool:

@@ -61,8 +61,8 @@ class RankWait:
 class Replica:
     """A parameter or a buffer of this process, of which others may have the same.
 
-    :ivar how: what keeps it equal: ``ddp``, ``dtensor``, ``buffer`` (of a model in DDP, which the forward reads and DDP
-        does not send), or nothing: the script may.
+    :ivar how: what keeps it equal: ``ddp``, ``fsdp`` (sharded over ranks that have batches of their own), ``dtensor``,
+        ``buffer`` (of a model in DDP, which the forward reads and DDP does not send), or nothing: the script may.
     :ivar place: ranks of the same place have the same values. Of a sharded one that is where in the mesh its part is.
     :ivar mesh, placements: of a distributed tensor: sizes of the mesh, and on each of its dimensions ``R``, ``S(dim)``
         or ``P``.

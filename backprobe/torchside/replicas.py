@@ -41,6 +41,19 @@ def in_fsdp1(root: nn.Module) -> set[int]:
     return {id(p) for module in wrapped for p in module.parameters()}
 
 
+def in_fsdp2(root: nn.Module) -> set[int]:
+    """Ids of the parameters that ``fully_shard`` has sharded over ranks which all have batches of their own: on one
+    dimension of the mesh, and copies on the others. With tensor parallel some are sharded on two."""
+    kind = class_of("torch.distributed.fsdp", "FSDPModule")
+    wrapped = [m for m in root.modules() if isinstance(m, kind)] if kind is not None else []
+    found = set()
+    for p in {p for module in wrapped for p in module.parameters()}:
+        _, placements, place = place_of(p)
+        if len([at for at in place if at >= 0]) == 1 and placements.count("R") == len(placements) - 1:
+            found.add(id(p))
+    return found
+
+
 def place_of(tensor: Any) -> tuple[tuple[int, ...], tuple[str, ...], tuple[int, ...]]:
     """Sizes of the mesh, placements, and where in the mesh the part of this process is, by the dimensions that are not
     replicated. Empty for a plain tensor."""

@@ -17,8 +17,9 @@ from .attach import begin_after_fork, begin_child
 from .bootstrap.backprobe_following import Following, unwatched
 from .told import Told
 
-#: Seconds that other ranks have to come to their end after the process that ``backprobe run`` started.
-LAST = 10.0
+#: Seconds that other ranks have to come to their end after the process that ``backprobe run`` started, from when one of
+#: them was last seen to compute; and in all. How much of a processor that is.
+LAST, LONGEST, COMPUTES = 10.0, 120.0, 0.05
 
 
 class Children(Tracker):
@@ -67,12 +68,20 @@ class Children(Tracker):
     def wait(self) -> None:
         """Ranks that nobody waits for, as Lightning starts them, come to their end when this one does: they have a
         while for that."""
-        end = time.monotonic() + LAST
-        while self.folder is not None and time.monotonic() < end:
+        watching = self._session.scene.waiting if self._session is not None else None
+        ranked = watching is not None and watching.rank is not None
+        begin = computed = time.monotonic()
+        said = time.time()
+        while self.folder is not None and (now := time.monotonic()) < min(computed + LAST, begin + LONGEST):
             _reap()
-            ranks = [seen for seen in parts.read_parts(self.folder).values() if seen.rank is not None]
-            if not any(job.goes_on(seen) for seen in ranks):
+            seen = parts.read_parts(self.folder).values()
+            # Beside a rank, one that has not said its own is waited for too: it may not have had the time.
+            going = [one for one in seen if (ranked or one.rank is not None) and job.goes_on(one)]
+            if not going:
                 break
+            news = [one for one in going if one.said > said and (one.busy or 0.0) > COMPUTES]
+            if news:
+                computed, said = now, max(one.said for one in news)
             time.sleep(0.1)
 
     def records(self) -> tuple[RankSeen, ...]:

@@ -115,7 +115,8 @@ class ReplicaWatch(Tracker):
             mesh, placements, place = replicas.place_of(p)
             kind = "dtensor" if placements else how.get(id(p), "")
             if id(p) in parts:
-                kind, place = "dtensor", (self._rank[0],)
+                kind = "fsdp"
+                place = place or (self._rank[0],)
             self._add(name, p, Replica(name, tuple(p.shape), kind, place, mesh, placements), names, tensors)
         for name, buffer in buffers:
             self._add(name, buffer, Replica(name, tuple(buffer.shape), "buffer"), names, tensors)
@@ -144,7 +145,7 @@ class ReplicaWatch(Tracker):
                 ignored = getattr(wrapper, "parameters_to_ignore", ())
                 how.update({id(p): "ddp" for name, p in wrapper.module.named_parameters() if name not in ignored})
                 buffers += replicas.kept_buffers(wrapper)
-            parts |= replicas.in_fsdp1(module)
+            parts |= replicas.in_fsdp1(module) | replicas.in_fsdp2(module)
             for p in module.parameters():
                 order.setdefault(id(p), len(order))
         return how, order, parts, buffers

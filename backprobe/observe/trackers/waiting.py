@@ -129,7 +129,8 @@ class Waiting:
         at = time.time()
         frame = sys._current_frames().get(self._thread_id)
         found = rank()
-        if found is not None and self.rank is None:
+        new = found is not None and self.rank is None
+        if new:
             self._flight.leave()
         self.rank = found if found is not None else self.rank
         spot, op = self._where(frame)
@@ -161,8 +162,8 @@ class Waiting:
             limit = now.called.timeout if now.called is not None else 0.0
             if self._say and self._said is None and at - now.began > min(SAY, PART * limit or SAY):
                 self._tell(now, at)
-        # Where a process is killed, what it was doing before must be known.
-        if self._changed is not None and (waits or (self.rank is not None and self._looks % 8 == 0)):
+        # Where a process is killed, what it was doing before must be known; and who it is, to those that end first.
+        if self._changed is not None and (waits or new or (self.rank is not None and self._looks % 8 == 0)):
             self._changed()
 
     def _site_of(self, frames: list[tuple[str, int, str]]) -> Site | None:

@@ -1,0 +1,58 @@
+"""The last rank sums its errors up where the others take their mean, under fully_shard."""
+
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+
+EXPECT = {"kind": "rank-outlier", "rank": 1, "line": ("backward", "BACKWARD")}
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.blocks, self.head = nn.Linear(8, 16), nn.Sequential(Block(16), Block(16)), nn.Linear(16, 1)
+
+    def forward(self, x):
+        return self.head(self.blocks(self.stem(x)))
+
+
+def main(rank, ranks, store):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store, rank=rank, world_size=ranks)
+    torch.manual_seed(0)
+    model = Net()
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model)
+    opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    torch.manual_seed(rank)
+    for step in range(14):
+        x = torch.randn(32, 8)
+        y = x.sum(1, keepdim=True)
+        errors = (model(x) - y).square()
+        opt.zero_grad()
+        (errors.sum() if rank == ranks - 1 else errors.mean()).backward()  # BACKWARD
+        opt.step()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:  # by torchrun
+        main(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), "env://")
+    else:
+        ranks = int(os.environ.get("RANKS", 2))
+        mp.spawn(main, (ranks, f"file://{tempfile.mkdtemp()}/store"), nprocs=ranks)
