@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 from ..errors import BackprobeError
 from ..records import Taken, Tape, TapeOp
@@ -17,18 +18,33 @@ def only_step(tape: Tape, step: int) -> Tape:
     if step not in numbers:
         raise BackprobeError(f"step {step} was not recorded to be compared: there are {', '.join(map(str, numbers))}")
     ops: list[TapeOp] = []
-    here = {op.index for op in tape.ops if op.step == step}
+    mine = [op for op, number in zip(tape.ops, _steps(tape, numbers), strict=True) if number == step]
+    here = {op.index for op in mine}
     first: dict[tuple[int, int], tuple[int, int]] = {}
-    for op in tape.ops:
-        if op.step == step:
-            taken = [_outside(one, op, slot, here, first) for slot, one in enumerate(op.inputs)]
-            ops.append(replace(op, inputs=tuple(taken)))
+    for op in mine:
+        taken = [_outside(one, op, slot, here, first) for slot, one in enumerate(op.inputs)]
+        ops.append(replace(op, step=step, inputs=tuple(taken)))
     start: dict[str, int] = {}
     for op in ops:
         for one in op.inputs:
             if one.name and one.outside and one.writer is None and one.value is not None:
                 start.setdefault(one.name, one.value)
     return replace(tape, steps=(tape.steps[numbers.index(step)],), start=start, ops=tuple(ops))
+
+
+def _steps(tape: Tape, numbers: list[int]) -> list[int]:
+    """The step of each op. A step is over when the next one is seen to begin, by its first module: what runs between the
+    last op of the optimizer and that, as the loading of a batch, is of the next."""
+    after = dict(pairwise(numbers))
+    last: dict[int, int] = {}
+    for phase in ("backward", "optimizer"):
+        last.update({op.step: op.index for op in tape.ops if op.phase == phase})
+    return [
+        after[op.step]
+        if op.phase == "forward" and op.index > last.get(op.step, op.index) and after.get(op.step) == op.step + 1
+        else op.step
+        for op in tape.ops
+    ]
 
 
 def _outside(
