@@ -17,24 +17,45 @@ def only_step(tape: Tape, step: int) -> Tape:
     numbers = [one["step"] for one in tape.steps]
     if step not in numbers:
         raise BackprobeError(f"step {step} was not recorded to be compared: there are {', '.join(map(str, numbers))}")
-    ops: list[TapeOp] = []
     mine = [op for op, number in zip(tape.ops, _steps(tape, numbers), strict=True) if number == step]
-    here = {op.index for op in mine}
-    first: dict[tuple[int, int], tuple[int, int]] = {}
+    start = dict(tape.start) if step == numbers[0] else {}
+    sources = _Sources({op.index for op in mine}, start)
+    ops = []
     for op in mine:
-        taken = [_outside(one, op, slot, here, first) for slot, one in enumerate(op.inputs)]
+        taken = [sources.outside(one, op, slot) for slot, one in enumerate(op.inputs)]
         ops.append(replace(op, step=step, inputs=tuple(taken)))
-    start: dict[str, int] = {}
-    for op in ops:
+    for op in ops if step != numbers[0] else ():
         for one in op.inputs:
             if one.name and one.outside and one.writer is None and one.value is not None:
                 start.setdefault(one.name, one.value)
     return replace(tape, steps=(tape.steps[numbers.index(step)],), start=start, ops=tuple(ops))
 
 
+class _Sources:
+    """Where tensors come from, as far as a step knows.
+
+    :param here: the ops of the step.
+    :param start: weights that are made in the step: that is of no account to it.
+    """
+
+    def __init__(self, here: set[int], start: dict[str, int]) -> None:
+        self._here, self._start = here, start
+        self._first: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def outside(self, taken: Taken, op: TapeOp, slot: int) -> Taken:
+        """`taken` as it is where nothing before the step is known. What was last written to before the step is one
+        tensor for all who take it, until it is written to again."""
+        weight = bool(taken.name) and self._start.get(taken.name) == taken.value
+        if taken.op in self._here and taken.source not in self._first and not weight:
+            return replace(taken, writer=taken.writer if taken.writer in self._here else None)
+        at, out = self._first.setdefault(taken.source, (op.index, -1 - slot))
+        writer = taken.writer if taken.writer in self._here and not weight else None
+        return replace(taken, op=at, out=out, writer=writer)
+
+
 def _steps(tape: Tape, numbers: list[int]) -> list[int]:
-    """The step of each op. A step is over when the next one is seen to begin, by its first module: what runs between the
-    last op of the optimizer and that, as the loading of a batch, is of the next."""
+    """The step of each op. A step is over when the next one is seen to begin, by its first module: what runs between
+    the last op of the optimizer and that, as the loading of a batch, is of the next."""
     after = dict(pairwise(numbers))
     last: dict[int, int] = {}
     for phase in ("backward", "optimizer"):
@@ -45,18 +66,6 @@ def _steps(tape: Tape, numbers: list[int]) -> list[int]:
         else op.step
         for op in tape.ops
     ]
-
-
-def _outside(
-    taken: Taken, op: TapeOp, slot: int, here: set[int], first: dict[tuple[int, int], tuple[int, int]]
-) -> Taken:
-    """`taken` as it is where nothing before the step is known. What was last written to before the step is one tensor
-    for all who take it, until it is written to again."""
-    writer = taken.writer if taken.writer in here else None
-    if taken.op in here:
-        return replace(taken, writer=writer)
-    at, out = first.setdefault(taken.source, (op.index, -1 - slot))
-    return replace(taken, op=at, out=out, writer=writer)
 
 
 def values_from_outside(tape: Tape) -> set[str]:

@@ -257,7 +257,7 @@ export function decades(distances: Iterable<number>): [number, number] | null {
     high = Math.max(high, one);
   }
   if (high === 0) return null;
-  const last = Math.ceil(Math.log10(high) - 1e-9);
+  const last = Math.ceil(Math.log10(high) - 1e-9) || 0; // and not -0
   return [Math.min(Math.floor(Math.log10(low)), last - 3), last];
 }
 
