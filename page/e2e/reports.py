@@ -168,7 +168,7 @@ def put(file: Path, page: str | None) -> None:
 
 def compared(out: Path, page: str | None) -> None:
     """Pages of compared runs: a pair that differs, and three runs of which two agree but for rounding."""
-    script = out / "scripts" / "<i>compared</i>.py"
+    script = out / "scripts" / "<i>compared.py"
     script.write_text(COMPARED)
     folder = out / "compared"
     shutil.rmtree(folder, ignore_errors=True)
