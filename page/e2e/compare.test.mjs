@@ -49,7 +49,7 @@ test("from the verdict to the operation, to what it took, and by the address bac
   await page.goBack();
   await until(async () => /mul/.test(await text(page, ".compare-detail h3")));
   // Only those that differ; the first of them is the suspect.
-  await page.click("text=Differ >> nth=0");
+  await page.click('button:text-is("Differ")');
   await until(async () => /mul\.Tensor/.test(await text(page, ".compare-list tbody tr")));
   await page.fill("main input[type=search]", "layers.3 forward");
   await until(async () =>

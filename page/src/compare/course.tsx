@@ -99,7 +99,7 @@ export function Course({ pair, row, onPick }: { pair: Pair; row: number; onPick:
           <strong>{pair.title(over)}</strong>
           <Pairs
             rows={[
-              ["module", pair.module(over) || "outside of modules"],
+              ["module", pair.module(over) || "(model)"],
               ["in the", `${pair.phase(over)} of step ${pair.step(over)}`],
               ["state", pair.word(state[over]!)],
               ["apart", apart(distance[over]!)],

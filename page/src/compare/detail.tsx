@@ -32,7 +32,7 @@ export function OpDetail({
         </button>
       </header>
       <p class="quiet">
-        {pair.phase(row)} of step {pair.step(row)}, {module ? <code>{module}</code> : "outside of modules"}
+        {pair.phase(row)} of step {pair.step(row)}, {module ? <code>{module}</code> : "(model)"}
       </p>
       <p>
         <State pair={pair} state={state[row]!} />

@@ -151,7 +151,7 @@ export class Pair {
     const lines = new Map<string, Line>();
     flow.row.forEach((row, i) => {
       if (flow.step[i] !== step) return;
-      const name = this.module(row) || "outside of modules";
+      const name = this.module(row) || "(model)";
       const line = lines.get(name) ?? { name, cells: [null, null] };
       line.cells[flow.phase[i]!] = this.cell(row);
       lines.set(name, line);

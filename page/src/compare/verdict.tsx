@@ -95,8 +95,8 @@ function Card({ side, one, other }: { side: string; one: Suspect | null; other: 
   const rows: [string, string, string][] = [
     [
       "module",
-      (one.module || "outside of modules") + (one.call > 1 ? `, call ${one.call}` : ""),
-      (other?.module || "outside of modules") + ((other?.call ?? 1) > 1 ? `, call ${other!.call}` : ""),
+      (one.module || "(model)") + (one.call > 1 ? `, call ${one.call}` : ""),
+      (other?.module || "(model)") + ((other?.call ?? 1) > 1 ? `, call ${other!.call}` : ""),
     ],
     [
       "in the",
