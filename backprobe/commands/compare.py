@@ -63,6 +63,7 @@ class Compare:
         from ..comparing.groups import groups, told
         from ..comparing.text import report
 
+        table = Names(_table(options.map))
         if "--vs" in options.runs:
             from .versus import both
 
@@ -70,7 +71,7 @@ class Compare:
         else:
             folders = [find_run(one) for one in options.runs]
         sides, given = _sides(folders, options)
-        runs = _Runs(sides, Names(_table(options.map)), options.estimate, given)
+        runs = _Runs(sides, table, options.estimate, given)
         found = [runs.compared(0, k) for k in range(1, len(sides))]
         names = [side.name for side in sides]
         which = groups(len(sides), lambda i, j: runs.compared(i, j).verdict) if len(sides) > 2 else []
