@@ -43,6 +43,7 @@ ALLOWED = {
     "store": {"errors", "records", "packed", "traced", "trust"},
     "view": {"records", "text", "gradients", "findings", "traced", "trust"},
     "report": {
+        "comparing",
         "errors",
         "records",
         "text",

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..comparing.align import Names
-from ..comparing.compared import Judge
+from ..comparing.compared import Compared, Judge
+from ..comparing.sides import Side
 from ..errors import BackprobeError
 from ..loading import load
 from ..records import Judged, Tape
+from ..text import size
 from .files import find_run
 
 
@@ -21,7 +23,8 @@ class Compare:
     """Say where two runs part: the first op that differs by more than rounding.
 
     A and B are folders of runs recorded with 'backprobe run --record compare', or names of those in backprobe-runs/.
-    Exit code: 0 where they calculate the same, 1 where they differ.
+    Exit code: 0 where they calculate the same, 1 where they differ. Of many runs each is compared with the first, and
+    it is said which agree. One run and '--step N --with-step M' compare two of its steps.
     """
 
     name = "compare"
@@ -45,39 +48,120 @@ class Compare:
             help="a regular expression on names of modules and weights of A, and what it becomes, to be as in B; "
             "several are applied in order",
         )
+        parser.add_argument("--step", type=int, metavar="N", help="compare step N of the runs alone")
+        parser.add_argument(
+            "--with-step", type=int, metavar="M", help="compare step N of A with step M of B, or of A where it is alone"
+        )
+        parser.add_argument("--html", metavar="FILE", help="write a page of both sides to FILE, which opens offline")
         parser.add_argument("--json", action="store_true", help="print what was found as JSON instead")
         parser.add_argument(
             "--estimate", action="store_true", help="tell from fingerprints alone: calculate nothing again (no torch)"
         )
 
     def run(self, options: argparse.Namespace) -> int:
-        from ..comparing.compared import as_dict, compare
-        from ..comparing.files import read_tape, tape_folder
+        from ..comparing.compared import as_dict
+        from ..comparing.groups import groups, told
         from ..comparing.text import report
 
+        table = Names(_table(options.map))
         if "--vs" in options.runs:
             from .versus import both
 
             folders = both(options.runs, options.module, ["--record-mb", str(options.record_mb)])
-        elif len(options.runs) < 2:
-            raise BackprobeError("name two runs to compare: backprobe compare A B")
         else:
             folders = [find_run(one) for one in options.runs]
-        names = Names(_table(options.map))
-        first = read_tape(folders[0])
-        code, told = 0, []
-        for folder in folders[1:]:
-            second = read_tape(folder)
-            judge = None if options.estimate else judge_of(tape_folder(folders[0]), tape_folder(folder))
-            found = compare(first, second, judge, names)
-            code = max(code, {"differs": 1, "unseen": 2}.get(found.verdict, 0))
-            if options.json:
-                told.append({"a": str(folders[0]), "b": str(folder), **as_dict(found)})
-            else:
-                sys.stdout.write(report(found, str(folders[0]), str(folder)))
+        sides, given = _sides(folders, options)
+        runs = _Runs(sides, table, options.estimate, given)
+        found = [runs.compared(0, k) for k in range(1, len(sides))]
+        names = [side.name for side in sides]
+        which = groups(len(sides), lambda i, j: runs.compared(i, j).verdict) if len(sides) > 2 else []
         if options.json:
-            print(json.dumps(told[0] if len(told) == 1 else told, indent=1, default=str))
-        return code
+            rows = [{"a": names[0], "b": name, **as_dict(one)} for name, one in zip(names[1:], found, strict=True)]
+            agree = [{"runs": _named(one.runs, names), "bits": [_named(p, names) for p in one.bits]} for one in which]
+            print(json.dumps({"groups": agree, "comparisons": rows} if which else rows[0], indent=1, default=str))
+        else:
+            for name, one in zip(names[1:], found, strict=True):
+                sys.stdout.write(report(one, names[0], name))
+            if which:
+                print("\n".join(["", *told(which, names)]))
+        if options.html:
+            from ..report.comparison import write
+
+            file = write(sides, found, which, Path(options.html))
+            print(f"{file} ({size(file.stat().st_size)})", file=sys.stderr if options.json else sys.stdout)
+        return max({"differs": 1, "unseen": 2}.get(one.verdict, 0) for one in found)
+
+
+def _named(runs: Sequence[int], names: Sequence[str]) -> list[str]:
+    return [names[run] for run in runs]
+
+
+def _sides(folders: list[Path], options: argparse.Namespace) -> tuple[list[Side], bool]:
+    """What is compared, and whether tensors from outside are meant to be the same.
+
+    :raises BackprobeError: there is nothing to compare.
+    """
+    from ..comparing.files import read_tape
+    from ..comparing.steps import only_step
+
+    first, second = options.step, options.with_step
+    if second is not None and (first is None or len(folders) > 2):
+        raise BackprobeError("--step N --with-step M compares two steps of one run, or of two runs")
+    if second is not None and options.estimate:
+        raise BackprobeError("two steps are given different tensors: only calculating them again can compare them")
+    if second is not None and len(folders) == 1:
+        folders = folders * 2
+    if len(folders) < 2:
+        raise BackprobeError("name two runs to compare: backprobe compare A B")
+    tapes = {folder: read_tape(folder) for folder in dict.fromkeys(folders)}
+    sides = []
+    for number, folder in enumerate(folders):
+        step = second if number and second is not None else first
+        name = str(folder) if step is None else f"{folder}, step {step}"
+        tape = tapes[folder] if step is None else only_step(tapes[folder], step)
+        sides.append(Side(name, folder, tape))
+    return sides, second is None or second == first
+
+
+class _Runs:
+    """Compares runs in pairs, each pair once."""
+
+    def __init__(self, sides: Sequence[Side], names: Names, estimate: bool, given: bool) -> None:
+        self._sides, self._names, self._estimate, self._given = sides, names, estimate, given
+        self._found: dict[tuple[int, int], Compared] = {}
+
+    def compared(self, i: int, j: int) -> Compared:
+        from ..comparing.compared import compare
+        from ..comparing.files import tape_folder
+
+        if (i, j) not in self._found:
+            a, b = self._sides[i], self._sides[j]
+            # Names are those of the first run: of two others, both have theirs already.
+            names = self._names if i == 0 else Names()
+            judge = None if self._estimate else judge_of(tape_folder(a.folder), tape_folder(b.folder))
+            if not self._given:
+                _all_kept([a, b])
+            self._found[i, j] = compare(a.tape, b.tape, judge, names, self._given)
+        return self._found[i, j]
+
+
+def _all_kept(sides: Sequence[Side]) -> None:
+    """:raises BackprobeError: tensors that steps were given are not there, or torch is not."""
+    from ..comparing.files import tape_folder
+    from ..comparing.steps import values_from_outside
+
+    try:
+        kept = load("engine.exact.kept").Kept([tape_folder(side.folder) for side in sides])
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise BackprobeError("two steps are compared by calculating them again, which needs torch") from None
+    for side in sides:
+        lost = [one for one in values_from_outside(side.tape) if one not in kept]
+        if lost:
+            raise BackprobeError(
+                f"{side.name}: {len(lost)} tensors that it was given were not kept: record with more --record-mb"
+            )
 
 
 def _table(given: list[str]) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..records import Tape
@@ -12,13 +13,34 @@ from .estimate import Estimate, eps_of
 MOST = 5
 
 
-def before(a: Tape, b: Tape, names: Names) -> list[str]:
-    """Each difference as a line."""
-    found: list[str] = []
+@dataclass(frozen=True)
+class Early:
+    """A thing that differs before any number.
+
+    :ivar what: all of it in words, where `a` and `b` are empty.
+    :ivar a, b: as either run has it.
+    :ivar of: the modules that it is of.
+    """
+
+    what: str
+    a: str = ""
+    b: str = ""
+    of: str = ""
+
+    @property
+    def text(self) -> str:
+        """As a line."""
+        values = f": {self.a} and {self.b}" if self.a or self.b else ""
+        return f"{self.what}{values}{f', of {self.of}' if self.of else ''}"
+
+
+def before(a: Tape, b: Tape, names: Names) -> list[Early]:
+    """Each difference."""
+    found: list[Early] = []
     for kind in ("versions", "machine", "flags", "variables"):
         found += _keys(a.about.get(kind, {}), b.about.get(kind, {}), {"variables": "variable "}.get(kind, ""))
     if len(a.steps) != len(b.steps):
-        found.append(f"recorded steps: {len(a.steps)} and {len(b.steps)}")
+        found.append(Early("recorded steps", str(len(a.steps)), str(len(b.steps))))
     found += _generators(a, b)
     first, second = a.steps[0], b.steps[0]
     found += _modules({names.of(k): v for k, v in first.get("modules", {}).items()}, second.get("modules", {}))
@@ -27,21 +49,22 @@ def before(a: Tape, b: Tape, names: Names) -> list[str]:
     return found
 
 
-def _keys(one: dict[str, Any], two: dict[str, Any], what: str = "") -> list[str]:
+def _keys(one: dict[str, Any], two: dict[str, Any], what: str = "") -> list[Early]:
     return [
-        f"{what}{key}: {one.get(key, 'not set')} and {two.get(key, 'not set')}"
+        Early(f"{what}{key}", str(one.get(key, "not set")), str(two.get(key, "not set")))
         for key in dict.fromkeys([*one, *two])
         if one.get(key) != two.get(key)
     ]
 
 
-def _generators(a: Tape, b: Tape) -> list[str]:
+def _generators(a: Tape, b: Tape) -> list[Early]:
     drawn = _drawn(a) | _drawn(b) | {"torch"}
     for one, two in zip(a.steps, b.steps, strict=False):
         x, y = one.get("generators", {}), two.get("generators", {})
         off = [key for key in x if key in y and x[key] != y[key] and key in drawn]
         if off:
-            return [f"random numbers: the generator of {' and '.join(off)} is in another state at step {one['step']}"]
+            where = f"step {one['step']}" + (f" and {two['step']}" if two["step"] != one["step"] else "")
+            return [Early(f"random numbers: the generator of {' and '.join(off)} is in another state at {where}")]
     return []
 
 
@@ -54,34 +77,34 @@ def _drawn(tape: Tape) -> set[str]:
     return {name for name, seen in states.items() if len(seen) > 1}
 
 
-def _modules(one: dict[str, Any], two: dict[str, Any]) -> list[str]:
-    found: dict[str, list[str]] = {}
+def _modules(one: dict[str, Any], two: dict[str, Any]) -> list[Early]:
+    found: dict[Early, list[str]] = {}
     for name in one:
         if name in two:
             for line in _keys(one[name], two[name]):
                 found.setdefault(line, []).append(name or "the model")
-    lines = [f"{line}, of {_few(of)}" for line, of in found.items()]
+    lines = [replace(line, of=_few(of)) for line, of in found.items()]
     for text, here, there in (("only in the first", one, two), ("only in the second", two, one)):
         alone = [name for name in here if name not in there]
         if alone and one and two:
-            lines.append(f"modules {text}: {_few(alone)}")
+            lines.append(Early(f"modules {text}: {_few(alone)}"))
     return lines
 
 
-def _optimizers(one: list[Any], two: list[Any]) -> list[str]:
-    found = []
+def _optimizers(one: list[Any], two: list[Any]) -> list[Early]:
+    found: list[Early] = []
     for n, (x, y) in enumerate(zip(one, two, strict=False)):
         which = f"optimizer {n}: " if len(one) > 1 else "optimizer: "
-        found += [which + line for line in _keys({"class": x["class"]}, {"class": y["class"]})]
+        found += _keys({"class": x["class"]}, {"class": y["class"]}, which)
         for g, (p, q) in enumerate(zip(x["groups"], y["groups"], strict=False)):
             of = f"group {g}, " if len(x["groups"]) > 1 else ""
-            found += [f"{which}{of}{line}" for line in _keys(p, q)]
+            found += _keys(p, q, which + of)
         if x["sizes"] != y["sizes"]:
-            found.append(f"{which}it holds {sum(x['sizes'])} and {sum(y['sizes'])} parameters")
+            found.append(Early(f"{which}parameters that it holds", str(sum(x["sizes"])), str(sum(y["sizes"]))))
     return found
 
 
-def _weights(a: Tape, b: Tape, names: Names) -> list[str]:
+def _weights(a: Tape, b: Tape, names: Names) -> list[Early]:
     estimate = Estimate(a, b)
     one = {names.of(name): value for name, value in a.start.items()}
     off: list[str] = []
@@ -103,14 +126,13 @@ def _weights(a: Tape, b: Tape, names: Names) -> list[str]:
             off.append(name)
     found = []
     if shapes:
-        found.append(f"shapes of weights: {_few(shapes)}")
+        found.append(Early(f"shapes of weights: {_few(shapes)}"))
     if off:
-        found.append(f"weights at the start: {len(off)} of {len(one)} differ: {_few(off)}")
+        found.append(Early(f"weights at the start: {len(off)} of {len(one)} differ: {_few(off)}"))
     if rounded:
         mine, other = (next(iter(t.start.values())) for t in (a, b))
-        found.append(
-            f"dtype of weights: {a.prints[mine].dtype} and {b.prints[other].dtype} ({rounded} are the same but rounded)"
-        )
+        same = f" ({rounded} are the same but rounded)"
+        found.append(Early("dtype of weights", a.prints[mine].dtype, b.prints[other].dtype + same))
     return found
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..records import Judged, Tape, TapeOp
-from .align import Aligner, Names
+from .align import Aligner, Names, Pair
 from .arguments import reads
-from .before import before
+from .before import Early, before
 from .blame import Blame, Blamer
 from .estimate import Estimate, eps_of
 
@@ -24,16 +24,19 @@ class Compared:
 
     :ivar verdict: ``identical`` (bit for bit), ``rounding`` (they calculate the same), ``differs``, ``unseen`` (results
         differ, and one run has kernels of a compiler, which are not recorded: what is at fault cannot be told).
-    :ivar before: what differs before any number is calculated.
+    :ivar early: what differs before any number is calculated.
     :ivar blame: the first op that differs.
     :ivar pairs, alone: ops with a partner, and those without of the first and the second run.
     :ivar ends, different: what came out (gradients, weights, losses), and how many of those are not the same bits.
     :ivar drift: how far both runs are apart, by module in the order of the forward.
     :ivar notes: what could not be told.
+    :ivar partners: places of partners in the ops of both.
+    :ivar judged: what calculating both again said, where that was needed.
+    :ivar given: whether other tensors from outside count as a difference: not between steps of one run.
     """
 
     verdict: str
-    before: list[str]
+    early: list[Early]
     blame: Blame | None
     pairs: int
     alone: tuple[list[TapeOp], list[TapeOp]]
@@ -41,10 +44,22 @@ class Compared:
     different: int
     drift: list[tuple[str, float]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    partners: Sequence[Pair] = ()
+    judged: Judged | None = None
+    given: bool = True
+
+    @property
+    def before(self) -> list[str]:
+        """``early``, each as a line."""
+        return [one.text for one in self.early]
 
 
-def compare(a: Tape, b: Tape, judge: Judge | None = None, names: Names | None = None) -> Compared:
-    """Compare two tapes. `judge` calculates both again in float64; without it estimates must do."""
+def compare(a: Tape, b: Tape, judge: Judge | None = None, names: Names | None = None, given: bool = True) -> Compared:
+    """Compare two tapes. `judge` calculates both again in float64; without it estimates must do.
+
+    :param given: whether other tensors from outside, and other random numbers, are a difference. Between steps of one
+        run they are not: there the question is whether the same is calculated.
+    """
     names = names or Names()
     pairs = Aligner(a, b, names).pairs()
     first, second = {i for i, _ in pairs}, {j for _, j in pairs}
@@ -58,13 +73,11 @@ def compare(a: Tape, b: Tape, judge: Judge | None = None, names: Names | None = 
     different = sum(not _equal(a, b, x, y, slot) for x, y, slot in ends)
     notes: list[str] = []
     if not different and ends:
-        return Compared("identical", told, None, len(pairs), alone, len(ends), 0, [], notes)
+        return Compared("identical", told, None, len(pairs), alone, len(ends), 0, [], notes, pairs, None, given)
     judged = judge(a, b, pairs, names) if judge is not None else None
     blamer = Blamer(a, b, pairs, judged)
     blame = blamer.first()
-    outside = _outside(a, b, blamer, judged)
-    drawn = _drawn(a, b, blamer)
-    for other in (outside, drawn):
+    for other in (_outside(a, b, blamer, judged), _drawn(a, b, blamer)) if given else ():
         if other is not None and (blame is None or other.order < blame.order):
             blame = other
     if blame is None:
@@ -77,7 +90,9 @@ def compare(a: Tape, b: Tape, judge: Judge | None = None, names: Names | None = 
             f"kernels that Inductor has generated are not recorded ({which}): run with --compiled aot_eager to have "
             "each op of a compiled region, or without compiling"
         )
-        return Compared("unseen", told, None, len(pairs), alone, len(ends), different, drift, notes)
+        return Compared(
+            "unseen", told, None, len(pairs), alone, len(ends), different, drift, notes, pairs, judged, given
+        )
     if judged is None:
         notes.append("estimated from fingerprints: nothing was calculated again")
     elif judged.opaque:
@@ -85,13 +100,14 @@ def compare(a: Tape, b: Tape, judge: Judge | None = None, names: Names | None = 
         notes.append(f"{sum(judged.opaque.values())} ops could not be calculated again in float64: {few}")
     if judged is not None and blamer.estimated:
         notes.append(f"{blamer.estimated} values were estimated from fingerprints: their tensors were not kept")
-    if blamer.untold:
+    if blamer.untold and given:  # of other tensors all results are off
         notes.append(
             f"{blamer.untold} results that are off were not looked at by themselves: give more with --record-mb"
         )
     verdict = "rounding" if blame is None else "differs"
     drift = _drift(a, b, blamer) if blame is None else []
-    return Compared(verdict, told, blame, len(pairs), alone, len(ends), different, drift, notes)
+    counts = len(pairs), alone, len(ends), different
+    return Compared(verdict, told, blame, *counts, drift, notes, pairs, judged, given)
 
 
 def _apart(a: Tape, b: Tape, ends: Sequence[tuple[TapeOp, TapeOp, int]]) -> list[tuple[str, float]]:

@@ -29,21 +29,13 @@ def report(found: Compared, a: str, b: str) -> str:
     lines = [f"A: {a}", f"B: {b}", ""]
     if found.before:
         lines += ["Before any number (A and B):", *(f"  {line}" for line in found.before), ""]
-    if found.verdict == "identical":
-        lines.append(f"Identical: all {found.ends} results have the same bits.")
-    elif found.verdict == "rounding":
-        lines.append(
-            f"The same but for rounding: {found.different} of {found.ends} results have other bits; calculated in "
-            "float64 from the same tensors they agree."
-        )
+    if found.blame is not None:
+        lines += ["The first that differs:", *_blame(found.blame)]
+    lines.append(result(found))
+    if found.verdict == "rounding":
         lines += _drift(found)
     elif found.verdict == "unseen":
-        lines.append(f"Cannot tell which op: {found.different} of {found.ends} results have other bits.")
         lines += ["Farthest apart:", *(f"  {name}: {error:.1e}" for name, error in found.drift[:_MOST])]
-    else:
-        assert found.blame is not None
-        lines += ["The first that differs:", *_blame(found.blame)]
-        lines.append(f"{found.different} of {found.ends} results (gradients, weights, numbers read) differ.")
     one, two = found.alone
     lines.append(f"{found.pairs} ops are paired; {len(one)} are only in A, {len(two)} only in B.")
     if found.verdict == "differs":
@@ -55,19 +47,41 @@ def report(found: Compared, a: str, b: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _blame(blame: Blame) -> list[str]:
-    what = _KINDS[blame.kind]
+def result(found: Compared) -> str:
+    """What came out, in a sentence."""
+    off = f"{found.different} of {found.ends} results"
+    if found.verdict == "identical":
+        return f"Identical: all {found.ends} results have the same bits."
+    if found.verdict == "unseen":
+        return f"Cannot tell which op: {off} have other bits."
+    if found.blame is not None:
+        return f"{off} (gradients, weights, numbers read) differ."
+    if not found.given:
+        return (
+            f"The same calculation, of other tensors: {off} have other bits; calculated in float64 from the same "
+            "tensors they agree."
+        )
+    return f"The same but for rounding: {off} have other bits; calculated in float64 from the same tensors they agree."
+
+
+def what(blame: Blame) -> str:
+    """The difference that was found, in a few words."""
+    said = _KINDS[blame.kind]
     if blame.kind == "kernel" and (blame.a is None or blame.b is None):
-        what = "an op that the other run does not have gives something else than its dtype explains"
+        said = "an op that the other run does not have gives something else than its dtype explains"
     off = f", off by {blame.error:.2g}" if blame.error is not None else ""
     name = f" ({blame.name})" if blame.name else ""
-    lines = [f"  {what}{name}{off}"]
+    return f"{said}{name}{off}"
+
+
+def _blame(blame: Blame) -> list[str]:
+    lines = [f"  {what(blame)}"]
     for which, op in (("A", blame.a), ("B", blame.b)):
         lines.append(f"  {which}: {_long(op)}" if op is not None else f"  {which}: has no such op")
         if op is not None and op.place is not None:
             lines.append(f"       {op.place.text}")
     if blame.kind == "arguments" and blame.a is not None and blame.b is not None:
-        lines.append(f"  called with {_plain(blame.a)} and {_plain(blame.b)}")
+        lines.append(f"  called with {call(blame.a)} and {call(blame.b)}")
     return [*lines, ""]
 
 
@@ -88,7 +102,8 @@ def _at(op: TapeOp) -> str:
     return f" at {os.path.basename(place.file)}:{place.line}" if place is not None else ""
 
 
-def _plain(op: TapeOp) -> str:
+def call(op: TapeOp) -> str:
+    """What an op was called with: tensors by their numbers."""
     args, kwargs = op.arguments
     told = [_value(one) for one in args] + [f"{key}={_value(one)}" for key, one in kwargs.items()]
     return "(" + ", ".join(told) + ")"

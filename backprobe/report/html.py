@@ -49,9 +49,16 @@ def write(trace: Trace, path: str | os.PathLike[str], name: str = "") -> Path:
     :raises BackprobeError: the file cannot be written.
     """
     made = document(trace, name)
-    target = Path(path)
+    return save(made, Path(path), made["run"]["name"])
+
+
+def save(made: Mapping[str, Any], target: Path, title: str) -> Path:
+    """Write a document as a page to the file `target`.
+
+    :raises BackprobeError: the file cannot be written.
+    """
     try:
-        target.write_text(filled(made, made["run"]["name"]), encoding="utf-8")
+        target.write_text(filled(made, title), encoding="utf-8")
     except OSError as error:
         raise BackprobeError(f"cannot write the report to {target}: {error}") from error
     return target

@@ -63,6 +63,28 @@ for step in range(40):
     optimizer.step()
     history.append(loss)
 """
+#: One step, compared with others: `scale` is what one operation of it is called with.
+COMPARED = """
+import sys, torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
+        self.scale = scale
+    def forward(self, x):
+        for number, layer in enumerate(self.layers):
+            x = torch.tanh(layer(x)) * (self.scale if number == 2 else 1.0)
+        return x
+torch.manual_seed(0)
+dtype = getattr(torch, sys.argv[2])
+model = Net(float(sys.argv[1])).to(dtype)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(2):
+    optimizer.zero_grad()
+    model(torch.randn(4, 16).to(dtype)).square().mean().backward()
+    optimizer.step()
+"""
 #: Files of programs may be called so where the system allows it.
 FOLDER, FILE = "<script>alert(5)<", "script>\"&'\U0001f92f a.py"
 
@@ -132,11 +154,33 @@ def report(folder: Path, file: Path, page: str | None) -> None:
     said = backprobe("report", str(folder), "-o", str(file))
     if not file.is_file():
         raise SystemExit(f"no report was written for {folder}: {said}")
+    put(file, page)
+
+
+def put(file: Path, page: str | None) -> None:
+    """Put the data of a report into another page."""
     if page is not None:
         data = DATA.search(file.read_text(encoding="utf-8"))
         assert data is not None, "the report has no data"
         text = DATA.sub(lambda _: data.group(0), page, count=1)
         file.write_text(text, encoding="utf-8")
+
+
+def compared(out: Path, page: str | None) -> None:
+    """Pages of compared runs: a pair that differs, and three runs of which two agree but for rounding."""
+    script = out / "scripts" / "<i>compared.py"
+    script.write_text(COMPARED)
+    folder = out / "compared"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name, given in (("plain", ["0.5", "float32"]), ("fault", ["0.25", "float32"]), ("low", ["0.5", "bfloat16"])):
+        backprobe("run", "--quiet", "--record", "compare", "--out", str(folder / name), str(script), *given)
+    for file, names in (("compared", ["plain", "fault"]), ("many", ["plain", "fault", "low"])):
+        target = out / f"{file}.html"
+        said = backprobe("compare", *names, "--html", str(target), cwd=folder)
+        if not target.is_file():
+            raise SystemExit(f"no page was written of {names}: {said}")
+        put(target, page)
 
 
 def framed(file: Path) -> None:
@@ -168,6 +212,7 @@ def main() -> None:
     for name, folder in {**found, "nodes": big / "nodes", "steps": big / "steps"}.items():
         report(folder, out / f"{name}.html", page)
     framed(out / "nan.html")
+    compared(out, page)
 
 
 if __name__ == "__main__":

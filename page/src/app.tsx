@@ -45,7 +45,7 @@ export function App({ model, live }: { model: Model; live: Link | null }) {
   );
   const at = address.route.at;
   const link: ViewProps["link"] = (name, to = {}) => href({ view: name, at: keeping(at, to) });
-  useKeys(address, setOver);
+  useKeys(address, NAMES, setOver, () => keeping(address.route.at, {}));
   useLinks(address);
   useLayoutEffect(() => scroll.arrive(address.route), [view.name]);
   useEffect(() => {
@@ -121,7 +121,7 @@ class Scroll {
 }
 
 /** In a frame without an address of its own a link such as `#/flow` would load the page around it: we follow it here. */
-function useLinks(address: Address): void {
+export function useLinks(address: Address): void {
   useEffect(() => {
     const follow = (event: MouseEvent) => {
       if (
@@ -143,8 +143,18 @@ function useLinks(address: Address): void {
   }, [address]);
 }
 
-/** Keys of the page; a view that handles a key itself prevents its default. */
-function useKeys(address: Address, open: (what: "help" | "search") => void): void {
+/**
+ * Keys of the page; a view that handles a key itself prevents its default.
+ * `keep`: what the address keeps where a key goes to another view.
+ */
+export function useKeys(
+  address: Address,
+  names: readonly string[],
+  open: (what: "help" | "search") => void,
+  keep: () => Record<string, string>,
+): void {
+  const kept = useRef(keep);
+  kept.current = keep;
   const after = useRef({ key: "", time: 0 });
   useEffect(() => {
     const press = (event: KeyboardEvent) => {
@@ -155,12 +165,12 @@ function useKeys(address: Address, open: (what: "help" | "search") => void): voi
       }
       if (document.querySelector("dialog[open]")) return;
       const before = event.timeStamp - after.current.time < 1500 ? after.current.key : "";
-      const meant = command(event.key, before, NAMES);
+      const meant = command(event.key, before, names);
       after.current = meant === "wait" ? { key: event.key, time: event.timeStamp } : { key: "", time: 0 };
       if (meant === null || meant === "wait" || meant === "close") return;
       event.preventDefault();
       if (meant === "help" || meant === "search") open(meant);
-      else address.go({ view: meant.go, at: keeping(address.route.at, {}) }, true);
+      else address.go({ view: meant.go, at: kept.current() }, true);
     };
     document.addEventListener("keydown", press);
     return () => document.removeEventListener("keydown", press);

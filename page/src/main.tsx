@@ -2,9 +2,10 @@ import "./style.css";
 import "./frame/frame.css";
 import { render } from "preact";
 import { App } from "./app";
+import { CompareApp } from "./compare/app";
 import { PageError } from "./data/decode";
 import { renewed } from "./data/merge";
-import type { Model } from "./data/model";
+import { Model } from "./data/model";
 import { type Follow, keepLooking, type Link, look, token } from "./frame/live";
 import { Message } from "./frame/message";
 import { modelled, open } from "./frame/open";
@@ -34,7 +35,14 @@ function draw(): void {
 async function start(): Promise<void> {
   const text = document.getElementById("data")?.textContent ?? "";
   // A server may send the page first and the run after it.
-  if (served === null || text.trim() !== "") model = await open(text);
+  if (served === null || text.trim() !== "") {
+    const found = await open(text);
+    if (!(found instanceof Model)) {
+      render(<CompareApp doc={found} />, root);
+      return;
+    }
+    model = found;
+  }
   version = model?.doc.version ?? "";
   draw();
   if (served === null) return;

@@ -29,3 +29,6 @@ class Kept:
     def get(self, name: str) -> torch.Tensor | None:
         file = self._files.get(name)
         return None if file is None else file.get_tensor(name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._files

@@ -50,18 +50,18 @@ export function walk(value: unknown, key: string): unknown {
 
 /** The document of a page: gzip of JSON, as base64. */
 export async function unpack(text: string): Promise<Decoded> {
+  return decode((await raw(text)) as Raw);
+}
+
+/** The JSON of a page, of whatever kind. */
+export async function raw(text: string): Promise<object> {
   let packed: Uint8Array<ArrayBuffer>;
   try {
     packed = bytes(text.trim());
   } catch (error) {
     throw damaged(error);
   }
-  return unzip(packed);
-}
-
-/** The document from gzip of its JSON. */
-async function unzip(packed: Uint8Array<ArrayBuffer>): Promise<Decoded> {
-  return decode((await unzipped(packed)) as Raw);
+  return unzipped(packed);
 }
 
 /** Steps of a range, as a server gives them: gzip of their JSON. */

@@ -92,7 +92,7 @@ function State({ run, link }: Pick<Props, "run" | "link">) {
 
 const SIGNS: Record<Theme, string> = { auto: "◐", light: "☼", dark: "☾" };
 
-function ThemeButton({ themed }: { themed: () => void }) {
+export function ThemeButton({ themed }: { themed: () => void }) {
   const [theme, setTheme] = useState(chosen);
   const next = following(theme);
   return (

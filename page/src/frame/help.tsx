@@ -3,7 +3,16 @@ import type { View } from "../views/view";
 import { letters } from "./keys";
 
 /** The keys, over the page. The browser keeps the focus inside and closes it on Escape. */
-export function Help({ views, close }: { views: readonly View[]; close: () => void }) {
+export function Help({
+  views,
+  search = "Search: findings, steps, parameters, modules, operations, lines",
+  close,
+}: {
+  views: readonly Pick<View, "name" | "title">[];
+  /** What `/` does. */
+  search?: string;
+  close: () => void;
+}) {
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => dialog.current?.showModal(), []);
   const byName = new Map([...letters(views.map((view) => view.name))].map(([letter, name]) => [name, letter]));
@@ -30,7 +39,7 @@ export function Help({ views, close }: { views: readonly View[]; close: () => vo
             <dt>
               <kbd>/</kbd>
             </dt>
-            <dd>Search: findings, steps, parameters, modules, operations, lines</dd>
+            <dd>{search}</dd>
           </div>
           <div>
             <dt>

@@ -1,13 +1,16 @@
-import { PageError, unpack } from "../data/decode";
-import type { Decoded } from "../data/document";
+import { checked, type Document, isComparison } from "../compare/document";
+import { decode, PageError, raw, walk } from "../data/decode";
+import type { Decoded, Raw } from "../data/document";
 import { Model } from "../data/model";
 
-/** The run inside this page, from the text of its data element. */
-export async function open(text: string): Promise<Model> {
+/** What is inside this page, from the text of its data element: a run, or runs that were compared. */
+export async function open(text: string): Promise<Model | Document> {
   if (text.trim() === "") {
     throw new PageError("this is the page without a run in it: `backprobe report RUN` writes one with a run");
   }
-  return modelled(await unpack(text));
+  const found = await raw(text);
+  if (isComparison(found)) return checked(walk(found, "") as Document);
+  return modelled(decode(found as Raw));
 }
 
 /** A model of a document; one that lacks parts is damaged. */

@@ -1,0 +1,17 @@
+"""A run, or a step of one, as one side of a comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..records import Tape
+
+
+@dataclass(frozen=True)
+class Side:
+    """:ivar name: what a person calls it."""
+
+    name: str
+    folder: Path
+    tape: Tape

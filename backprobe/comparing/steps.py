@@ -1,0 +1,75 @@
+"""One step of a recorded run as a run of its own: to compare two steps of one run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+from ..errors import BackprobeError
+from ..records import Taken, Tape, TapeOp
+
+
+def only_step(tape: Tape, step: int) -> Tape:
+    """The ops of `step`. What they take from steps before it comes from outside, as weights and batches do.
+
+    :raises BackprobeError: the step was not recorded.
+    """
+    numbers = [one["step"] for one in tape.steps]
+    if step not in numbers:
+        raise BackprobeError(f"step {step} was not recorded to be compared: there are {', '.join(map(str, numbers))}")
+    mine = [op for op, number in zip(tape.ops, _steps(tape, numbers), strict=True) if number == step]
+    start = dict(tape.start) if step == numbers[0] else {}
+    sources = _Sources({op.index for op in mine}, start)
+    ops = []
+    for op in mine:
+        taken = [sources.outside(one, op, slot) for slot, one in enumerate(op.inputs)]
+        ops.append(replace(op, step=step, inputs=tuple(taken)))
+    for op in ops if step != numbers[0] else ():
+        for one in op.inputs:
+            if one.name and one.outside and one.writer is None and one.value is not None:
+                start.setdefault(one.name, one.value)
+    return replace(tape, steps=(tape.steps[numbers.index(step)],), start=start, ops=tuple(ops))
+
+
+class _Sources:
+    """Where tensors come from, as far as a step knows.
+
+    :param here: the ops of the step.
+    :param start: weights that are made in the step: that is of no account to it.
+    """
+
+    def __init__(self, here: set[int], start: dict[str, int]) -> None:
+        self._here, self._start = here, start
+        self._first: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def outside(self, taken: Taken, op: TapeOp, slot: int) -> Taken:
+        """`taken` as it is where nothing before the step is known. What was last written to before the step is one
+        tensor for all who take it, until it is written to again."""
+        weight = bool(taken.name) and self._start.get(taken.name) == taken.value
+        if taken.op in self._here and taken.source not in self._first and not weight:
+            return replace(taken, writer=taken.writer if taken.writer in self._here else None)
+        at, out = self._first.setdefault(taken.source, (op.index, -1 - slot))
+        writer = taken.writer if taken.writer in self._here and not weight else None
+        return replace(taken, op=at, out=out, writer=writer)
+
+
+def _steps(tape: Tape, numbers: list[int]) -> list[int]:
+    """The step of each op. A step is over when the next one is seen to begin, by its first module: what runs between
+    the last op of the optimizer and that, as the loading of a batch, is of the next."""
+    after = dict(pairwise(numbers))
+    last: dict[int, int] = {}
+    for phase in ("backward", "optimizer"):
+        last.update({op.step: op.index for op in tape.ops if op.phase == phase})
+    return [
+        after[op.step]
+        if op.phase == "forward" and op.index > last.get(op.step, op.index) and after.get(op.step) == op.step + 1
+        else op.step
+        for op in tape.ops
+    ]
+
+
+def values_from_outside(tape: Tape) -> set[str]:
+    """Hashes of what a tape takes from outside, and of what was drawn at random: what nothing else tells of."""
+    found = [t.value for op in tape.ops for t in op.inputs if t.outside and t.writer is None]
+    found += [value for op in tape.ops if op.random for value in op.outputs]
+    return {tape.prints[value].hash for value in found if value is not None}

@@ -1,0 +1,241 @@
+"""Compared runs as the document of a page: plain JSON. Its shape is in ``page/src/compare/document.ts``."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..comparing.before import Early
+from ..comparing.blame import Blame
+from ..comparing.compared import Compared
+from ..comparing.groups import Group
+from ..comparing.sides import Side
+from ..comparing.text import call, result, what
+from ..errors import BackprobeError
+from ..records import Finding, Site, Tape, TapeOp
+from ..store.job import is_run, open_job
+from ..traced import Trace
+from .columns import clean, column
+from .html import save
+from .paired import Paired
+from .tables import Sites, read_source
+
+#: Version of the document; the page reads no other.
+FORMAT = 1
+#: Rows of ops on a page, and of one comparison at most.
+ROOM, MOST = 200_000, 50_000
+#: Lines before and after the one that an op is on, points of a curve, findings, letters of a setting.
+AROUND, POINTS, FINDINGS, LETTERS = 7, 2_000, 200, 300
+
+
+def write(sides: Sequence[Side], found: Sequence[Compared], groups: Sequence[Group], path: Path) -> Path:
+    """Write compared runs as a page to the file `path`.
+
+    :raises BackprobeError: the file cannot be written.
+    """
+    traces = {side.folder: _trace(side.folder) for side in sides}
+    made = document(sides, found, groups, [traces[side.folder] for side in sides])
+    return save(made, path, made["title"])
+
+
+def document(
+    sides: Sequence[Side],
+    found: Sequence[Compared],
+    groups: Sequence[Group] = (),
+    traces: Sequence[Trace | None] = (),
+) -> dict[str, Any]:
+    """What the page shows.
+
+    :param sides: the runs; each after the first was compared with the first, and `found` has what that said.
+    :param traces: of each run what else was recorded, where there is something.
+    """
+    seen = list(traces) or [None] * len(sides)
+    most = min(MOST, max(2_000, ROOM // max(1, len(found))))
+    others = zip(sides[1:], seen[1:], found, strict=True)
+    pages = [_Pair((sides[0], side), one, (seen[0], trace), most) for side, trace, one in others]
+    names = [side.name for side in sides]
+    return {
+        "kind": "comparison",
+        "format": FORMAT,
+        "title": f"{names[0]} and {names[1]}" if len(names) == 2 else f"{names[0]} and {len(names) - 1} more",
+        "sides": [_side(side, trace) for side, trace in zip(sides, seen, strict=True)],
+        "comparisons": [page.document() for page in pages],
+        "groups": [{"runs": group.runs, "bits": group.bits} for group in groups],
+    }
+
+
+class _Pair:
+    """One comparison."""
+
+    def __init__(
+        self, sides: tuple[Side, Side], found: Compared, traces: tuple[Trace | None, Trace | None], most: int
+    ) -> None:
+        self._tapes = (sides[0].tape, sides[1].tape)
+        self._found, self._traces = found, traces
+        self._sources = tuple(_sources(trace) for trace in traces)
+        self._sites = (Sites(_folder(traces[0])), Sites(_folder(traces[1])))
+        self._paired = Paired(*self._tapes, found, self._sites, most)
+
+    def document(self) -> dict[str, Any]:
+        found = self._found
+        ops = self._paired.document()
+        alone = [len(ops) for ops in found.alone]
+        return {
+            "verdict": found.verdict,
+            "result": result(found),
+            "given": found.given,
+            "calculated": found.judged is not None,
+            "blame": None if found.blame is None else self._blame(found.blame),
+            "early": [_early(one) for one in found.early],
+            "same": _surroundings(*self._tapes),
+            "pairs": found.pairs,
+            "alone": alone,
+            "ends": found.ends,
+            "different": found.different,
+            "drift": [[name, clean(error)] for name, error in found.drift[:FINDINGS]],
+            "notes": list(found.notes),
+            "findings": _findings(*self._traces),
+            "steps": [{**one, "loss": clean(one["loss"])} for one in self._paired.losses()],
+            "ops": ops,
+            "sites": [sites.rows() for sites in self._sites],
+        }
+
+    def _blame(self, blame: Blame) -> dict[str, Any]:
+        return {
+            "kind": blame.kind,
+            "what": what(blame),
+            "exact": blame.exact,
+            "row": self._paired.suspect,
+            "a": self._suspect(blame.a, 0),
+            "b": self._suspect(blame.b, 1),
+            "lines": self._lines(blame),
+        }
+
+    def _suspect(self, op: TapeOp | None, side: int) -> dict[str, Any] | None:
+        if op is None:
+            return None
+        place = op.place
+        return {
+            "op": op.name,
+            "module": op.module,
+            "call": op.call,
+            "phase": op.phase,
+            "step": op.step,
+            "node": op.node,
+            "arguments": call(op)[: 4 * LETTERS] if op.phase != "sink" else "",
+            "file": self._sites[side].short(place.file) if place is not None else "",
+            "line": place.line if place is not None else 0,
+            "text": place.text if place is not None else "",
+            "caller": _caller(op, self._sites[side]),
+        }
+
+    def _lines(self, blame: Blame) -> list[dict[str, Any]]:
+        """The source around the suspect in both runs, lines that are the same beside each other."""
+        places = [op.place if op is not None else None for op in (blame.a, blame.b)]
+        parts = [_around(place, kept) for place, kept in zip(places, self._sources, strict=True)]
+        return side_by_side(*parts)
+
+
+def side_by_side(a: Sequence[tuple[int, str]], b: Sequence[tuple[int, str]]) -> list[dict[str, Any]]:
+    """Numbered lines of two files in rows: ``same``, ``changed``, or there on one side (``a``, ``b``)."""
+    rows: list[dict[str, Any]] = []
+    match = difflib.SequenceMatcher(None, [text.rstrip() for _, text in a], [text.rstrip() for _, text in b], False)
+    for tag, i, i2, j, j2 in match.get_opcodes():
+        for n in range(max(i2 - i, j2 - j)):
+            one = list(a[i + n]) if i + n < i2 else None
+            two = list(b[j + n]) if j + n < j2 else None
+            state = "same" if tag == "equal" else "a" if two is None else "b" if one is None else "changed"
+            rows.append({"a": one, "b": two, "state": state})
+    return rows
+
+
+def _around(place: Site | None, kept: Mapping[str, str]) -> list[tuple[int, str]]:
+    """Numbered lines around one; that line alone where the file is not there as it was."""
+    if place is None:
+        return []
+    text = kept.get(place.file)
+    lines = (text if text is not None else read_source(place.file) or "").splitlines()
+    if place.line > len(lines) or lines[place.line - 1].strip() != place.text.strip():
+        return [(place.line, place.text)]
+    first = max(1, place.line - AROUND)
+    return [(n, lines[n - 1]) for n in range(first, min(len(lines), place.line + AROUND) + 1)]
+
+
+def _caller(op: TapeOp, sites: Sites) -> str:
+    """The user's line where the op is in a library that it calls."""
+    if op.inner is None or op.site is None:
+        return ""
+    return f"{sites.short(op.site.file)}:{op.site.line} {op.site.text}"
+
+
+def _early(one: Early) -> dict[str, str]:
+    return {"what": one.what, "a": one.a[:LETTERS], "b": one.b[:LETTERS], "of": one.of}
+
+
+def _surroundings(a: Tape, b: Tape) -> list[list[str]]:
+    """What is the same around both: kind, name, value."""
+    rows = []
+    for kind in ("versions", "machine", "flags", "variables"):
+        one, two = a.about.get(kind, {}), b.about.get(kind, {})
+        rows += [[kind, str(key), str(one[key])[:LETTERS]] for key in one if key in two and one[key] == two[key]]
+    return rows
+
+
+def _side(side: Side, trace: Trace | None) -> dict[str, Any]:
+    info = trace.info if trace is not None else {}
+    tape = side.tape
+    losses = _thinned([(row.index, row.loss) for row in trace.step_rows() if row.loss is not None]) if trace else []
+    return {
+        "name": side.name,
+        "script": " ".join([str(info.get("script", "")), *(str(a) for a in info.get("arguments", ()))]).strip(),
+        "started": clean(info.get("started")),
+        "error": clean(info.get("error")),
+        "steps": [one["step"] for one in tape.steps],
+        "ops": len(tape.ops),
+        "versions": {str(k): str(v) for k, v in tape.about.get("versions", {}).items()},
+        "curve": {"step": column("i", [n for n, _ in losses]), "loss": column("d", [v for _, v in losses])},
+    }
+
+
+def _thinned(points: list[tuple[int, Any]]) -> list[tuple[int, Any]]:
+    every = -(-len(points) // POINTS) or 1
+    return points[::every]
+
+
+def _findings(a: Trace | None, b: Trace | None) -> list[dict[str, Any]]:
+    """What was found in the runs: those that both have once. What is in one run only comes first."""
+    rows: dict[tuple[str, str | None, str], dict[str, Any]] = {}
+    for which, trace in (("a", a), ("b", b)):
+        for one in trace.findings if trace is not None else ():
+            key = (one.kind, one.module, _line(one))
+            row = rows.setdefault(key, {**_finding(one), "a": False, "b": False})
+            row[which] = True
+    return sorted(rows.values(), key=lambda row: row["a"] and row["b"])[:FINDINGS]
+
+
+def _finding(one: Finding) -> dict[str, Any]:
+    return {"kind": one.kind, "severity": one.severity, "title": one.title, "module": one.module, "line": _line(one)}
+
+
+def _line(one: Finding) -> str:
+    return one.sites[0].site.text if one.sites else ""
+
+
+def _trace(folder: Path) -> Trace | None:
+    """What else was recorded of a run; nothing of what ``backprobe.trace(record=...)`` wrote."""
+    try:
+        return open_job(folder) if is_run(folder) else None
+    except BackprobeError:
+        return None
+
+
+def _folder(trace: Trace | None) -> str | None:
+    folder = trace.info.get("folder") if trace is not None else None
+    return str(folder) if folder else None
+
+
+def _sources(trace: Trace | None) -> Mapping[str, str]:
+    kept = trace.info.get("sources") if trace is not None else None
+    return kept if isinstance(kept, Mapping) else {}
