@@ -26,6 +26,11 @@ from .checkpoints import (
     checkpoint_inputs,
     checkpoint_mark,
 )
+from .compilations import (
+    Broken,
+    Compilation,
+    Compilations,
+)
 from .compiled_regions import (
     backward_module,
     is_compiled,
@@ -107,6 +112,9 @@ from .thread_state import (
 )
 
 __all__ = [
+    "Broken",
+    "Compilation",
+    "Compilations",
     "NodeHooks",
     "Overheads",
     "StopRecomputation",

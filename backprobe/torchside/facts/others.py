@@ -12,6 +12,7 @@ import torch
 import torch.distributed
 
 from ... import torch_texts
+from .. import compilations as noted
 from .. import places
 from ..flight import Flight
 from ..grad_scaler import UPDATE_SCALE, Scales, factor_of
@@ -156,6 +157,19 @@ def compiled_regions() -> None:
     lost = _named(names, text)
     expect(not lost, f"torch's source does not name {', '.join(lost)}")
     expect(torch_texts.DONATED in text, f"torch does not speak of a {torch_texts.DONATED}")
+
+
+@fact(
+    "what Dynamo compiled",
+    "what torch.compile compiled, where its graphs broke and why it compiled again is not told",
+    "get_compilation_metrics graph_break_reasons _compilation_metrics RECOMPILE_LIMIT",
+    [DYNAMO],
+)
+def compilations() -> None:
+    text = _sources("_dynamo")
+    lost = _named(tuple(noted.known()), text)
+    expect(not lost, f"torch's source does not name {', '.join(lost)}")
+    expect(torch_texts.RECOMPILE_LIMIT in text, f"torch does not say {torch_texts.RECOMPILE_LIMIT}")
 
 
 @fact(
