@@ -31,6 +31,14 @@ from .compilations import (
     Compilation,
     Compilations,
 )
+from .compiled_again import (
+    name_of,
+    went_bad,
+)
+from .compiled_graphs import (
+    CompiledGraphs,
+    RegionCall,
+)
 from .compiled_regions import (
     backward_module,
     is_compiled,
@@ -115,8 +123,10 @@ __all__ = [
     "Broken",
     "Compilation",
     "Compilations",
+    "CompiledGraphs",
     "NodeHooks",
     "Overheads",
+    "RegionCall",
     "StopRecomputation",
     "ThreadState",
     "attention_settings",
@@ -150,6 +160,7 @@ __all__ = [
     "last_graph_task",
     "local",
     "mode_depth",
+    "name_of",
     "next_sequence_nr",
     "no_dispatch_modes",
     "overhead_of_node",
@@ -186,4 +197,5 @@ __all__ = [
     "unseen",
     "unshow_backward",
     "uses_running_statistics",
+    "went_bad",
 ]

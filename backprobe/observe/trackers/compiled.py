@@ -1,14 +1,19 @@
-"""Which line of a compiled region can have made NaN or Inf: read from the FX graph of its backward, which torch keeps.
+"""Which line of a compiled region made NaN or Inf.
 
-What the region computed is not seen. So it is the line whose derivative is not finite everywhere, where there is one.
+What a region computes is not seen. Where a call went bad the region is run again, op by op, on what it was given
+(Note [Graphs of compiled regions]). Where that cannot be, it is read from the FX graph of its backward, which torch
+keeps: the line whose derivative is not finite everywhere, where there is one.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
-from ...records import Inside, Site
+import torch
+
+from ...records import Inside, Site, Step
 from ...source.frames import Frames
 from ...torchside import private
 from ..backward.calls import Running
@@ -18,6 +23,8 @@ from ..scene import Scene
 
 #: Calls that are looked into.
 MOST = 20
+#: Calls of a region that are kept until its backward: the last.
+CALLS = 4
 _FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 #: Functions of the forward whose derivative is not finite for some finite argument.
 _SINGULAR = frozenset(
@@ -35,19 +42,117 @@ class InsideRegions(Tracker):
     """Looks at the compiled regions of the first backward of those in a row that went bad."""
 
     def __init__(self, scene: Scene) -> None:
-        self._frames = scene.names.frames
+        self._scene, self._names, self._frames = scene, scene.names, scene.names.frames
+        self._graphs = private.CompiledGraphs(self._called, lambda error: scene.events.fault(self, error))
+        #: The last calls of regions, by their graph, in the order of their last call.
+        self._calls: dict[int, list[private.RegionCall]] = {}
+        #: By the node of a region the gradients that came to it, and the handles of our hooks.
+        self._came: dict[int, Any] = {}
+        self._handles: list[Any] = []
         self._found: list[Inside] = []
         self._row = 0
 
-    def backward_over(self, running: Running, recorded: Recorded) -> None:
-        self._row = self._row + 1 if recorded.bad else 0
-        if self._row != 1 or len(self._found) >= MOST:
+    def attached(self) -> None:
+        self._graphs.attach()
+
+    def detached(self) -> None:
+        self._graphs.detach()
+        self._let_go()
+
+    def step_over(self, step: Step) -> None:
+        self._calls.clear()
+
+    def _called(self, call: private.RegionCall) -> None:
+        mine = self._calls.setdefault(id(call.region), [])
+        mine.append(call)
+        del mine[:-CALLS]
+
+    def backward_starts(self, running: Running) -> None:
+        if not self._calls:
             return
+        for node in running.graph.nodes:
+            if private.is_compiled(node):
+                self._handles.append(node.register_prehook(self._keeps(id(node))))
+
+    def _keeps(self, node: int) -> Callable[[Any], None]:
+        def hook(grads: Any) -> None:
+            self._came[node] = grads
+
+        return hook
+
+    def backward_ended(self, running: Running) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _let_go(self) -> None:
+        self._calls.clear()
+        self._came.clear()
+        while self._handles:
+            self._handles.pop().remove()
+
+    def backward_over(self, running: Running, recorded: Recorded) -> None:
+        try:
+            self._row = self._row + 1 if recorded.bad else 0
+            if self._row == 1 and len(self._found) < MOST:
+                found = self._run_again(running, recorded)
+                self._found += [found] if found is not None else self._read(running)
+        finally:
+            self._came.clear()
+            if not running.arguments.get("retain_graph"):
+                self._calls.clear()
+
+    def _run_again(self, running: Running, recorded: Recorded) -> Inside | None:
+        if not self._calls:
+            return None
+        nodes = {id(node): i for i, node in enumerate(running.graph.nodes) if private.is_compiled(node)}
+        forward = any(root.bad for root in recorded.roots)
+        calls = [
+            (i, call)
+            for calls in self._calls.values()
+            for call in calls
+            for i in {nodes[made[0]] for made in call.outputs if made is not None and made[0] in nodes}
+        ]
+        # Nodes stand in the order of the engine: what was called last comes first.
+        for i, call in sorted(calls, key=lambda one: one[0], reverse=forward):
+            if call.changed:
+                continue
+            came = self._came.get(id(running.graph.nodes[i]))
+            gradients = None if came is None else [came[m[1]] if m is not None else None for m in call.outputs]
+            with private.unseen(), private.unnoticed():
+                went = private.went_bad(call, gradients, forward)
+            site = _site(went.node.meta.get("stack_trace") or "", self._frames) if went is not None else None
+            if went is not None and site is not None:
+                sure = not call.region.draws and (forward or gradients is not None)
+                how = "backward" if went.backward else "forward"
+                told = private.name_of(went.node), site, how, self._module(call, went.node), went.values
+                return Inside(running.index, i, *told, went.tensors, went.zero_incoming, sure)
+        return None
+
+    def _module(self, call: private.RegionCall, node: Any) -> str | None:
+        """The path of the module that a node of the region's graph belongs to. Within the region it is told by the
+        compiled function's names for things, and what they are called in the model by the parameters among them."""
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        path = str(stack[-1][0]) if stack else "L['self']"
+        known = False
+        for source, arg in zip(call.region.sources, call.args, strict=True):
+            root, end = source.partition("]")[:2]
+            known = known or path.startswith(f"{root}{end}.") or path == f"{root}{end}"
+            name = self._names.of(arg) if isinstance(arg, torch.nn.Parameter) else ""
+            inner = source.removeprefix(root + end).removeprefix(".")
+            if name and path.partition("]")[0] == root and (name == inner or name.endswith(f".{inner}")):
+                prefix = name.removesuffix(inner).rstrip(".")
+                below = path.partition("]")[2].removeprefix(".")
+                return ".".join(part for part in (prefix, below) if part)
+        return path.partition("]")[2].removeprefix(".") if stack else "" if known else None
+
+    def _read(self, running: Running) -> list[Inside]:
+        found = []
         for i, node in enumerate(running.graph.nodes):
             module = private.backward_module(node) if private.is_compiled(node) else None
             told = singular(module.graph.nodes, self._frames) if module is not None else None
             if told is not None:
-                self._found.append(Inside(running.index, i, *told))
+                found.append(Inside(running.index, i, *told))
+        return found
 
     def records(self) -> tuple[Inside, ...]:
         return tuple(self._found)
