@@ -68,6 +68,8 @@ def test_the_first_finding_is_the_mistake(name: str, runs) -> None:
     ), report
     if "module" in expect:
         assert first["module"] == expect["module"], report
+    if "op" in expect:
+        assert first["evidence"].get("op") == expect["op"], report
 
 
 @pytest.mark.parametrize("name", HEALTHY)

@@ -65,6 +65,6 @@ def _advice(last: Recompiled) -> str:
             "torch.compile dynamic=True, or pad to a few sizes."
         )
     return (
-        "Torch took this value for a constant. Make it a tensor, keep it out of what is compiled, or, for a number on a "
-        "module, set torch._dynamo.config.allow_unspec_int_on_nn_module."
+        "Torch took this value for a constant. Make it a tensor, keep it out of what is compiled, or, for a number "
+        "on a module, set torch._dynamo.config.allow_unspec_int_on_nn_module."
     )

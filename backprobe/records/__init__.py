@@ -6,7 +6,7 @@ Producers (``observe``) make them, consumers (``findings``, ``view``, ``report``
 from .calls import BackwardCall, ModuleCall, Mutation, Raised, Reuse, Root
 from .checks import Divergence, FunctionChecked
 from .compared import Gap, Judged, Print, Taken, Tape, TapeOp
-from .compiled import CompiledRegion, GraphBreak, Recompiled
+from .compiled import CompiledRegion, GivenToCompiled, GraphBreak, Recompiled
 from .facts import Aside, Facts, Unseen
 from .findings import Finding, FindingSite
 from .hooks import HookSeen, StaleRead
@@ -55,6 +55,7 @@ __all__ = [
     "FreeParameter",
     "FunctionChecked",
     "Gap",
+    "GivenToCompiled",
     "GradStat",
     "GradientCycle",
     "GradientHook",

@@ -52,3 +52,11 @@ class CompiledRegion:
     breaks: tuple[GraphBreak, ...] = ()
     skipped: str = ""
     limit: bool = False
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class GivenToCompiled:
+    """Parameters that compiled regions were given, by name, in steps that were looked at closely."""
+
+    parameters: tuple[str, ...]

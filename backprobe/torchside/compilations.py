@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,8 +119,10 @@ def said(reason: str) -> str:
     return ": ".join(part.partition("\n")[0].strip() for part in reversed(parts) if part)
 
 
-def known() -> Iterator[str]:
+def known() -> tuple[str, ...]:
     """Names of torch's that are read here."""
-    yield from ("compile_id", "co_name", "co_filename", "co_firstlineno", "recompile_reason", "fail_reason")
-    yield from ("fail_user_frame_filename", "fail_user_frame_lineno", "is_forward", "graph_op_count", "duration_us")
-    yield from ("aotautograd_local_cache_hit_count", "graph_break_reasons", "_compilation_metrics", "user_stack")
+    return (
+        *("compile_id", "co_name", "co_filename", "co_firstlineno", "recompile_reason", "fail_reason"),
+        *("fail_user_frame_filename", "fail_user_frame_lineno", "is_forward", "graph_op_count", "duration_us"),
+        *("aotautograd_local_cache_hit_count", "graph_break_reasons", "_compilation_metrics", "user_stack"),
+    )

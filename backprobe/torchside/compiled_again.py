@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +24,9 @@ from .thread_state import put_autocast
 
 #: Functions that put a value somewhere: an Inf of theirs is a mask.
 _PUTS = ("masked_fill", "where", "full", "fill", "constant", "setitem", "tensor", "masked_scatter", "ones", "zeros")
+
+#: Functions of Dynamo's by what the user wrote.
+_CALLED = {"_get_data_attr": "data"}
 
 
 @dataclass
@@ -44,7 +48,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Went:
-    """Where it went bad: the graph's node, ``backward`` or in the forward; the values; what it had kept, or was given."""
+    """Where it went bad: the graph's node, in its ``backward`` or the forward; the values; what it had kept, or got."""
 
     node: Any
     backward: bool
@@ -58,13 +62,13 @@ def name_of(node: Any) -> str:
     stack = node.meta.get("source_fn_stack") or ()
     called = stack[-1][1] if stack and not isinstance(stack[-1][1], type) else node.target
     name = called if isinstance(called, str) else getattr(called, "__name__", str(called))
-    return str(name)
+    return _CALLED.get(str(name), str(name))
 
 
 class _Steps(Interpreter):
     """Notes of each node what it gave, and which nodes of autograd it made."""
 
-    def __init__(self, module: Any, graph: Any, notes: _Notes) -> None:
+    def __init__(self, module: Any, graph: Any, notes: _Notes | _Paths) -> None:
         super().__init__(module, garbage_collect_values=True, graph=graph)
         self._notes = notes
         self.extra_traceback = False
@@ -85,7 +89,7 @@ class _Steps(Interpreter):
 
     def _inner(self, n: Any) -> Any:
         """What a checkpoint or the like runs is a graph of its own."""
-        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        args, _ = self.fetch_args_kwargs_from_env(n)
         if args and isinstance(args[0], torch.fx.GraphModule) and n.target.__name__ in _INLINED:
             return _Steps(args[0], args[0].graph, self._notes).run(*args[1:])
         return None
@@ -103,7 +107,8 @@ class _Notes:
         self.made: list[Made] = []
         self.of: dict[Any, Any] = {}
 
-    def states(self, tensors: Sequence[Any]) -> list[tuple[bool, Made | None] | None]:
+    def states(self, tensors: Sequence[Any]) -> list[Any]:
+        """Of each whether some of it is NaN, and who made it, where it is not finite."""
         return [self._bad.get(id(t)) for t in tensors] if self.look else []
 
     def begin(self, tensors: Sequence[Any]) -> bool:
@@ -162,13 +167,130 @@ class _Notes:
         return None
 
 
+@dataclass
+class Lost:
+    """A node of the graph that took tensors with a gradient and gave one without. ``off``: gradient mode was off.
+    ``inputs``: positions of the tensors that were given to the region that it came from. ``arrived``: what it gave
+    entered the graph again, or was given back."""
+
+    node: Any
+    off: bool
+    inputs: frozenset[int]
+    arrived: bool = False
+
+
+class _Paths:
+    """Notes which inputs of a region each tensor comes from, and where the path of their gradient ends."""
+
+    def __init__(self) -> None:
+        self.look = False
+        self.of: dict[Any, Any] = {}
+        self.lost: list[Lost] = []
+        self._from: dict[int, frozenset[int]] = {}
+        self._after: dict[int, frozenset[int]] = {}
+        self._kept: list[Any] = []  # an id means one tensor as long as it lives
+
+    def begin(self, tensors: Sequence[Any]) -> bool:
+        self._from = {id(t): frozenset((i,)) for i, t in enumerate(tensors)}
+        self._kept = [*tensors]
+        return True
+
+    def states(self, tensors: Sequence[Any]) -> list[Any]:
+        """Whether each has a gradient."""
+        return [t.requires_grad for t in tensors]
+
+    def note(self, node: Any, given: list[Any], before: list[Any], out: Any) -> None:
+        came = frozenset[int]().union(*(self._from.get(id(t), ()) for t in given))
+        wanted = frozenset[int]().union(*(self._from.get(id(t), ()) for t, on in zip(given, before, strict=True) if on))
+        after = frozenset[int]().union(*(self._after.get(id(t), ()) for t in given))
+        mine = None
+        for t in tree_leaves(out):
+            if not isinstance(t, torch.Tensor) or any(t is g for g in given):
+                continue
+            self._kept.append(t)
+            self._from[id(t)] = came
+            if t.requires_grad:
+                self._arrived(after)
+            elif wanted:
+                if mine is None:
+                    mine = len(self.lost)
+                    self.lost.append(Lost(node, not torch.is_grad_enabled(), wanted))
+                self._after[id(t)] = after | {mine}
+            else:
+                self._after[id(t)] = after
+
+    def over(self, out: Any) -> None:
+        for t in tree_leaves(out):
+            self._arrived(self._after.get(id(t), frozenset()))
+
+    def _arrived(self, after: frozenset[int]) -> None:
+        for i in after:
+            self.lost[i].arrived = True
+
+
+def lost_paths(call: RegionCall) -> list[Lost]:
+    """Where a call of a region loses the path of a gradient; ``inputs`` are positions in ``tensors_of(call)``."""
+
+    def look() -> list[Lost]:
+        paths = _Paths()
+        paths.over(again(call, paths)[0])
+        return paths.lost
+
+    found: list[Lost] = _apart(look, call)
+    return found
+
+
+def tensors_of(call: RegionCall) -> list[Any]:
+    """The tensors that a region was given, each once."""
+    return list({id(a): a for a in call.args if isinstance(a, torch.Tensor)}.values())
+
+
+def made_zeros(call: RegionCall, gradients: Sequence[Any], dead: frozenset[int]) -> Any:
+    """The node of the graph whose derivative was zero for all that came, before one of `dead`: positions in
+    ``tensors_of(call)``. ``None`` where there is none."""
+
+    def look() -> Any:
+        notes = _Notes(False)
+        out, given = again(call, notes)
+        ran: list[Any] = []
+
+        def after(grad_inputs: Any, grad_outputs: Any, node: Any = None) -> None:
+            if any(_some(g) for g in grad_outputs) and not any(_some(g) for g in grad_inputs):
+                ran.append(node)
+
+        wanted = {id(given[i]) for i in dead}
+        _backward(out, given, gradients, notes, lambda node, _: partial(after, node=node))
+        for node in ran:
+            if notes.of.get(node) is not None and _reaches(node, wanted):
+                return notes.of[node]
+        return None
+
+    return _apart(look, call)
+
+
+def _some(gradient: Any) -> bool:
+    return gradient is not None and bool(gradient.any())
+
+
+def _reaches(node: Any, leaves: set[int]) -> bool:
+    seen, stack = {node}, [node]
+    for one in stack:  # grows as we go
+        if id(getattr(one, "variable", None)) in leaves:
+            return True
+        below = [b for b, _ in one.next_functions if b is not None and b not in seen]
+        seen.update(below)
+        stack += below
+    return False
+
+
 def went_bad(call: RegionCall, gradients: Sequence[Any] | None, forward: bool) -> Went | None:
     """Where a call of a region made values that are not finite of such as are; ``None`` where it did not.
 
     :param gradients: of each output the gradient that came to it, or ``None``; nothing: ones.
     :param forward: the loss was bad: look at the forward; else at the backward.
     """
-    return _apart(lambda: _look(call, gradients, forward), call)
+    found: Went | None = _apart(lambda: _look(call, gradients, forward), call)
+    return found
 
 
 def _apart(look: Callable[[], Any], call: RegionCall) -> Any:
@@ -196,7 +318,7 @@ def _apart(look: Callable[[], Any], call: RegionCall) -> Any:
     return found[0]
 
 
-def again(call: RegionCall, notes: _Notes) -> tuple[Any, list[Any]]:
+def again(call: RegionCall, notes: _Notes | _Paths) -> tuple[Any, list[Any]]:
     """The region's outputs, and the leaves that stand for its inputs: what was one tensor is one again."""
     put_autocast(call.autocast)
     leaves: dict[int, Any] = {}
@@ -219,23 +341,6 @@ def _look(call: RegionCall, gradients: Sequence[Any] | None, forward: bool) -> W
     if forward:
         made = notes.origin(out) if notes.look else None
         return None if made is None else Went(made.node, False, made.values, made.inputs)
-    outs = list(out) if isinstance(out, (tuple, list)) else [out]
-    pairs: list[tuple[Any, Any]] = []
-    for i, one in enumerate(outs):
-        if not isinstance(one, torch.Tensor) or not one.requires_grad:
-            continue
-        gradient = torch.ones_like(one) if gradients is None else gradients[i]
-        if gradient is None:
-            continue
-        if gradient.shape != one.shape and one._base is not None and one._base.shape == gradient.shape:
-            one = one._base
-        if bad_values(gradient) is not None:
-            return None  # it came in bad
-        if gradient.shape == one.shape:
-            pairs.append((one, gradient.detach().clone()))
-    wanted = [g for g in given if g.requires_grad]
-    if not pairs or not wanted:
-        return None
     found: list[Went] = []
 
     def after(node: Any, made: Any) -> Callable[[Any, Any], None]:
@@ -252,10 +357,38 @@ def _look(call: RegionCall, gradients: Sequence[Any] | None, forward: bool) -> W
 
         return hook
 
+    _backward(out, given, gradients, notes, after)
+    return found[0] if found else None
+
+
+def _backward(
+    out: Any,
+    given: Sequence[Any],
+    gradients: Sequence[Any] | None,
+    notes: _Notes,
+    after: Callable[[Any, Any], Callable[[Any, Any], None]],
+) -> None:
+    """Run the backward of a region that ran again, where what came to it was finite, with hooks that `after` makes."""
+    outs = list(out) if isinstance(out, (tuple, list)) else [out]
+    pairs: list[tuple[Any, Any]] = []
+    for i, one in enumerate(outs):
+        if not isinstance(one, torch.Tensor) or not one.requires_grad:
+            continue
+        gradient = torch.ones_like(one) if gradients is None else gradients[i]
+        if gradient is None:
+            continue
+        if gradient.shape != one.shape and one._base is not None and one._base.shape == gradient.shape:
+            one = one._base
+        if bad_values(gradient) is not None:
+            return  # it came in bad
+        if gradient.shape == one.shape:
+            pairs.append((one, gradient.detach().clone()))
+    wanted = [g for g in given if g.requires_grad]
+    if not pairs or not wanted:
+        return
     handles = [node.register_hook(after(node, made)) for node, made in notes.of.items() if made is not None]
     try:
         torch.autograd.grad([one for one, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True)
     finally:
         for handle in handles:
             handle.remove()
-    return found[0] if found else None

@@ -42,8 +42,8 @@ class CompiledGraph:
 
 @dataclass
 class RegionCall:
-    """A call of a compiled region. ``outputs``: of each output, the id of the node that made it, which of its outputs it
-    is, and whether it is a view of that."""
+    """A call of a compiled region. ``outputs``: of each output, the id of the node that made it, which of that node's
+    outputs it is, and whether it is a view of that."""
 
     region: CompiledGraph
     args: tuple[Any, ...]
@@ -258,3 +258,8 @@ def _made_by(out: Any) -> tuple[int, int, bool] | None:
         if below is not None and hasattr(getattr(below, "_forward_cls", None), "compiled_bw"):
             return id(below), number, True
     return None
+
+
+def known() -> tuple[str, ...]:
+    """Names of torch's that are read here."""
+    return (_CLASS, "call_user_compiler", "install_global_unsafe", "global_scope", "backend_id", "grapharg", *_META)

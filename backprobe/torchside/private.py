@@ -32,7 +32,10 @@ from .compilations import (
     Compilations,
 )
 from .compiled_again import (
+    lost_paths,
+    made_zeros,
     name_of,
+    tensors_of,
     went_bad,
 )
 from .compiled_graphs import (
@@ -159,6 +162,8 @@ __all__ = [
     "jit_tracing",
     "last_graph_task",
     "local",
+    "lost_paths",
+    "made_zeros",
     "mode_depth",
     "name_of",
     "next_sequence_nr",
@@ -189,6 +194,7 @@ __all__ = [
     "storage_of",
     "tensor_ref",
     "tensors_alive",
+    "tensors_of",
     "top_mode",
     "transform_level",
     "undispatched",

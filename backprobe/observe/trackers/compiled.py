@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...records import Inside, Site, Step
+from ...records import Cut, GivenToCompiled, Inside, Site, Step
 from ...source.frames import Frames
 from ...torchside import private
 from ..backward.calls import Running
@@ -50,7 +50,14 @@ class InsideRegions(Tracker):
         self._came: dict[int, Any] = {}
         self._handles: list[Any] = []
         self._found: list[Inside] = []
-        self._row = 0
+        self._cuts: dict[tuple[str, Site], Cut] = {}
+        self._given: dict[str, None] = {}
+        #: Regions whose paths have been looked at, by graph and step.
+        self._looked: set[int] = set()
+        self._row, self._careful = 0, False
+
+    def step_begins(self, step: int, careful: bool) -> None:
+        self._careful = careful
 
     def attached(self) -> None:
         self._graphs.attach()
@@ -96,6 +103,8 @@ class InsideRegions(Tracker):
             if self._row == 1 and len(self._found) < MOST:
                 found = self._run_again(running, recorded)
                 self._found += [found] if found is not None else self._read(running)
+            if not recorded.bad and self._careful and running.kind != "autograd.grad" and running.error is None:
+                self._look_at_paths(running)
         finally:
             self._came.clear()
             if not running.arguments.get("retain_graph"):
@@ -104,20 +113,13 @@ class InsideRegions(Tracker):
     def _run_again(self, running: Running, recorded: Recorded) -> Inside | None:
         if not self._calls:
             return None
-        nodes = {id(node): i for i, node in enumerate(running.graph.nodes) if private.is_compiled(node)}
         forward = any(root.bad for root in recorded.roots)
-        calls = [
-            (i, call)
-            for calls in self._calls.values()
-            for call in calls
-            for i in {nodes[made[0]] for made in call.outputs if made is not None and made[0] in nodes}
-        ]
+        calls = self._in_graph(running)
         # Nodes stand in the order of the engine: what was called last comes first.
         for i, call in sorted(calls, key=lambda one: one[0], reverse=forward):
             if call.changed:
                 continue
-            came = self._came.get(id(running.graph.nodes[i]))
-            gradients = None if came is None else [came[m[1]] if m is not None else None for m in call.outputs]
+            gradients = self._gradients(running, i, call)
             with private.unseen(), private.unnoticed():
                 went = private.went_bad(call, gradients, forward)
             site = _site(went.node.meta.get("stack_trace") or "", self._frames) if went is not None else None
@@ -127,6 +129,52 @@ class InsideRegions(Tracker):
                 told = private.name_of(went.node), site, how, self._module(call, went.node), went.values
                 return Inside(running.index, i, *told, went.tensors, went.zero_incoming, sure)
         return None
+
+    def _in_graph(self, running: Running) -> list[tuple[int, private.RegionCall]]:
+        """The calls of regions that this backward goes through, each with its node."""
+        nodes = {id(node): i for i, node in enumerate(running.graph.nodes) if private.is_compiled(node)}
+        return [
+            (i, call)
+            for calls in self._calls.values()
+            for call in calls
+            for i in {nodes[made[0]] for made in call.outputs if made is not None and made[0] in nodes}
+        ]
+
+    def _gradients(self, running: Running, node: int, call: private.RegionCall) -> list[Any] | None:
+        """What came to the outputs of a call, where it is known."""
+        came = self._came.get(id(running.graph.nodes[node]))
+        return None if came is None else [came[m[1]] if m is not None else None for m in call.outputs]
+
+    def _look_at_paths(self, running: Running) -> None:
+        """Once for each region: parameters that it was given and that have no gradient, or zeros, after the call."""
+        for i, call in self._in_graph(running):
+            if id(call.region) in self._looked or call.changed:
+                continue
+            self._looked.add(id(call.region))
+            with private.unseen(), private.unnoticed(), torch.no_grad():
+                tensors = private.tensors_of(call)
+                names = {k: self._names.of(t) for k, t in enumerate(tensors) if isinstance(t, torch.nn.Parameter)}
+                self._given.update(dict.fromkeys(filter(None, names.values())))
+                wanted = [k for k in names if tensors[k].requires_grad]
+                none = frozenset(k for k in wanted if tensors[k].grad is None)
+                dead = frozenset(k for k in wanted if k not in none and not tensors[k].grad.any())
+                lost = private.lost_paths(call) if none else []
+                gradients = self._gradients(running, i, call)
+                zeros = private.made_zeros(call, gradients, dead) if dead and gradients is not None else None
+            self._cut(call, [one for one in lost if one.inputs & none], names, running.step)
+            site = _site(zeros.meta.get("stack_trace") or "", self._frames) if zeros is not None else None
+            if site is not None:
+                told = private.name_of(zeros), site, "zero", self._module(call, zeros)
+                self._found.append(Inside(running.index, i, *told, sure=not call.region.draws))
+
+    def _cut(self, call: private.RegionCall, lost: list[Any], names: dict[int, str], step: int) -> None:
+        for one in sorted(lost, key=lambda one: not one.arrived):
+            site = _site(one.node.meta.get("stack_trace") or "", self._frames)
+            if site is not None:
+                of = tuple(sorted(names[k] for k in one.inputs if names.get(k)))
+                op, module = private.name_of(one.node), self._module(call, one.node)
+                arrived = step if one.arrived else None
+                self._cuts.setdefault((op, site), Cut(op, site, module, of, 1, step, arrived, True, one.off))
 
     def _module(self, call: private.RegionCall, node: Any) -> str | None:
         """The path of the module that a node of the region's graph belongs to. Within the region it is told by the
@@ -154,8 +202,9 @@ class InsideRegions(Tracker):
                 found.append(Inside(running.index, i, *told))
         return found
 
-    def records(self) -> tuple[Inside, ...]:
-        return tuple(self._found)
+    def records(self) -> tuple[Any, ...]:
+        given = (GivenToCompiled(tuple(self._given)),) if self._given else ()
+        return (*self._found, *self._cuts.values(), *given)
 
 
 def singular(nodes: Any, frames: Frames) -> tuple[str, Site] | None:

@@ -5,7 +5,7 @@ import os
 import torch
 from torch import nn
 
-EXPECT = {"kind": "none-grad", "line": ("cut", "HERE")}
+EXPECT = {"op": "detach", "kind": "none-grad", "line": ("cut", "HERE")}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 
 

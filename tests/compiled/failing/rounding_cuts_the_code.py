@@ -5,7 +5,7 @@ import os
 import torch
 from torch import nn
 
-EXPECT = {"kind": "zero-grad", "line": ("cause", "HERE"), "or": [("none-grad", "HERE", "cut")]}
+EXPECT = {"kind": "zero-grad", "line": ("cut", "HERE"), "or": [("none-grad", "HERE", "cut")]}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 
 

@@ -15,8 +15,8 @@ class Net(nn.Module):
         self.fc, self.seen = nn.Linear(4, 1), 0
 
     def forward(self, x):
-        self.seen += 1
-        return self.fc(x) * min(1.0, self.seen / 100)  # HERE
+        self.seen += 1  # HERE
+        return self.fc(x) * min(1.0, self.seen / 100)
 
 
 torch.manual_seed(20)
