@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from ..torch_texts import RECOMPILE_LIMIT
+from ..torch_texts import MODE_STACK, RECOMPILE_LIMIT
 
 #: A traceback's frame in torch's texts: file, line, function.
 FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
@@ -25,6 +25,7 @@ class Compilation:
     :ivar function: its name; empty where torch does not say it again.
     :ivar after: the line after which it goes on, where it is the rest of a function.
     :ivar guard: what did not hold any more, and ``relied`` the lines that made torch rely on it, outermost first.
+    :ivar for_us: it was compiled again as a mode of ours is on now and was not then, or the other way round.
     :ivar failed: why nothing was compiled, and ``failed_at`` the line.
     """
 
@@ -39,6 +40,7 @@ class Compilation:
     cached: int
     guard: str
     relied: tuple[Place, ...]
+    for_us: bool
     failed: str
     failed_at: Place | None
     limit: bool
@@ -99,6 +101,7 @@ def _compilation(noted: Any) -> Compilation:
         cached=noted.aotautograd_local_cache_hit_count or 0,
         guard=_ID.sub("", re.split(r"\s+# |\s+\(HINT", guard, maxsplit=1)[0]).strip(),
         relied=_places(relied),
+        for_us=MODE_STACK in guard,
         failed=said(failed),
         failed_at=(at[0], at[1], "") if at[0] and at[1] else None,
         limit=RECOMPILE_LIMIT in failed,

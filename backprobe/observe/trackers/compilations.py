@@ -13,6 +13,8 @@ from ..scene import Scene
 #: Of each function so many of its recompilations, and breaks, are kept: the first.
 MOST = 50
 
+_Key = tuple[str, str, str, int]
+
 
 @dataclass
 class _Region:
@@ -41,7 +43,9 @@ class WhatWasCompiled(Tracker):
     def __init__(self, scene: Scene) -> None:
         self._scene, self._frames = scene, scene.names.frames
         self._noted = private.Compilations()
-        self._regions: dict[str, _Region] = {}
+        self._regions: dict[_Key, _Region] = {}
+        #: The last of each number that Dynamo gives.
+        self._last: dict[str, _Key] = {}
         self._before: dict[str, private.Compilation] = {}
 
     def attached(self) -> None:
@@ -66,17 +70,27 @@ class WhatWasCompiled(Tracker):
     def _look(self, step: int) -> None:
         compilations, breaks = self._noted.new()
         for one in compilations:
-            region = self._regions.get(one.frame)
-            if region is None:
-                region = self._regions[one.frame] = _Region(step)
-                self._name(region, self._before.get(one.frame, one))
-            self._add(region, one, step)
+            self._add(self._region(one, step), one, step)
         for broken in breaks:
             site = self._innermost(broken.stack)
             found = self._broken(broken.stack)
             seen = GraphBreak(broken.reason, site)
             if found is not None and seen not in found.breaks and len(found.breaks) < MOST:
                 found.breaks.append(seen)
+
+    def _region(self, one: private.Compilation, step: int) -> _Region:
+        """That of a compilation. Torch says the function's name only where it was compiled, and numbers functions anew
+        after ``torch._dynamo.reset()``."""
+        named = one if one.function else self._before.get(one.frame, one)
+        key = (one.frame, named.function, named.file, named.line)
+        if not one.function:
+            key = self._last.get(one.frame, key)
+        region = self._regions.get(key)
+        if region is None:
+            region = self._regions[key] = _Region(step)
+            self._name(region, named)
+        self._last[one.frame] = key
+        return region
 
     def _name(self, region: _Region, one: private.Compilation) -> None:
         region.function, region.after = one.function, one.after
@@ -89,7 +103,7 @@ class WhatWasCompiled(Tracker):
         if not one.forward:
             region.backwards += 1
             return
-        if one.guard and len(region.recompiled) < MOST:
+        if one.guard and not one.for_us and len(region.recompiled) < MOST:
             region.recompiled.append(Recompiled(step, one.guard, self._innermost(one.relied)))
         if one.failed:
             region.skipped, region.limit = one.failed, region.limit or one.limit

@@ -46,6 +46,8 @@ class InsideRegions(Tracker):
         self._graphs = private.CompiledGraphs(self._called, lambda error: scene.events.fault(self, error))
         #: The last calls of regions, by their graph, in the order of their last call.
         self._calls: dict[int, list[private.RegionCall]] = {}
+        #: Those of them that were there when the step before was over.
+        self._before: set[int] = set()
         #: By the node of a region the gradients that came to it, and the handles of our hooks.
         self._came: dict[int, Any] = {}
         self._handles: list[Any] = []
@@ -67,7 +69,12 @@ class InsideRegions(Tracker):
         self._let_go()
 
     def step_over(self, step: Step) -> None:
-        self._calls.clear()
+        """Where no optimizer says so, a step may end between the forward and the backward: those of this one stay."""
+        for region, calls in list(self._calls.items()):
+            calls[:] = [call for call in calls if id(call) not in self._before]
+            if not calls:
+                del self._calls[region]
+        self._before = {id(call) for calls in self._calls.values() for call in calls}
 
     def _called(self, call: private.RegionCall) -> None:
         mine = self._calls.setdefault(id(call.region), [])

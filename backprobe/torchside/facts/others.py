@@ -163,14 +163,15 @@ def compiled_regions() -> None:
 @fact(
     "what Dynamo compiled",
     "what torch.compile compiled, where its graphs broke and why it compiled again is not told",
-    "get_compilation_metrics graph_break_reasons _compilation_metrics RECOMPILE_LIMIT",
+    "get_compilation_metrics graph_break_reasons _compilation_metrics RECOMPILE_LIMIT MODE_STACK",
     [DYNAMO],
 )
 def compilations() -> None:
     text = _sources("_dynamo")
     lost = _named(tuple(noted.known()), text)
     expect(not lost, f"torch's source does not name {', '.join(lost)}")
-    expect(torch_texts.RECOMPILE_LIMIT in text, f"torch does not say {torch_texts.RECOMPILE_LIMIT}")
+    for word in (torch_texts.RECOMPILE_LIMIT, torch_texts.MODE_STACK):
+        expect(word in text, f"torch does not say {word}")
 
 
 @fact(
