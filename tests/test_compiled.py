@@ -237,13 +237,16 @@ def test_a_region_that_goes_bad_is_run_again(backend: str, every: int) -> None:
     def whole(watch: bool) -> tuple[Any, list[torch.Tensor], torch.Tensor]:
         dynamo.reset()
         torch.manual_seed(1)
-        copied = torch.compile(root, backend=backend)
+        run = torch.compile(root, backend=backend)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
         with backprobe.trace(net, budget=None, every=every) if watch else contextlib.nullcontext() as trace:
-            for step in range(8):
+            for step in range(7):
                 x = torch.rand(3, 4) + 0.5
                 x[:, 0] = float(step != 6)
-                x.requires_grad_()
-                copied(x).backward()
+                optimizer.zero_grad()
+                run(x).backward()
+                if step != 6:
+                    optimizer.step()
         return trace, grads(net), torch.get_rng_state()
 
     trace, found, state = whole(True)
