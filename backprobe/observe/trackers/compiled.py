@@ -106,11 +106,12 @@ class InsideRegions(Tracker):
 
     def backward_over(self, running: Running, recorded: Recorded) -> None:
         try:
-            self._row = self._row + 1 if recorded.bad else 0
+            bad = bool(recorded.bad) or any(root.bad for root in recorded.roots)  # the derivative may be finite
+            self._row = self._row + 1 if bad else 0
             if self._row == 1 and len(self._found) < MOST:
                 found = self._run_again(running, recorded)
                 self._found += [found] if found is not None else self._read(running)
-            if not recorded.bad and self._careful and running.kind != "autograd.grad" and running.error is None:
+            if not bad and self._careful and running.kind != "autograd.grad" and running.error is None:
                 self._look_at_paths(running)
         finally:
             self._came.clear()
