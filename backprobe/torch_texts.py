@@ -39,6 +39,10 @@ UNREDUCED = "Expected to have finished reduction in the prior iteration"
 REENTRANT = "use_reentrant=True"
 #: A compiled region was asked for a second derivative, or twice.
 DONATED = "donated buffer"
+#: Dynamo compiled a function anew too often, and lets it run in Python.
+RECOMPILE_LIMIT = "recompile limit exceeded"
+#: What Dynamo checks of the modes that are on.
+MODE_STACK = "___check_torch_function_mode_stack"
 #: The backward of an op has no derivative; and is one of fused attention.
 NO_DERIVATIVE = re.compile(r"derivative for (?:aten::)?(\S+) is not implemented")
 ATTENTION = "attention"

@@ -3,6 +3,8 @@ be done inside compiled code is said."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -170,7 +172,7 @@ def test_the_line_inside_a_region_that_can_have_made_it(log: bool) -> None:
             loss.backward()
             optimizer.step()
     (found,) = trace.findings
-    assert (found.kind, found.confidence) == ("nonfinite-forward" if log else "nonfinite-backward", "likely")
+    assert (found.kind, found.confidence) == ("nonfinite-forward" if log else "nonfinite-backward", "certain")
     assert found.sites[0].site.text.startswith("return torch.log(spread)") and found.step == 6
 
 
@@ -188,3 +190,87 @@ def test_a_hook_that_comes_after_compiling(late: bool) -> None:
             run(torch.randn(3, 4)).square().sum().backward()
     assert bool(ran) is not late
     assert [(f.kind, f.module) for f in trace.findings] == ([("hook-never-fires", "0")] if late else [])
+
+
+def region_of(watched: Any, function: str) -> Any:
+    return next(one for one in watched.compiled if one.function == function and one.after is None)
+
+
+def test_what_was_compiled() -> None:
+    """Against what Dynamo counts."""
+    net = nn.Linear(3, 3)
+
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = net(x)
+        dynamo.graph_break()  # BREAK
+        return y.sin()
+
+    def anew(x: torch.Tensor, k: int) -> torch.Tensor:
+        return net(x) * k
+
+    first, second = torch.compile(broken, backend="aot_eager"), torch.compile(anew, backend="aot_eager", dynamic=False)
+    with backprobe.trace(net) as trace:
+        for k in range(3):
+            (first(torch.ones(2, 3)).sum() + second(torch.ones(2, 3), k).sum()).backward()
+    graphs = sum(one.graphs for one in trace.compiled)
+    assert graphs == dynamo.utils.counters["stats"]["unique_graphs"] == 5
+    assert sum(one.backwards for one in trace.compiled) == 5
+    (seen,) = region_of(trace, "broken").breaks
+    assert seen.site.text.endswith("# BREAK") and "graph_break()" in seen.reason
+    again = region_of(trace, "anew").recompiled
+    assert [r.guard for r in again] == ["k == 0", "k == 1"] and again[0].site.text == "return net(x) * k"
+    (rest,) = [one for one in trace.compiled if one.after is not None]
+    assert rest.function == "broken" and rest.graphs == 1 and all(one.seconds > 0 for one in trace.compiled)
+    assert {one["function"] for one in trace.as_dict()["compiled"]} == {"broken", "anew"}
+
+
+@pytest.mark.parametrize("every", [1, 1000])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_region_that_goes_bad_is_run_again(backend: str, every: int) -> None:
+    """Also in a step that is not recorded, whose gradients inside are not known; random numbers stay as they were."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.0), nn.Linear(4, 1))
+
+    def root(x: torch.Tensor) -> torch.Tensor:
+        return (net(x) * 0 + x[:, :1]).sqrt().mean() + net(x).mean()  # ROOT
+
+    def whole(watch: bool) -> tuple[Any, list[torch.Tensor], torch.Tensor]:
+        dynamo.reset()
+        torch.manual_seed(1)
+        run = torch.compile(root, backend=backend)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.0)
+        with backprobe.trace(net, budget=None, every=every) if watch else contextlib.nullcontext() as trace:
+            for step in range(7):
+                x = torch.rand(3, 4) + 0.5
+                x[:, 0] = float(step != 6)
+                optimizer.zero_grad()
+                run(x).backward()
+                if step != 6:
+                    optimizer.step()
+        return trace, grads(net), torch.get_rng_state()
+
+    trace, found, state = whole(True)
+    _, expected, alone = whole(False)
+    assert torch.equal(state, alone)
+    assert len(found) == len(expected) == 4
+    assert all(torch.equal(a.view(torch.int32), b.view(torch.int32)) for a, b in zip(found, expected, strict=True))
+    if backend != "eager":  # of which autograd sees the inside
+        assert [f.kind for f in trace.findings][:1] == ["nonfinite-backward"]
+        assert trace.findings[0].sites[0].site.text.endswith("# ROOT") and trace.findings[0].step == 6
+
+
+def test_nothing_stays_of_what_was_put_there() -> None:
+    compiles, graph = torch.compile, sys.modules["torch._dynamo.output_graph"].OutputGraph
+    methods = graph.call_user_compiler, graph.install_global_unsafe
+    net = nn.Linear(3, 3)
+    run = torch.compile(lambda x: net(x).sin(), backend="aot_eager")
+    with backprobe.trace(net):
+        run(torch.ones(2, 3)).sum().backward()
+        ours = [name for name, value in globals().items() if hasattr(value, "__backprobe_name__")]
+        assert len(ours) == 1
+    assert not any(hasattr(value, "__backprobe_name__") for value in globals().values())
+    assert torch.compile is compiles
+    assert (graph.call_user_compiler, graph.install_global_unsafe) == methods
+    for _ in range(3):  # once more for Dynamo, which looks at which modes are on
+        run(torch.ones(2, 3)).sum().backward()
+    assert dynamo.utils.counters["stats"]["unique_graphs"] == 2

@@ -8,6 +8,7 @@ import pytest
 from handmade import at, call, kinds, leaf, only, roles, run, traced
 
 from backprobe.records import (
+    CompiledRegion,
     Divergence,
     Finding,
     FindingSite,
@@ -16,6 +17,7 @@ from backprobe.records import (
     HookSeen,
     RankSeen,
     RankWait,
+    Recompiled,
     Recomputed,
     RegionDiffers,
     RegionGradient,
@@ -44,6 +46,9 @@ BYTES = SavedBytes(at(11), "relu", "act", 2048, 2, ("result",), "float32")
 RETAINED = Retained("losses", "a list", at(70), "", 7)
 CYCLE = GradientCycle(at(71), ("weight",))
 WRITE = SilentWrite("mask", "mul_", at(20), "mul", at(11), at(90), "", "MulBackward0", 0)
+
+AGAIN_AND_AGAIN = tuple(Recompiled(step, f"self.calls == {step}", at(12)) for step in range(1, 5))
+REGIONS = CompiledRegion("forward", at(10), None, 5, 5, 0, 7, 2.5, 0, AGAIN_AND_AGAIN)
 
 
 def drifting(rank: int) -> Replicas:
@@ -80,6 +85,7 @@ FIRES = {
     "graph-retained": ([RETAINED], "", [("held", 70)]),
     "reference-cycle": ([CYCLE], "", [("held", 71)]),
     "silent-mutation": ([WRITE], "", [("mutated", 20), ("saved", 11), ("failed", 90)]),
+    "recompiled-often": ([REGIONS], "", [("cause", 12), ("compiled", 10)]),
     "rank-failed": (
         [RankSeen(0, 100, signal=15), RankSeen(1, 101, error="ValueError: bad batch", raised=at(61))],
         "",
@@ -291,3 +297,21 @@ def test_a_random_number_before_what_differs() -> None:
     found = only(traced(STEP, seen=(seen,)))
     assert roles(found)[:2] == [("cause", 49), ("cause", 51)] and found.confidence == "likely"
     assert "a random number is drawn before it" in found.title and "torch's own generator" in found.advice
+
+
+# What was compiled
+
+
+def test_a_function_that_is_compiled_for_a_few_shapes_is_left_alone() -> None:
+    few = dataclasses.replace(REGIONS, recompiled=AGAIN_AND_AGAIN[:2])
+    same_step = dataclasses.replace(REGIONS, recompiled=(AGAIN_AND_AGAIN[0],) * 6)
+    assert kinds(traced(STEP, seen=[few, same_step])) == []
+
+
+def test_torch_has_given_up_on_a_function() -> None:
+    limit = dataclasses.replace(REGIONS, recompiled=AGAIN_AND_AGAIN[:1], limit=True, skipped="recompile limit")
+    found = only(traced(STEP, seen=[limit]))
+    assert "runs it in Python from step 1 on" in found.title and found.evidence["limit"] is True
+    shapes = Recompiled(3, "tensor 'x' size mismatch at index 0. expected 3, actual 4", None)
+    found = only(traced(STEP, seen=[dataclasses.replace(limit, recompiled=(shapes,), after=14)]))
+    assert "mark_dynamic" in found.advice and roles(found) == [("compiled", 10)] and "after line 14" in found.title

@@ -143,6 +143,7 @@ BROKEN = {
     "compiled modules": [("torch.nn.Module._compiled_call_impl", GONE)],
     "the flight recorder": [("torch._C._distributed_c10d._dump_fr_trace", lambda *_: pickle.dumps({}))],
     "parameters that FSDP swaps": [("backprobe.torchside.facts.others._sources", lambda folder: "")],
+    "graphs that Dynamo makes": [("backprobe.torchside.compiled_graphs.copy_of", lambda graph: torch.fx.Graph())],
     "the part of a DTensor that is here": [("backprobe.torchside.facts.others._sources", lambda folder: "")],
 }
 

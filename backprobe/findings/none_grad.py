@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..records import COLLECTIVES, Cut, Finding, FindingSite, Parameter, Site
+from ..records import COLLECTIVES, Cut, Finding, FindingSite, GivenToCompiled, Parameter, Site
 from ..text import few, plural
 from .growth import common_module
 from .no_graph import checkpoint_lost, defined_sites, without_graph
@@ -48,23 +48,26 @@ def none_grads(trace: Trace) -> list[Finding]:
     lost = [p for p in lost if p not in quiet]
     found += _turned_off(quiet, used_roots)
     for cut in trace.facts.of(Cut):
-        cutoff = [p for p in lost if p.name in cut.parameters and p.calls]
+        cutoff = [p for p in lost if p.name in cut.parameters and (p.calls or cut.compiled)]
         if not cutoff or not any(_expected(p, used_roots, cut) for p in cutoff):
             continue
         lost = [p for p in lost if p not in cutoff]
         found.append(_cut(cut, cutoff))
     groups: dict[tuple[str, str], list[Parameter]] = {}
+    compiled = {name for given in trace.facts.of(GivenToCompiled) for name in given.parameters}
     for p in lost:
         if not _expected(p, used_roots, None):
             continue
         owner = p.name.rpartition(".")[0]
         siblings = any(q.reached for q in trace.parameters if q.name.rpartition(".")[0] == owner and q.root == p.root)
         reason = "unused" if siblings else "output" if p.calls else "uncalled"
-        if reason == "unused" or not p.calls:
+        if p.name in compiled and not p.calls:
+            reason = "compiled"
+        elif reason == "unused" or not p.calls:
             # The root's own parameters have no module of their own that could be called.
             reason = "unused" if siblings or not owner else "uncalled"
         groups.setdefault((reason, owner), []).append(p)
-    for reason in ("unused", "output", "uncalled"):
+    for reason in ("unused", "output", "compiled", "uncalled"):
         mine = {owner: ps for (r, owner), ps in groups.items() if r == reason}
         merged = _merge(mine)
         found += [_unused(reason, owner, ps, _routed(owner, trace.parameters)) for owner, ps in merged.items()]
@@ -130,6 +133,8 @@ _INDICES = frozenset({"max", "min", "sort", "topk", "mode", "median", "nanmedian
 def _cut(cut: Cut, ps: Sequence[Parameter]) -> Finding:
     indices = cut.op.startswith("arg") or cut.op in _INDICES
     integers = "an index or a count has no gradient" if indices else "its result has no gradient"
+    if cut.off:
+        integers = "gradient mode is off there"
     sites = [FindingSite("cut", cut.site)] if cut.site else []
     return Finding(
         kind="none-grad",
@@ -140,7 +145,10 @@ def _cut(cut: Cut, ps: Sequence[Parameter]) -> Finding:
         parameters=_names(ps),
         sites=(*sites, *defined_sites(ps)),
         evidence={"op": cut.op, "times": cut.count, "optimizer_holds_them": any(p.trained for p in ps)},
-        advice="Compute the loss from tensors that keep their graph: a softmax or a straight-through estimator in "
+        advice="Let the part that is to be trained run outside torch.no_grad(). If it is meant to stay as it is, call "
+        "requires_grad_(False) on its parameters."
+        if cut.off
+        else "Compute the loss from tensors that keep their graph: a softmax or a straight-through estimator in "
         "place of argmax, no detach, item, numpy or torch.tensor on the way. If the cut is meant, call "
         "requires_grad_(False) on these parameters, so that everybody can see it.",
     )
@@ -180,13 +188,15 @@ def _unused(reason: str, owner: str, ps: Sequence[Parameter], routed: bool) -> F
     calls = max(p.calls for p in ps)
     called = owner or "the model"
     # The code has a use of it that did not happen: a condition, or a method that nobody called.
-    uses = dict.fromkeys(p.used for p in ps if p.used is not None and reason != "output")
+    uses = dict.fromkeys(p.used for p in ps if p.used is not None and reason not in ("output", "compiled"))
     branches = [FindingSite("cut", site) for site in list(uses)[:3]]
     what = {
         "unused": f"{few(names)} took part in no backward pass: the forward does not use "
         f"{plural(names, 'it', 'them')}, or the loss does not depend on {plural(names, 'it', 'them')}",
         "output": f"{called} was called {calls} times, but nothing that it returned reached the loss: {few(names)} "
         f"got no gradient",
+        "compiled": f"a compiled region was given {few(names)}, and nothing that it made of "
+        f"{plural(names, 'it', 'them')} reached the loss",
         "uncalled": f"{called} was never called: {few(names)} got no gradient",
     }[reason]
     return Finding(

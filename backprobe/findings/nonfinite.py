@@ -7,13 +7,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..graphs.plan import BOUNDED, CALM, FILLS, MOVES, SATURATING, VIEW_NODES, VIEW_OPS
 from ..records import (
     BackwardCall,
     BadNode,
     BadOp,
+    BadValues,
     Born,
     Finding,
     FindingSite,
@@ -118,6 +119,9 @@ def nonfinite(
         root = bad_roots[0]
         assert root.node is not None
         origin = _origin(call, root.node, ops)
+        seen = _run_again(call, inside, "forward")
+        if seen is not None and (origin is None or _not_before(call, origin[0], seen)):
+            return [_forward(call, _op_of_region(call, seen), True, f"the loss became {_what(root.bad)}")]
         region = _region_of(call, origin[0], inside) if origin is not None else None
         if origin is not None and region is not None:
             return [_in_region(_forward(call, *origin, f"the loss became {_what(root.bad)}"), origin[0], region)]
@@ -134,8 +138,48 @@ def nonfinite(
     origin = _origin(call, first.node, ops)
     if origin is not None and origin[0].site != run.site and not _absorbed(call, origin[0]):
         return [_forward(call, *origin, f"it reached the gradient of {run.name}", run)]
-    region = inside.get((call.index, first.node))
+    region = _run_again(call, inside, "backward") or inside.get((call.index, first.node))
+    if region is not None and region.how == "backward":
+        first, run = dataclasses.replace(first, **_kept(region)), call.nodes[region.node]
     return [_backward(call, first, run, origin[0] if origin is not None else None, region)]
+
+
+def _run_again(call: BackwardCall, inside: Mapping[tuple[int, int], Inside], how: str) -> Inside | None:
+    """Where a compiled region of the call was seen to make what is bad, when it was run again."""
+    return next((one for one in inside.values() if one.backward == call.index and one.how == how), None)
+
+
+def _not_before(call: BackwardCall, op: BadOp, region: Inside) -> bool:
+    """Whether `op` ran no sooner than a region of which it is known that what came in was finite."""
+    return op.first >= call.nodes[region.node].node.seq or op.op.startswith(COMPILED)
+
+
+def _op_of_region(call: BackwardCall, region: Inside) -> BadOp:
+    node = call.nodes[region.node].node
+    values = region.values or BadValues(1, 0, 0, ())
+    return BadOp(
+        node.seq,
+        node.seq,
+        region.op,
+        region.site,
+        region.module,
+        node.call,
+        values,
+        region.tensors,
+        None,
+        not region.sure,
+    )
+
+
+def _kept(region: Inside) -> dict[str, Any]:
+    return {
+        "node": region.node,
+        "values": region.values,
+        "zero_incoming": region.zero_incoming,
+        "saved": region.tensors,
+        "inferred": False,
+        "of": None,
+    }
 
 
 def _region_of(call: BackwardCall, op: BadOp, inside: Mapping[tuple[int, int], Inside]) -> Inside | None:
@@ -434,7 +478,7 @@ def _backward(call: BackwardCall, first: BadNode, run: NodeRun, origin: BadOp | 
             if r.parameter is not None and any(g and g.norm is not None and g.norm - g.norm for g in r.grad_outputs)
         )
     )
-    if region is not None:
+    if region is not None and region.how == "read":
         how = "it is in a compiled region, of which its derivative is the one that is not finite everywhere"
     elif bad_saved and first.zero_incoming:
         how = f"a gradient of zero met a non-finite {bad_saved[0].name}: 0 times {_what(bad_saved[0].bad)} is NaN"
@@ -450,13 +494,15 @@ def _backward(call: BackwardCall, first: BadNode, run: NodeRun, origin: BadOp | 
     op, site, module, second = run.node.op or run.name, run.site, run.module, None
     if first.of is not None and first.of.site is not None:
         op, site, module, second = f"the derivative of {first.of.op}", first.of.site, first.of.module, run.site
+    sure = not first.inferred
     if region is not None:
-        op, site, second = region.op, region.site, run.site
+        op, site, second, sure = region.op, region.site, run.site, region.sure
+        module = region.module if region.how == "backward" else module
     return Finding(
         kind="nonfinite-backward",
         severity="error",
         title=f"the backward of {op} made {first.values} from finite gradients: {how}",
-        confidence="likely" if first.inferred or region is not None else "certain",
+        confidence="certain" if sure else "likely",
         module=module,
         node=run.name,
         tensor=f"gradient {first.output} of {run.name}",

@@ -7,8 +7,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..graphs.plan import VIEW_NODES
-from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
+from ..records import BackwardCall, Finding, FindingSite, Inside, NodeRun, Site
 from ..text import few
+from ..torch_texts import COMPILED
 from .ended import AT_THE_END, OWN_FUNCTION, feeders, last_recorded, learned
 from .questions import LEARNING, SPOILED, Kind, question
 
@@ -49,10 +50,14 @@ def zero_grads(trace: Trace) -> list[Finding]:
         return _died(trace)
     young = sum(1 for _ in trace.backwards) < 3
     groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]] = {}
+    inside = {one.node: one for one in trace.facts.of(Inside) if one.how == "zero"}
     for call in trace.backwards:
         for name, run, passing in _killers(call, dead):
             if passing and young:
                 continue
+            region = inside.get(run.node.index) if run.name.startswith(COMPILED) else None
+            if region is not None:  # which was run again: the operation in it
+                run = replace(run, node=replace(run.node, op=region.op, site=region.site, module=region.module))
             key = (run.name, run.site, run.module)
             if key not in groups:
                 groups[key] = (run, set(), call)

@@ -6,6 +6,7 @@ Producers (``observe``) make them, consumers (``findings``, ``view``, ``report``
 from .calls import BackwardCall, ModuleCall, Mutation, Raised, Reuse, Root
 from .checks import Divergence, FunctionChecked
 from .compared import Gap, Judged, Print, Taken, Tape, TapeOp
+from .compiled import CompiledRegion, GivenToCompiled, GraphBreak, Recompiled
 from .facts import Aside, Facts, Unseen
 from .findings import Finding, FindingSite
 from .hooks import HookSeen, StaleRead
@@ -44,6 +45,7 @@ __all__ = [
     "BadValues",
     "Born",
     "Collective",
+    "CompiledRegion",
     "Cut",
     "Derivative",
     "Divergence",
@@ -53,9 +55,11 @@ __all__ = [
     "FreeParameter",
     "FunctionChecked",
     "Gap",
+    "GivenToCompiled",
     "GradStat",
     "GradientCycle",
     "GradientHook",
+    "GraphBreak",
     "HookSeen",
     "Inside",
     "Judged",
@@ -73,6 +77,7 @@ __all__ = [
     "Raised",
     "RankSeen",
     "RankWait",
+    "Recompiled",
     "Recomputed",
     "RegionDiffers",
     "RegionGradient",

@@ -154,10 +154,23 @@ class BadNode:
 @record
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """Node ``node`` of a backward call is a compiled region. Of what it runs, this line's derivative, and no other's,
-    is not finite everywhere. ``op`` is the function that is called there."""
+    """Node ``node`` of a backward call is a compiled region, in which the function ``op`` is called at ``site``.
+
+    ``how``: ``read``: of what the region runs, this line's derivative, and no other's, is not finite everywhere.
+    ``forward`` and ``backward``: the region was run again op by op on what it was given, and this is where its values,
+    or gradients, are not finite first: ``values``; ``zero``: where all that came became zeros. ``tensors`` are the op's
+    inputs, or what its node had kept;
+    ``zero_incoming``: some of the gradients that came to it were zero. ``sure``: nothing that it depends on has changed
+    since, and it draws no random numbers of its own.
+    """
 
     backward: int
     node: int
     op: str
     site: Site
+    how: str = "read"
+    module: str | None = None
+    values: BadValues | None = None
+    tensors: tuple[TensorStat, ...] = ()
+    zero_incoming: bool = False
+    sure: bool = False

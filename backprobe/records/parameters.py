@@ -71,6 +71,9 @@ class Cut:
     #: The step in which it was first seen, and that in which what it gave entered a graph again last.
     step: int = 0
     arrived: int | None = None
+    #: It is in a compiled region, which was run again to see it. ``off``: gradient mode was off there.
+    compiled: bool = False
+    off: bool = False
 
 
 @record

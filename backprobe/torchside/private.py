@@ -26,6 +26,22 @@ from .checkpoints import (
     checkpoint_inputs,
     checkpoint_mark,
 )
+from .compilations import (
+    Broken,
+    Compilation,
+    Compilations,
+)
+from .compiled_again import (
+    lost_paths,
+    made_zeros,
+    name_of,
+    tensors_of,
+    went_bad,
+)
+from .compiled_graphs import (
+    CompiledGraphs,
+    RegionCall,
+)
 from .compiled_regions import (
     backward_module,
     is_compiled,
@@ -107,8 +123,13 @@ from .thread_state import (
 )
 
 __all__ = [
+    "Broken",
+    "Compilation",
+    "Compilations",
+    "CompiledGraphs",
     "NodeHooks",
     "Overheads",
+    "RegionCall",
     "StopRecomputation",
     "ThreadState",
     "attention_settings",
@@ -141,7 +162,10 @@ __all__ = [
     "jit_tracing",
     "last_graph_task",
     "local",
+    "lost_paths",
+    "made_zeros",
     "mode_depth",
+    "name_of",
     "next_sequence_nr",
     "no_dispatch_modes",
     "overhead_of_node",
@@ -170,6 +194,7 @@ __all__ = [
     "storage_of",
     "tensor_ref",
     "tensors_alive",
+    "tensors_of",
     "top_mode",
     "transform_level",
     "undispatched",
@@ -178,4 +203,5 @@ __all__ = [
     "unseen",
     "unshow_backward",
     "uses_running_statistics",
+    "went_bad",
 ]

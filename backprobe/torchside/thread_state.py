@@ -19,6 +19,21 @@ def _autocast_devices() -> list[str]:
     return [device for device in known if torch._C._is_autocast_available(device)]
 
 
+def autocast_now() -> tuple[tuple[str, Any], ...]:
+    """The types of device for which autocast is on, each with its dtype."""
+    on = (device for device in _autocast_devices() if torch.is_autocast_enabled(device))
+    return tuple((device, torch.get_autocast_dtype(device)) for device in on)
+
+
+def put_autocast(found: tuple[tuple[str, Any], ...]) -> None:
+    """Turn it on so in this thread, which has not run torch yet."""
+    for device, dtype in found:
+        torch.set_autocast_enabled(device, True)
+        torch.set_autocast_dtype(device, dtype)
+    if found:
+        torch.autocast_increment_nesting()  # an autocast block that ends in here must not empty the other's cache
+
+
 class ThreadState:
     """What torch keeps for each thread, taken from one thread and put on another that has not run torch yet.
 
@@ -38,10 +53,7 @@ class ThreadState:
     def __init__(self) -> None:
         self._switches = [(put, read()) for read, put in self._SWITCHES]
         self._inference = torch.is_inference_mode_enabled()
-        self._autocast = []
-        for device in _autocast_devices():
-            if torch.is_autocast_enabled(device):
-                self._autocast.append((device, torch.get_autocast_dtype(device)))
+        self._autocast = autocast_now()
         self.modes = modes.function_modes()
         self._unseen = not torch._C._is_torch_function_enabled()
         stack = range(torch._C._len_torch_dispatch_stack())
@@ -61,11 +73,7 @@ class ThreadState:
             torch.cuda.set_stream(self._cuda)  # its device too
         if self._inference:
             self._held.append(torch._C._InferenceMode(True))
-        for device, dtype in self._autocast:
-            torch.set_autocast_enabled(device, True)
-            torch.set_autocast_dtype(device, dtype)
-        if self._autocast:
-            torch.autocast_increment_nesting()  # an autocast block that ends in here must not empty the other's cache
+        put_autocast(self._autocast)
         for pair in self._saved:
             push_hooks(*pair)
         if self._no_saved is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from ..errors import UnknownName
 from ..gradients import LeafGradients, gradients_of
 from ..records import (
     BackwardCall,
+    CompiledRegion,
     Facts,
     Finding,
     FreeParameter,
@@ -78,6 +79,11 @@ class Trace:
         return Rows(self.facts.of(TensorSeen))
 
     @property
+    def compiled(self) -> Sequence[CompiledRegion]:
+        """What ``torch.compile`` compiled, function by function: graphs, where they broke, why it compiled again."""
+        return Rows(self.facts.of(CompiledRegion))
+
+    @property
     def unseen(self) -> Sequence[Unseen]:
         """What was not observed, counted; with ``findings`` that could not be asked for."""
         return Rows(self.facts.unseen)
@@ -114,7 +120,9 @@ class Trace:
     def as_dict(self) -> dict[str, Any]:
         """The findings, and how far they can be trusted: what ``backprobe run --findings`` writes as JSON."""
         findings = [finding.as_dict() for finding in self.findings]
-        return {"format": 1, "findings": findings, **trust.contract(self.watched, self.unseen, self.processes)}
+        told = trust.contract(self.watched, self.unseen, self.processes)
+        compiled = {"compiled": [asdict(one) for one in self.compiled]} if self.compiled else {}
+        return {"format": 1, "findings": findings, **told, **compiled}
 
     @cached_property
     def statistics(self) -> Statistics:

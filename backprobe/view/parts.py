@@ -15,7 +15,7 @@ from ..records.places import at_line, cell, lasting
 from ..text import counted, few, number, plural
 from ..traced import Trace, TracedStep
 from ..trust import endings
-from . import ranks
+from . import compiled, ranks
 from .figures import figures, with_gradients
 from .flow import Bars, flow
 
@@ -97,6 +97,7 @@ def report(
     parts += [Line(text) for text in figures(numbers if numbers is not None else trace)]
     if details:
         parts += _details(trace, whole)
+    parts += [Line(text, "quiet") for text in compiled.lines(trace.compiled)]
     for unseen in trace.unseen:
         parts.append(Line(f"Not seen: {unseen.count} {unseen.what} ({unseen.note})", "quiet"))
     if folder is not None:

@@ -1,14 +1,19 @@
-"""Which line of a compiled region can have made NaN or Inf: read from the FX graph of its backward, which torch keeps.
+"""Which line of a compiled region made NaN or Inf.
 
-What the region computed is not seen. So it is the line whose derivative is not finite everywhere, where there is one.
+What a region computes is not seen. Where a call went bad the region is run again, op by op, on what it was given
+(Note [Graphs of compiled regions]). Where that cannot be, it is read from the FX graph of its backward, which torch
+keeps: the line whose derivative is not finite everywhere, where there is one.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
-from ...records import Inside, Site
+import torch
+
+from ...records import Cut, GivenToCompiled, Inside, Site, Step
 from ...source.frames import Frames
 from ...torchside import private
 from ..backward.calls import Running
@@ -18,6 +23,8 @@ from ..scene import Scene
 
 #: Calls that are looked into.
 MOST = 20
+#: Calls of a region that are kept until its backward: the last.
+CALLS = 4
 _FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 #: Functions of the forward whose derivative is not finite for some finite argument.
 _SINGULAR = frozenset(
@@ -35,22 +42,177 @@ class InsideRegions(Tracker):
     """Looks at the compiled regions of the first backward of those in a row that went bad."""
 
     def __init__(self, scene: Scene) -> None:
-        self._frames = scene.names.frames
+        self._scene, self._names, self._frames = scene, scene.names, scene.names.frames
+        self._graphs = private.CompiledGraphs(self._called, lambda error: scene.events.fault(self, error))
+        #: The last calls of regions, by their graph, in the order of their last call.
+        self._calls: dict[int, list[private.RegionCall]] = {}
+        #: Those of them that were there when the step before was over.
+        self._before: set[int] = set()
+        #: By the node of a region the gradients that came to it, and the handles of our hooks.
+        self._came: dict[int, Any] = {}
+        self._handles: list[Any] = []
         self._found: list[Inside] = []
-        self._row = 0
+        self._cuts: dict[tuple[str, Site], Cut] = {}
+        self._given: dict[str, None] = {}
+        #: Regions whose paths have been looked at, by graph and step.
+        self._looked: set[int] = set()
+        self._row, self._careful = 0, False
+
+    def step_begins(self, step: int, careful: bool) -> None:
+        self._careful = careful
+
+    def attached(self) -> None:
+        self._graphs.attach()
+
+    def detached(self) -> None:
+        self._graphs.detach()
+        self._let_go()
+
+    def step_over(self, step: Step) -> None:
+        """Where no optimizer says so, a step may end between the forward and the backward: those of this one stay."""
+        for region, calls in list(self._calls.items()):
+            calls[:] = [call for call in calls if id(call) not in self._before]
+            if not calls:
+                del self._calls[region]
+        self._before = {id(call) for calls in self._calls.values() for call in calls}
+
+    def _called(self, call: private.RegionCall) -> None:
+        mine = self._calls.setdefault(id(call.region), [])
+        mine.append(call)
+        del mine[:-CALLS]
+
+    def backward_starts(self, running: Running) -> None:
+        if not self._calls:
+            return
+        for node in running.graph.nodes:
+            if private.is_compiled(node):
+                self._handles.append(node.register_prehook(self._keeps(id(node))))
+
+    def _keeps(self, node: int) -> Callable[[Any], None]:
+        def hook(grads: Any) -> None:
+            self._came[node] = grads
+
+        return hook
+
+    def backward_ended(self, running: Running) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _let_go(self) -> None:
+        self._calls.clear()
+        self._came.clear()
+        while self._handles:
+            self._handles.pop().remove()
 
     def backward_over(self, running: Running, recorded: Recorded) -> None:
-        self._row = self._row + 1 if recorded.bad else 0
-        if self._row != 1 or len(self._found) >= MOST:
-            return
+        try:
+            bad = bool(recorded.bad) or any(root.bad for root in recorded.roots)  # the derivative may be finite
+            self._row = self._row + 1 if bad else 0
+            if self._row == 1 and len(self._found) < MOST:
+                found = self._run_again(running, recorded)
+                self._found += [found] if found is not None else self._read(running)
+            if not bad and self._careful and running.kind != "autograd.grad" and running.error is None:
+                self._look_at_paths(running)
+        finally:
+            self._came.clear()
+            if not running.arguments.get("retain_graph"):
+                self._calls.clear()
+
+    def _run_again(self, running: Running, recorded: Recorded) -> Inside | None:
+        if not self._calls:
+            return None
+        forward = any(root.bad for root in recorded.roots)
+        calls = self._in_graph(running)
+        # Nodes stand in the order of the engine: what was called last comes first.
+        for i, call in sorted(calls, key=lambda one: one[0], reverse=forward):
+            if call.changed:
+                continue
+            gradients = self._gradients(running, i, call)
+            with private.unseen(), private.unnoticed():
+                went = private.went_bad(call, gradients, forward)
+            site = _site(went.node.meta.get("stack_trace") or "", self._frames) if went is not None else None
+            if went is not None and site is not None:
+                sure = not call.region.draws and (forward or gradients is not None)
+                how = "backward" if went.backward else "forward"
+                told = private.name_of(went.node), site, how, self._module(call, went.node), went.values
+                return Inside(running.index, i, *told, went.tensors, went.zero_incoming, sure)
+        return None
+
+    def _in_graph(self, running: Running) -> list[tuple[int, private.RegionCall]]:
+        """The calls of regions that this backward goes through, each with its node."""
+        nodes = {id(node): i for i, node in enumerate(running.graph.nodes) if private.is_compiled(node)}
+        return [
+            (i, call)
+            for calls in self._calls.values()
+            for call in calls
+            for i in {nodes[made[0]] for made in call.outputs if made is not None and made[0] in nodes}
+        ]
+
+    def _gradients(self, running: Running, node: int, call: private.RegionCall) -> list[Any] | None:
+        """What came to the outputs of a call, where it is known."""
+        came = self._came.get(id(running.graph.nodes[node]))
+        return None if came is None else [came[m[1]] if m is not None else None for m in call.outputs]
+
+    def _look_at_paths(self, running: Running) -> None:
+        """Once for each region: parameters that it was given and that have no gradient, or zeros, after the call."""
+        for i, call in self._in_graph(running):
+            if id(call.region) in self._looked or call.changed:
+                continue
+            self._looked.add(id(call.region))
+            with private.unseen(), private.unnoticed(), torch.no_grad():
+                tensors = private.tensors_of(call)
+                names = {k: self._names.of(t) for k, t in enumerate(tensors) if isinstance(t, torch.nn.Parameter)}
+                self._given.update(dict.fromkeys(filter(None, names.values())))
+                wanted = [k for k in names if tensors[k].requires_grad]
+                none = frozenset(k for k in wanted if tensors[k].grad is None)
+                dead = frozenset(k for k in wanted if k not in none and not tensors[k].grad.any())
+                lost = private.lost_paths(call) if none else []
+                gradients = self._gradients(running, i, call)
+                zeros = private.made_zeros(call, gradients, dead) if dead and gradients is not None else None
+            self._cut(call, [one for one in lost if one.inputs & none], names, running.step)
+            site = _site(zeros.meta.get("stack_trace") or "", self._frames) if zeros is not None else None
+            if site is not None:
+                told = private.name_of(zeros), site, "zero", self._module(call, zeros)
+                self._found.append(Inside(running.index, i, *told, sure=not call.region.draws))
+
+    def _cut(self, call: private.RegionCall, lost: list[Any], names: dict[int, str], step: int) -> None:
+        for one in sorted(lost, key=lambda one: not one.arrived):
+            site = _site(one.node.meta.get("stack_trace") or "", self._frames)
+            if site is not None:
+                of = tuple(sorted(names[k] for k in one.inputs if names.get(k)))
+                op, module = private.name_of(one.node), self._module(call, one.node)
+                arrived = step if one.arrived else None
+                self._cuts.setdefault((op, site), Cut(op, site, module, of, 1, step, arrived, True, one.off))
+
+    def _module(self, call: private.RegionCall, node: Any) -> str | None:
+        """The path of the module that a node of the region's graph belongs to. Within the region it is told by the
+        compiled function's names for things, and what they are called in the model by the parameters among them."""
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        path = str(stack[-1][0]) if stack else "L['self']"
+        known = False
+        for source, arg in zip(call.region.sources, call.args, strict=True):
+            root, end = source.partition("]")[:2]
+            known = known or path.startswith(f"{root}{end}.") or path == f"{root}{end}"
+            name = self._names.of(arg) if isinstance(arg, torch.nn.Parameter) else ""
+            inner = source.removeprefix(root + end).removeprefix(".")
+            if name and path.partition("]")[0] == root and (name == inner or name.endswith(f".{inner}")):
+                prefix = name.removesuffix(inner).rstrip(".")
+                below = path.partition("]")[2].removeprefix(".")
+                return ".".join(part for part in (prefix, below) if part)
+        return path.partition("]")[2].removeprefix(".") if stack else "" if known else None
+
+    def _read(self, running: Running) -> list[Inside]:
+        found = []
         for i, node in enumerate(running.graph.nodes):
             module = private.backward_module(node) if private.is_compiled(node) else None
             told = singular(module.graph.nodes, self._frames) if module is not None else None
             if told is not None:
-                self._found.append(Inside(running.index, i, *told))
+                found.append(Inside(running.index, i, *told))
+        return found
 
-    def records(self) -> tuple[Inside, ...]:
-        return tuple(self._found)
+    def records(self) -> tuple[Any, ...]:
+        given = (GivenToCompiled(tuple(self._given)),) if self._given else ()
+        return (*self._found, *self._cuts.values(), *given)
 
 
 def singular(nodes: Any, frames: Frames) -> tuple[str, Site] | None:

@@ -12,6 +12,8 @@ import torch
 import torch.distributed
 
 from ... import torch_texts
+from .. import compilations as noted
+from .. import compiled_graphs as graphs
 from .. import places
 from ..flight import Flight
 from ..grad_scaler import UPDATE_SCALE, Scales, factor_of
@@ -156,6 +158,40 @@ def compiled_regions() -> None:
     lost = _named(names, text)
     expect(not lost, f"torch's source does not name {', '.join(lost)}")
     expect(torch_texts.DONATED in text, f"torch does not speak of a {torch_texts.DONATED}")
+
+
+@fact(
+    "what Dynamo compiled",
+    "what torch.compile compiled, where its graphs broke and why it compiled again is not told",
+    "get_compilation_metrics graph_break_reasons _compilation_metrics RECOMPILE_LIMIT MODE_STACK",
+    [DYNAMO],
+)
+def compilations() -> None:
+    text = _sources("_dynamo")
+    lost = _named(tuple(noted.known()), text)
+    expect(not lost, f"torch's source does not name {', '.join(lost)}")
+    for word in (torch_texts.RECOMPILE_LIMIT, torch_texts.MODE_STACK):
+        expect(word in text, f"torch does not say {word}")
+
+
+@fact(
+    "graphs that Dynamo makes",
+    "where a compiled region made NaN, Inf or zeros, and where it cuts the graph, is told less well or not at all",
+    "call_user_compiler install_global_unsafe backend_id grapharg nn_module_stack source_fn_stack",
+    [DYNAMO],
+)
+def compiled_graphs() -> None:
+    text = _sources("_dynamo")
+    lost = _named(tuple(graphs.known()), text)
+    expect(not lost, f"torch's source does not name {', '.join(lost)}")
+    graph = torch.fx.Graph()
+    given = graph.placeholder("x")
+    given.meta["stack_trace"] = "here"
+    graph.output(graph.call_method("exp", (given,)))
+    copy = graphs.copy_of(graph)
+    names = [node.name for node in copy.nodes]
+    expect(names == ["x", "exp", "output"], f"a copy of a graph has the nodes {', '.join(names)}")
+    expect(next(iter(copy.nodes)).meta == given.meta, "a copy of a graph says no lines")
 
 
 @fact(

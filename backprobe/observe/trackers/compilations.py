@@ -1,0 +1,135 @@
+"""What ``torch.compile`` compiled: read from what Dynamo notes of itself, when a step is over. Nothing is attached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...records import CompiledRegion, GraphBreak, Recompiled, Site, Step, Unseen
+from ...torchside import private
+from ...torchside.compilations import Place
+from ..events import Tracker
+from ..scene import Scene
+
+#: Of each function so many of its recompilations, and breaks, are kept: the first.
+MOST = 50
+
+_Key = tuple[str, str, str, int]
+
+
+@dataclass
+class _Region:
+    first_step: int
+    function: str = ""
+    site: Site | None = None
+    after: int | None = None
+    graphs: int = 0
+    backwards: int = 0
+    cached: int = 0
+    ops: int = 0
+    seconds: float = 0.0
+    recompiled: list[Recompiled] = field(default_factory=list)
+    breaks: list[GraphBreak] = field(default_factory=list)
+    skipped: str = ""
+    limit: bool = False
+
+    def record(self) -> CompiledRegion:
+        lists = {"recompiled": tuple(self.recompiled), "breaks": tuple(self.breaks)}
+        return CompiledRegion(**{**vars(self), **lists})
+
+
+class WhatWasCompiled(Tracker):
+    """One record for each function, by what Dynamo counts as one."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene, self._frames = scene, scene.names.frames
+        self._noted = private.Compilations()
+        self._regions: dict[_Key, _Region] = {}
+        #: The last of each number that Dynamo gives.
+        self._last: dict[str, _Key] = {}
+        self._before: dict[str, private.Compilation] = {}
+
+    def attached(self) -> None:
+        compilations, _ = self._noted.new()  # of before; later ones of them do not say the function's name again
+        for one in compilations:
+            if one.function:
+                self._before.setdefault(one.frame, one)
+
+    def step_over(self, step: Step) -> None:
+        self._look(step.index)
+
+    def records(self) -> tuple[CompiledRegion, ...]:
+        self._look(self._scene.steps.index)
+        return tuple(region.record() for region in self._regions.values())
+
+    def unseen(self) -> tuple[Unseen, ...]:
+        if not self._noted.lost:
+            return ()
+        note = "torch keeps the last 64 only, and there were more between two looks"
+        return (Unseen("times that more was compiled than is known", self._noted.lost, note, hides=False),)
+
+    def _look(self, step: int) -> None:
+        compilations, breaks = self._noted.new()
+        for one in compilations:
+            self._add(self._region(one, step), one, step)
+        for broken in breaks:
+            site = self._innermost(broken.stack)
+            found = self._broken(broken.stack)
+            seen = GraphBreak(broken.reason, site)
+            if found is not None and seen not in found.breaks and len(found.breaks) < MOST:
+                found.breaks.append(seen)
+
+    def _region(self, one: private.Compilation, step: int) -> _Region:
+        """That of a compilation. Torch says the function's name only where it was compiled, and numbers functions anew
+        after ``torch._dynamo.reset()``."""
+        named = one if one.function else self._before.get(one.frame, one)
+        key = (one.frame, named.function, named.file, named.line)
+        if not one.function:
+            key = self._last.get(one.frame, key)
+        region = self._regions.get(key)
+        if region is None:
+            region = self._regions[key] = _Region(step)
+            self._name(region, named)
+        self._last[one.frame] = key
+        return region
+
+    def _name(self, region: _Region, one: private.Compilation) -> None:
+        region.function, region.after = one.function, one.after
+        if one.file:
+            region.site = self._frames.site_of(one.file, one.line, one.function)
+
+    def _add(self, region: _Region, one: private.Compilation, step: int) -> None:
+        region.seconds += one.seconds
+        region.cached += one.cached
+        if not one.forward:
+            region.backwards += 1
+            return
+        if one.guard and not one.for_us and len(region.recompiled) < MOST:
+            region.recompiled.append(Recompiled(step, one.guard, self._innermost(one.relied)))
+        if one.failed:
+            region.skipped, region.limit = one.failed, region.limit or one.limit
+            if one.failed_at is not None:
+                file, line, _ = one.failed_at
+                seen = GraphBreak(one.failed, self._frames.site_of(file, line, region.function))
+                if seen not in region.breaks:
+                    region.breaks.append(seen)
+        elif one.ops:
+            region.graphs, region.ops = region.graphs + 1, one.ops
+
+    def _innermost(self, stack: tuple[Place, ...]) -> Site | None:
+        """The innermost line of the user's code."""
+        mine = [place for place in stack if self._frames.is_users_file(place[0])]
+        return self._frames.site_of(*mine[-1]) if mine else None
+
+    def _broken(self, stack: tuple[Place, ...]) -> _Region | None:
+        """The function that was compiled when the graph broke there: that which the stack begins in."""
+        if not stack:
+            return None
+        file, line, name = stack[0]
+        named = [
+            region
+            for region in self._regions.values()
+            if region.site is not None and region.site.file == file and region.function == name
+        ]
+        # The rest of a function that broke before is one of its own: the last that begins above that line.
+        begun = [region for region in named if (region.after or 0) < line]
+        return max(begun, key=lambda region: region.after or 0, default=named[0] if named else None)

@@ -1,0 +1,394 @@
+"""Runs a compiled region again, op by op and not compiled, on what it was given, to see where its values go bad.
+
+It runs on a thread of its own, which no mode, hook or node number of the script's is on, with the region's autocast,
+on copies, from the state of random numbers that the region began with; that of the script is put back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch.fx import Interpreter
+from torch.utils._pytree import tree_leaves
+
+from ..records.values import BadValues, TensorStat
+from .compiled_graphs import RegionCall, put_random_state, random_state
+from .measure import bad_values, stat_of
+from .saved_by_nodes import saved_tensors
+from .thread_state import put_autocast
+
+#: Functions that put a value somewhere: an Inf of theirs is a mask.
+_PUTS = ("masked_fill", "where", "full", "fill", "constant", "setitem", "tensor", "masked_scatter", "ones", "zeros")
+
+#: Functions of Dynamo's by what the user wrote.
+_CALLED = {"_get_data_attr": "data"}
+
+
+@dataclass
+class Made:
+    """A node of the graph that gave values that are not finite."""
+
+    node: Any
+    values: BadValues
+    inputs: tuple[TensorStat, ...]
+    #: What it was given: whether some of it was NaN, or not finite.
+    given_nan: bool
+    given_bad: bool
+    above: list[Made] = field(default_factory=list)
+
+    @property
+    def puts(self) -> bool:
+        return any(word in name_of(self.node) for word in _PUTS)
+
+
+@dataclass(frozen=True)
+class Went:
+    """Where it went bad: the graph's node, in its ``backward`` or the forward; the values; what it had kept, or got."""
+
+    node: Any
+    backward: bool
+    values: BadValues
+    tensors: tuple[TensorStat, ...]
+    zero_incoming: bool = False
+
+
+def name_of(node: Any) -> str:
+    """What the user called."""
+    stack = node.meta.get("source_fn_stack") or ()
+    called = stack[-1][1] if stack and not isinstance(stack[-1][1], type) else node.target
+    name = called if isinstance(called, str) else getattr(called, "__name__", str(called))
+    return _CALLED.get(str(name), str(name))
+
+
+class _Steps(Interpreter):
+    """Notes of each node what it gave, and which nodes of autograd it made."""
+
+    def __init__(self, module: Any, graph: Any, notes: _Notes | _Paths) -> None:
+        super().__init__(module, garbage_collect_values=True, graph=graph)
+        self._notes = notes
+        self.extra_traceback = False
+
+    def run_node(self, n: Any) -> Any:
+        if n.op == "call_function" and isinstance(n.target, torch._ops.HigherOrderOperator):
+            inner = self._inner(n)
+            if inner is not None:
+                return inner
+        if n.op in ("placeholder", "get_attr", "output"):
+            return super().run_node(n)
+        args, kwargs = self.fetch_args_kwargs_from_env(n)
+        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        before = self._notes.states(given)
+        out = getattr(self, n.op)(n.target, args, kwargs)
+        self._notes.note(n, given, before, out)
+        return out
+
+    def _inner(self, n: Any) -> Any:
+        """What a checkpoint or the like runs is a graph of its own."""
+        args, _ = self.fetch_args_kwargs_from_env(n)
+        if args and isinstance(args[0], torch.fx.GraphModule) and n.target.__name__ in _INLINED:
+            return _Steps(args[0], args[0].graph, self._notes).run(*args[1:])
+        return None
+
+
+_INLINED = ("tag_activation_checkpoint", "wrap", "wrap_activation_checkpoint", "invoke_subgraph")
+
+
+class _Notes:
+    def __init__(self, look: bool) -> None:
+        self.look = look
+        #: Tensors that are not finite, by id, and who made them; those that are kept so that an id means one.
+        self._bad: dict[int, tuple[bool, Made | None]] = {}
+        self._kept: list[Any] = []
+        self.made: list[Made] = []
+        self.of: dict[Any, Any] = {}
+
+    def states(self, tensors: Sequence[Any]) -> list[Any]:
+        """Of each whether some of it is NaN, and who made it, where it is not finite."""
+        return [self._bad.get(id(t)) for t in tensors] if self.look else []
+
+    def begin(self, tensors: Sequence[Any]) -> bool:
+        """What the region was given: whether all of it is finite."""
+        for t in tensors:
+            values = bad_values(t)
+            if values is not None:
+                self._bad[id(t)] = bool(values.nan), None
+                self._kept.append(t)
+        return not self._bad
+
+    def note(self, node: Any, given: list[Any], before: list[Any], out: Any) -> None:
+        outs = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
+        for t in outs:
+            self._nodes(node, t.grad_fn)
+        if not self.look:
+            return
+        for t in outs:
+            values = bad_values(t)
+            if values is None:
+                self._bad.pop(id(t), None)
+                continue
+            known = [state for state in before if state is not None]
+            made = Made(
+                node,
+                values,
+                tuple(stat_of(f"input {i}", g.detach()) for i, g in enumerate(given[:8])),
+                any(nan for nan, _ in known),
+                bool(known),
+                [one for _, one in known if one is not None],
+            )
+            self.made.append(made)
+            self._bad[id(t)] = bool(values.nan), made
+            self._kept.append(t)
+
+    def _nodes(self, node: Any, top: Any) -> None:
+        stack = [top] if top is not None and top not in self.of else []
+        while stack:
+            one = stack.pop()
+            self.of[one] = node
+            stack += [below for below, _ in one.next_functions if below is not None and below not in self.of]
+
+    def origin(self, out: Any) -> Made | None:
+        """Who made what is not finite in `out`: the first, but for a mask that a NaN comes after."""
+        ends = [self._bad[id(t)][1] for t in tree_leaves(out) if isinstance(t, torch.Tensor) and id(t) in self._bad]
+        chain: list[Made] = [one for one in ends if one is not None]
+        for one in chain:  # grows as we go
+            chain += [above for above in one.above if all(above is not other for other in chain)]
+        ordered = [one for one in self.made if any(one is other for other in chain)]
+        begins = [one for one in ordered if not one.given_bad or (one.values.nan and not one.given_nan)]
+        nans = [one for one in begins if one.values.nan and not one.given_nan]
+        for one in begins:
+            if not one.puts or one.values.nan or not nans:
+                return one
+            return nans[0]
+        return None
+
+
+@dataclass
+class Lost:
+    """A node of the graph that took tensors with a gradient and gave one without. ``off``: gradient mode was off.
+    ``inputs``: positions of the tensors that were given to the region that it came from. ``arrived``: what it gave
+    entered the graph again, or was given back."""
+
+    node: Any
+    off: bool
+    inputs: frozenset[int]
+    arrived: bool = False
+
+
+class _Paths:
+    """Notes which inputs of a region each tensor comes from, and where the path of their gradient ends."""
+
+    def __init__(self) -> None:
+        self.look = False
+        self.of: dict[Any, Any] = {}
+        self.lost: list[Lost] = []
+        self._from: dict[int, frozenset[int]] = {}
+        self._after: dict[int, frozenset[int]] = {}
+        self._kept: list[Any] = []  # an id means one tensor as long as it lives
+
+    def begin(self, tensors: Sequence[Any]) -> bool:
+        self._from = {id(t): frozenset((i,)) for i, t in enumerate(tensors)}
+        self._kept = [*tensors]
+        return True
+
+    def states(self, tensors: Sequence[Any]) -> list[Any]:
+        """Whether each has a gradient."""
+        return [t.requires_grad for t in tensors]
+
+    def note(self, node: Any, given: list[Any], before: list[Any], out: Any) -> None:
+        came = frozenset[int]().union(*(self._from.get(id(t), ()) for t in given))
+        wanted = frozenset[int]().union(*(self._from.get(id(t), ()) for t, on in zip(given, before, strict=True) if on))
+        after = frozenset[int]().union(*(self._after.get(id(t), ()) for t in given))
+        mine = None
+        for t in tree_leaves(out):
+            if not isinstance(t, torch.Tensor) or any(t is g for g in given):
+                continue
+            self._kept.append(t)
+            self._from[id(t)] = came
+            if t.requires_grad:
+                self._arrived(after)
+            elif wanted:
+                if mine is None:
+                    mine = len(self.lost)
+                    self.lost.append(Lost(node, not torch.is_grad_enabled(), wanted))
+                self._after[id(t)] = after | {mine}
+            else:
+                self._after[id(t)] = after
+
+    def over(self, out: Any) -> None:
+        for t in tree_leaves(out):
+            self._arrived(self._after.get(id(t), frozenset()))
+
+    def _arrived(self, after: frozenset[int]) -> None:
+        for i in after:
+            self.lost[i].arrived = True
+
+
+def lost_paths(call: RegionCall) -> list[Lost]:
+    """Where a call of a region loses the path of a gradient; ``inputs`` are positions in ``tensors_of(call)``."""
+
+    def look() -> list[Lost]:
+        paths = _Paths()
+        paths.over(again(call, paths)[0])
+        return paths.lost
+
+    found: list[Lost] = _apart(look, call)
+    return found
+
+
+def tensors_of(call: RegionCall) -> list[Any]:
+    """The tensors that a region was given, each once."""
+    return list({id(a): a for a in call.args if isinstance(a, torch.Tensor)}.values())
+
+
+def made_zeros(call: RegionCall, gradients: Sequence[Any], dead: frozenset[int]) -> Any:
+    """The node of the graph whose derivative was zero for all that came, before one of `dead`: positions in
+    ``tensors_of(call)``. ``None`` where there is none."""
+
+    def look() -> Any:
+        notes = _Notes(False)
+        out, given = again(call, notes)
+        ran: list[Any] = []
+
+        def after(grad_inputs: Any, grad_outputs: Any, node: Any = None) -> None:
+            if any(_some(g) for g in grad_outputs) and not any(_some(g) for g in grad_inputs):
+                ran.append(node)
+
+        wanted = {id(given[i]) for i in dead}
+        _backward(out, given, gradients, notes, lambda node, _: partial(after, node=node))
+        for node in ran:
+            if notes.of.get(node) is not None and _reaches(node, wanted):
+                return notes.of[node]
+        return None
+
+    return _apart(look, call)
+
+
+def _some(gradient: Any) -> bool:
+    return gradient is not None and bool(gradient.any())
+
+
+def _reaches(node: Any, leaves: set[int]) -> bool:
+    seen, stack = {node}, [node]
+    for one in stack:  # grows as we go
+        if id(getattr(one, "variable", None)) in leaves:
+            return True
+        below = [b for b, _ in one.next_functions if b is not None and b not in seen]
+        seen.update(below)
+        stack += below
+    return False
+
+
+def went_bad(call: RegionCall, gradients: Sequence[Any] | None, forward: bool) -> Went | None:
+    """Where a call of a region made values that are not finite of such as are; ``None`` where it did not.
+
+    :param gradients: of each output the gradient that came to it, or ``None``; nothing: ones.
+    :param forward: the loss was bad: look at the forward; else at the backward.
+    """
+    found: Went | None = _apart(lambda: _look(call, gradients, forward), call)
+    return found
+
+
+def _apart(look: Callable[[], Any], call: RegionCall) -> Any:
+    """On a thread of its own, with the random numbers of then."""
+    state = random_state(call.args)
+    found: list[Any] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            found.append(look())
+        except BaseException as error:
+            failed.append(error)
+
+    try:
+        if call.random is not None:
+            put_random_state(call.random)
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    finally:
+        put_random_state(state)
+    if failed:
+        raise failed[0]
+    return found[0]
+
+
+def again(call: RegionCall, notes: _Notes | _Paths) -> tuple[Any, list[Any]]:
+    """The region's outputs, and the leaves that stand for its inputs: what was one tensor is one again."""
+    put_autocast(call.autocast)
+    leaves: dict[int, Any] = {}
+    given: dict[int, Any] = {}
+    for a in call.args:
+        if isinstance(a, torch.Tensor) and id(a) not in given:
+            leaf = leaves[id(a)] = a.detach().requires_grad_(a.requires_grad)
+            given[id(a)] = copy = leaf.clone()  # which the graph may write to
+            if copy.grad_fn is not None:
+                notes.of[copy.grad_fn] = None
+                notes.of[copy.grad_fn.next_functions[0][0]] = None
+    notes.look = notes.begin(list(given.values())) and notes.look
+    inputs = [given[id(a)] if isinstance(a, torch.Tensor) else a for a in call.args]
+    return _Steps(call.region.module, call.region.graph, notes).run(*inputs), list(leaves.values())
+
+
+def _look(call: RegionCall, gradients: Sequence[Any] | None, forward: bool) -> Went | None:
+    notes = _Notes(forward)
+    out, given = again(call, notes)
+    if forward:
+        made = notes.origin(out) if notes.look else None
+        return None if made is None else Went(made.node, False, made.values, made.inputs)
+    found: list[Went] = []
+
+    def after(node: Any, made: Any) -> Callable[[Any, Any], None]:
+        def hook(grad_inputs: Any, grad_outputs: Any) -> None:
+            if found or any(bad_values(g) is not None for g in grad_outputs):
+                return
+            for g in grad_inputs:
+                values = bad_values(g)
+                if values is not None:
+                    kept = tuple(stat_of(name, t) for name, t in saved_tensors(node))
+                    zero = any(g is not None and bool((g == 0).any()) for g in grad_outputs)
+                    found.append(Went(made, True, values, kept, zero))
+                    return
+
+        return hook
+
+    _backward(out, given, gradients, notes, after)
+    return found[0] if found else None
+
+
+def _backward(
+    out: Any,
+    given: Sequence[Any],
+    gradients: Sequence[Any] | None,
+    notes: _Notes,
+    after: Callable[[Any, Any], Callable[[Any, Any], None]],
+) -> None:
+    """Run the backward of a region that ran again, where what came to it was finite, with hooks that `after` makes."""
+    outs = list(out) if isinstance(out, (tuple, list)) else [out]
+    pairs: list[tuple[Any, Any]] = []
+    for i, one in enumerate(outs):
+        if not isinstance(one, torch.Tensor) or not one.requires_grad:
+            continue
+        gradient = torch.ones_like(one) if gradients is None else gradients[i]
+        if gradient is None:
+            continue
+        if gradient.shape != one.shape and one._base is not None and one._base.shape == gradient.shape:
+            one = one._base
+        if bad_values(gradient) is not None:
+            return  # it came in bad
+        if gradient.shape == one.shape:
+            pairs.append((one, gradient.detach().clone()))
+    wanted = [g for g in given if g.requires_grad]
+    if not pairs or not wanted:
+        return
+    handles = [node.register_hook(after(node, made)) for node, made in notes.of.items() if made is not None]
+    try:
+        torch.autograd.grad([one for one, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True)
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,265 @@
+"""The graphs that Dynamo hands to a backend, and the calls of what the backend makes of them.
+
+Note [Graphs of compiled regions]: a backend is given a graph of torch's own functions, with the user's line on each
+node, whatever it does with it later and whether it finds the result in a cache. A copy of that graph is kept (``calls``
+of Dynamo's own, no tensor), and while a session is on, the function that stands for it among the globals of the
+compiled code is one of ours, which notes what it is called with. Nothing of this is in what is compiled, and no guard
+looks at it. Dynamo is not imported for it: it is met when ``torch.compile`` has been called.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
+
+import torch
+
+from .thread_state import autocast_now
+from .uncompiled import leave_alone, passes_on
+
+_MODULE, _CLASS = "torch._dynamo.output_graph", "OutputGraph"
+#: What a node of a kept graph says of itself.
+_META = ("stack_trace", "nn_module_stack", "source_fn_stack")
+_DRAWS = re.compile(r"drop|rand|bernoulli|multinomial|normal_|exponential|uniform|attention|rrelu|poisson|gumbel")
+
+
+@dataclass
+class CompiledGraph:
+    """A graph as Dynamo made it. ``module`` has what its nodes name; ``draws``: it draws random numbers."""
+
+    name: str
+    module: Any
+    graph: Any
+    draws: bool
+    #: Of each input, where the compiled function finds it: ``L['self'].body.weight``; empty where that is not told.
+    sources: tuple[str, ...] = ()
+
+
+@dataclass
+class RegionCall:
+    """A call of a compiled region. ``outputs``: of each output, the id of the node that made it, which of that node's
+    outputs it is, and whether it is a view of that."""
+
+    region: CompiledGraph
+    args: tuple[Any, ...]
+    versions: tuple[int | None, ...]
+    autocast: tuple[tuple[str, Any], ...]
+    random: tuple[Any, ...] | None
+    outputs: list[tuple[int, int, bool] | None] = field(default_factory=list)
+
+    @property
+    def changed(self) -> bool:
+        """Whether a tensor with a gradient that it was given has been written to since."""
+        return any(
+            version is not None and arg.requires_grad and arg._version != version
+            for arg, version in zip(self.args, self.versions, strict=True)
+        )
+
+
+class CompiledGraphs:
+    """Notes graphs as they are compiled, and their calls.
+
+    :param called: told of each call whose outputs have a gradient, when it is over.
+    :param failed: told what of ours failed.
+    """
+
+    def __init__(self, called: Callable[[RegionCall], None], failed: Callable[[Exception], None]) -> None:
+        self._called, self._failed = called, failed
+        self._graphs: dict[str, CompiledGraph] = {}
+        self._undo: list[Callable[[], None]] = []
+        #: Globals of compiled code that are ours: (the globals, name) -> what the backend made, ours.
+        self._ours: dict[tuple[int, str], tuple[dict[str, Any], Any, Any]] = {}
+        self._thread = threading.get_ident()
+        self.on = False
+
+    def attach(self) -> None:
+        self._thread, self.on = threading.get_ident(), True
+        if _MODULE in sys.modules:
+            self._meet()
+        else:
+            self._wait()
+        for scope, made, ours in self._ours.values():
+            name = ours.__backprobe_name__
+            if scope.get(name) is made:
+                scope[name] = ours
+
+    def detach(self) -> None:
+        self.on = False
+        while self._undo:
+            self._undo.pop()()
+        for scope, made, ours in self._ours.values():
+            name = ours.__backprobe_name__
+            if scope.get(name) is ours:
+                scope[name] = made
+
+    def _put(self, owner: Any, name: str, ours: Any) -> None:
+        was = getattr(owner, name)
+        setattr(owner, name, ours)
+
+        def undo() -> None:
+            if getattr(owner, name, None) is ours:
+                setattr(owner, name, was)
+
+        self._undo.append(undo)
+
+    def _wait(self) -> None:
+        """Dynamo comes with the first call of ``torch.compile``."""
+        compiles = torch.compile
+
+        @wraps(compiles)
+        def compile_and_meet(*args: Any, **kwargs: Any) -> Any:
+            made = compiles(*args, **kwargs)
+            if self.on and _MODULE in sys.modules:
+                self._meet()
+            return made
+
+        self._put(torch, "compile", compile_and_meet)
+
+    def _meet(self) -> None:
+        """Dynamo is there: hear of what it hands to backends, and of the name under which it calls the result."""
+        if any(getattr(undo, "met", False) for undo in self._undo):
+            return
+        kind: Any = getattr(sys.modules[_MODULE], _CLASS)
+        compiles, installs = kind.call_user_compiler, kind.install_global_unsafe
+
+        @wraps(compiles)
+        def call_user_compiler(graph: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                self._note(module)
+            except Exception as error:
+                self._failed(error)
+            return compiles(graph, module, *args, **kwargs)
+
+        @wraps(installs)
+        def install_global_unsafe(graph: Any, name: str, value: Any) -> Any:
+            result = installs(graph, name, value)
+            try:
+                region = self._graphs.get(name)
+                if region is not None and self.on:
+                    self._stand_in(graph.global_scope, region, value)
+            except Exception as error:
+                self._failed(error)
+            return result
+
+        self._put(kind, "call_user_compiler", call_user_compiler)
+        self._put(kind, "install_global_unsafe", install_global_unsafe)
+        self._undo[-1].met = True  # type: ignore[attr-defined]
+
+    def _note(self, module: Any) -> None:
+        name = module.meta.get("backend_id")
+        if name is None or name in self._graphs:
+            return
+        sources = tuple(_source(node) for node in module.graph.nodes if node.op == "placeholder")
+        graph = copy_of(module.graph)
+        self._graphs[name] = CompiledGraph(name, module, graph, draws(module, graph), sources)
+
+    def _stand_in(self, scope: dict[str, Any], region: CompiledGraph, made: Any) -> None:
+        @passes_on
+        def region_called(*args: Any, **kwargs: Any) -> Any:
+            if not self.on or kwargs or threading.get_ident() != self._thread:
+                return made(*args, **kwargs)
+            try:
+                call = self._begin(region, args)
+            except Exception as error:
+                self._failed(error)
+                call = None
+            out = made(*args, **kwargs)
+            if call is not None:
+                try:
+                    self._over(call, out)
+                except Exception as error:
+                    self._failed(error)
+            return out
+
+        leave_alone(region_called.__code__)
+        region_called.__backprobe_name__ = region.name  # type: ignore[attr-defined]
+        self._ours[id(scope), region.name] = scope, made, region_called
+        scope[region.name] = region_called
+
+    def _begin(self, region: CompiledGraph, args: tuple[Any, ...]) -> RegionCall | None:
+        if not torch.is_grad_enabled() or torch._C._functorch.maybe_current_level() is not None:
+            return None
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+            kept = tuple(a.detach() if isinstance(a, torch.Tensor) and a.grad_fn is not None else a for a in args)
+            versions = tuple(a._version if isinstance(a, torch.Tensor) and not a.is_inference() else None for a in kept)
+            with_grad = tuple(
+                k.requires_grad_() if isinstance(a, torch.Tensor) and k is not a and a.requires_grad else k
+                for a, k in zip(args, kept, strict=True)
+            )
+            random = random_state(kept) if region.draws else None
+        return RegionCall(region, with_grad, versions, autocast_now(), random)
+
+    def _over(self, call: RegionCall, out: Any) -> None:
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+            outs = out if isinstance(out, (tuple, list)) else (out,)
+            call.outputs = [_made_by(one) for one in outs]
+        if any(made is not None for made in call.outputs):
+            self._called(call)
+
+
+def copy_of(graph: Any) -> Any:
+    """`graph`, with what its nodes say of lines and modules, and without example values."""
+    copy = torch.fx.Graph()
+    made: dict[Any, Any] = {}
+    for node in graph.nodes:
+        new = copy.node_copy(node, lambda one: made[one])
+        new.meta = {key: node.meta[key] for key in _META if key in node.meta}
+        made[node] = new
+    return copy
+
+
+def _source(node: Any) -> str:
+    source = getattr(node.meta.get("grapharg"), "source", None)
+    name = getattr(source, "name", "")
+    return re.sub(r"\._(?:modules|parameters|buffers)\['([^']+)'\]", r".\1", name() if callable(name) else name)
+
+
+def draws(module: Any, graph: Any) -> bool:
+    """Whether random numbers are drawn in it."""
+    for node in graph.nodes:
+        if node.op in ("call_function", "call_method") and _DRAWS.search(_named(node.target)):
+            return True
+        inner = getattr(module, node.target, None) if node.op == "get_attr" and "." not in node.target else None
+        if isinstance(inner, torch.fx.GraphModule) and draws(inner, inner.graph):
+            return True
+    return False
+
+
+def _named(target: Any) -> str:
+    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
+
+
+def random_state(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The states of torch's generators: of the CPU's and of those of the devices of `args`."""
+    devices = sorted({a.get_device() for a in args if isinstance(a, torch.Tensor) and a.is_cuda})
+    return torch.get_rng_state(), tuple((device, torch.cuda.get_rng_state(device)) for device in devices)
+
+
+def put_random_state(state: tuple[Any, ...]) -> None:
+    """Give the generators the states that they had."""
+    cpu, cuda = state
+    torch.set_rng_state(cpu)
+    for device, one in cuda:
+        torch.cuda.set_rng_state(one, device)
+
+
+def _made_by(out: Any) -> tuple[int, int, bool] | None:
+    node = out.grad_fn if isinstance(out, torch.Tensor) and out.requires_grad else None
+    if node is None:
+        return None
+    if hasattr(getattr(node, "_forward_cls", None), "compiled_bw"):
+        return id(node), out.output_nr, False
+    for below, number in node.next_functions[:1]:
+        if below is not None and hasattr(getattr(below, "_forward_cls", None), "compiled_bw"):
+            return id(below), number, True
+    return None
+
+
+def known() -> tuple[str, ...]:
+    """Names of torch's that are read here."""
+    return (_CLASS, "call_user_compiler", "install_global_unsafe", "global_scope", "backend_id", "grapharg", *_META)

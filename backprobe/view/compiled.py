@@ -1,0 +1,61 @@
+"""What ``torch.compile`` compiled, a line for each function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..records import CompiledRegion, Site
+from ..text import counted, few
+
+#: Functions that are told of.
+MOST = 6
+
+
+def lines(regions: Sequence[CompiledRegion]) -> list[str]:
+    """Those that took longest first."""
+    shown = sorted(regions, key=lambda one: -one.seconds)[:MOST]
+    left = len(regions) - len(shown)
+    return [*map(line, shown), *([f"Compiled: {counted(left, 'other function')}"] if left else [])]
+
+
+def line(one: CompiledRegion) -> str:
+    text = f"Compiled: {name(one)}: "
+    if one.graphs:
+        text += f"{counted(one.graphs, 'graph')}, the last of {counted(one.ops, 'op')}"
+        if one.backwards:
+            text += f", {counted(one.backwards, 'backward')}"
+        if one.cached:
+            text += f", {one.cached} read from torch's cache"
+    else:
+        text += "no graph"
+    text += f", in {one.seconds:.1f} s"
+    if one.recompiled:
+        last = one.recompiled[-1]
+        text += f"; compiled again {counted(len(one.recompiled), 'time')}, the last as {last.guard} did not hold"
+    if one.limit:
+        text += "; torch compiles it no more"
+    elif one.skipped:
+        text += f"; it runs in Python: {_where(one)}{_short(one.skipped)}"
+    elif one.breaks:
+        text += f"; its graph breaks at {few([f'{_line(b.site)} ({_short(b.reason)})' for b in one.breaks])}"
+    return text
+
+
+def name(one: CompiledRegion) -> str:
+    """The function as it is told."""
+    at = f" ({_line(one.site, True)})" if one.site is not None else ""
+    return f"{one.function or 'a function'}{at}" if one.after is None else f"{one.function} after line {one.after}"
+
+
+def _where(one: CompiledRegion) -> str:
+    return f"{_line(one.breaks[-1].site)}: " if one.breaks else ""
+
+
+def _line(site: Site | None, file: bool = False) -> str:
+    if site is None:
+        return "a line of a library"
+    return f"{site.file.replace(chr(92), '/').rpartition('/')[2]}:{site.line}" if file else f"line {site.line}"
+
+
+def _short(text: str, most: int = 90) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
