@@ -129,9 +129,11 @@ def test_inside_what_is_compiled_and_run_as_it_is(name) -> None:
     def loss(net, x, step):
         h = net(x)
         bad = step == LATE
-        return compiled(h * 0 + (torch.eye(16, 3) if name == "module" else 1.0) if bad else h) if bad or name == (
-            "helper"
-        ) else h.square().mean()
+        return (
+            compiled(h * 0 + (torch.eye(16, 3) if name == "module" else 1.0) if bad else h)
+            if bad or name == ("helper")
+            else h.square().mean()
+        )
 
     assert first(train(loss), kind, line).step == LATE
     dynamo.reset()

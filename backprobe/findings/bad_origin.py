@@ -6,11 +6,14 @@ from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
 
-from ..graphs.plan import BOUNDED, FILLS, MOVES, SATURATING, VIEW_NODES, VIEW_OPS
-from ..records import BackwardCall, BadOp
+from ..graphs.plan import BOUNDED, CALM, FILLS, MOVES, SATURATING, VIEW_NODES, VIEW_OPS
+from ..records import BackwardCall, BadOp, Node
 
 #: One of so many values is an accident, and no mask.
 RARE = 20
+#: Bad results in a chain that are asked whether they began by themselves.
+FEW = 20
+_AtNode = Callable[[int], BadOp | None]
 #: What the eye did not look into: views, and nodes made out of its sight.
 _UNSEEN = frozenset({*VIEW_OPS, "", "Function.apply"})
 
@@ -20,27 +23,7 @@ def origin_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[B
 
     An Inf that was put there on purpose (a mask) is where the chain begins only if no NaN comes after it.
     """
-    begins = [op.first for op in ops]
-    at_node = partial(_op_of, ops, begins)
-    chain: dict[int, BadOp] = {}
-    seen = {start}
-    #: Nodes, and whether what came from there went through a function that nobody looked at and that may end an Inf.
-    stack = [(start, False)]
-    while stack:
-        index, ends_inf = stack.pop()
-        node = call.nodes[index].node
-        op = at_node(node.seq)
-        if op is not None and ends_inf and not op.output.nan:
-            continue
-        passed = node.op in _UNSEEN or node.op in BOUNDED or node.name in VIEW_NODES
-        if op is not None:
-            chain[op.seq] = op
-        elif node.index != start and not passed:
-            continue  # its result was looked at, and finite
-        for edge in node.edges:
-            if edge is not None and edge[0] not in seen:
-                seen.add(edge[0])
-                stack.append((edge[0], op is None and (ends_inf or node.op in SATURATING)))
+    chain, at_node = _chain(call, start, ops)
     if not chain:
         return None
     ordered = [chain[seq] for seq in sorted(chain)]
@@ -54,13 +37,89 @@ def origin_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[B
     return ordered[0], True
 
 
+def others_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...], main: BadOp) -> list[BadOp]:
+    """Bad results in the chain that ends at `start` that were made of what is finite, or of what another operation
+    outside the graph made bad, at other lines than `main`: they would be there without it."""
+    chain, at_node = _chain(call, start, ops)
+    lines, found = {made_in(main).site}, []
+    for op in [chain[seq] for seq in sorted(chain)][:FEW]:
+        made = made_in(op)
+        if op is main or made.site in lines or made.op in FILLS or meant(op):
+            continue
+        given = any(t.bad for t in op.inputs)
+        alone = given or not op.guessed if made is not op else not (given or op.op in CALM or op.op in MOVES)
+        if alone and not _given_by(call, op, chain, at_node):
+            lines.add(made.site)
+            found.append(op)
+    return found
+
+
+def made_in(op: BadOp) -> BadOp:
+    """The operation outside the graph that made what `op` took in, or `op` itself."""
+    return op.origin if op.origin is not None and op.origin.op not in FILLS else op
+
+
+def when_made(op: BadOp) -> tuple[int, bool, int]:
+    """Sorts what went bad by the order in which it did."""
+    made = made_in(op)
+    return made.first, made.seq >= made.first, made.order
+
+
+def _given_by(call: BackwardCall, op: BadOp, chain: dict[int, BadOp], at_node: _AtNode) -> bool:
+    """Whether `op` took in a bad result of another one of `chain`."""
+    stack = [r for r in call.nodes if op.first <= r.node.seq <= op.seq]
+    seen = {run.node.index for run in stack}
+    for run in stack:  # grows as we go
+        for edge in run.node.edges:
+            if edge is None or edge[0] in seen:
+                continue
+            seen.add(edge[0])
+            above = call.nodes[edge[0]]
+            before = at_node(above.node.seq)
+            if before is not None and before is not op and before.seq in chain:
+                return True
+            if before is None and _passed(above.node):
+                stack.append(above)
+    return False
+
+
+def _chain(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[dict[int, BadOp], _AtNode]:
+    """The bad results that lead to node `start`, by their last node; and what tells the operation of a node."""
+    begins = [op.first for op in ops]
+    at_node = partial(_op_of, ops, begins)
+    chain: dict[int, BadOp] = {}
+    seen = {start}
+    #: Nodes, and whether what came from there went through a function that nobody looked at and that may end an Inf.
+    stack = [(start, False)]
+    while stack:
+        index, ends_inf = stack.pop()
+        node = call.nodes[index].node
+        op = at_node(node.seq)
+        if op is not None and ends_inf and not op.output.nan:
+            continue
+        if op is not None:
+            chain[op.seq] = op
+        elif node.index != start and not _passed(node):
+            continue  # its result was looked at, and finite
+        for edge in node.edges:
+            if edge is not None and edge[0] not in seen:
+                seen.add(edge[0])
+                stack.append((edge[0], op is None and (ends_inf or node.op in SATURATING)))
+    return chain, at_node
+
+
+def _passed(node: Node) -> bool:
+    """Whether the result of `node` was not looked at."""
+    return node.op in _UNSEEN or node.op in BOUNDED or node.name in VIEW_NODES
+
+
 def _op_of(ops: tuple[BadOp, ...], begins: list[int], seq: int) -> BadOp | None:
     """The one of `ops`, whose first nodes are `begins`, that made node `seq`."""
     at = bisect_right(begins, seq) - 1
     return ops[at] if at >= 0 and ops[at].seq >= seq else None
 
 
-def _hidden_by_softmax(call: BackwardCall, op: BadOp, at_node: Callable[[int], BadOp | None]) -> BadOp | None:
+def _hidden_by_softmax(call: BackwardCall, op: BadOp, at_node: _AtNode) -> BadOp | None:
     """An Inf that was computed outside the graph and not put there as a mask, and became a zero of softmax or exp,
     whose logarithm `op` is."""
     if not op.op.startswith("log") or any(t.bad for t in op.inputs):

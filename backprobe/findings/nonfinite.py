@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..graphs.plan import CALM, VIEW_NODES
 from ..records import BackwardCall, BadOp, Born, Finding, GradientHook, Inside, Spoilt
 from ..torch_texts import COMPILED
-from .bad_origin import meant, origin_of
+from .bad_origin import meant, origin_of, others_of, when_made
 from .bad_told import nan_or_inf, told_backward, told_by_graph, told_forward, told_in_region, told_unseen
 from .questions import VALUES, Kind, question
 from .spoilt import hooked_finding, spoilt_finding
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Steps in a row that a loss scaler may skip before it is no longer its search for a scale.
 SCALER_STEPS = 20
+#: Findings of one call, and bad nodes that are looked at for them.
+MOST, FEW = 3, 20
 
 
 @question(
@@ -86,7 +88,8 @@ def nonfinite(
     hooks: Iterable[GradientHook] = (),
     inside: Mapping[tuple[int, int], Inside] = MappingProxyType({}),
 ) -> list[Finding]:
-    """At most one finding for a backward call: what comes after the first bad value is a consequence of it.
+    """What comes after the first bad value is a consequence of it, and is not told; what is bad without it is: ``MOST``
+    findings for a backward call at most, in the order in which they came.
 
     A bad root means that the forward made it: follow the graph from the root through nodes whose
     forward result was bad.
@@ -103,16 +106,17 @@ def nonfinite(
     if bad_roots:
         root = bad_roots[0]
         assert root.node is not None
+        reached = f"the loss became {nan_or_inf(root.bad)}"
         origin = origin_of(call, root.node, ops)
         region = _region_of(call, origin[0], inside) if origin is not None else None
         if origin is not None and region is not None:
-            return [
-                told_in_region(
-                    told_forward(call, *origin, f"the loss became {nan_or_inf(root.bad)}"), origin[0], region
-                )
-            ]
+            return [told_in_region(told_forward(call, *origin, reached), origin[0], region)]
         if origin is not None and (born is None or not (_given_bad(*origin) or _brought(*origin, born))):
-            return [told_forward(call, *origin, f"the loss became {nan_or_inf(root.bad)}")]
+            told = [told_forward(call, *origin, reached)]
+            if origin[1]:
+                several = sorted((origin[0], *others_of(call, root.node, ops, origin[0])), key=when_made)
+                told = [told_forward(call, one, True, reached) for one in several]
+            return _each_once([*told, *_slopes(call, 0, ops)])
         return [told_by_graph(call, born, root) if born is not None else told_unseen(call, call.nodes[root.node], root)]
     hooked = hooked_finding(call, hooks)
     if hooked is not None:
@@ -125,7 +129,23 @@ def nonfinite(
     if origin is not None and origin[0].site != run.site and not _absorbed(call, origin[0]):
         return [told_forward(call, *origin, f"it reached the gradient of {run.name}", run)]
     region = inside.get((call.index, first.node))
-    return [told_backward(call, first, run, origin[0] if origin is not None else None, region)]
+    own = told_backward(call, first, run, origin[0] if origin is not None else None, region)
+    return _each_once([own, *_slopes(call, 1, ops)]) if region is None else [own]
+
+
+def _slopes(call: BackwardCall, after: int, ops: tuple[BadOp, ...]) -> list[Finding]:
+    """Derivatives that are not finite where all that they were made of is: of the bad nodes from number `after` on."""
+    return [
+        told_backward(call, bad, call.nodes[bad.node], None, None)
+        for bad in call.bad_nodes[after : after + FEW]
+        if not bad.inferred and not any(t.bad for t in bad.saved) and origin_of(call, bad.node, ops) is None
+    ]
+
+
+def _each_once(told: list[Finding]) -> list[Finding]:
+    """The first of those that name one line."""
+    by_line = {found.sites[0].site if found.sites else found.title: found for found in reversed(told)}
+    return [found for found in told if by_line.get(found.sites[0].site if found.sites else found.title) is found][:MOST]
 
 
 def _region_of(call: BackwardCall, op: BadOp, inside: Mapping[tuple[int, int], Inside]) -> Inside | None:

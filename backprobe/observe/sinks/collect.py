@@ -51,7 +51,7 @@ class _Kept:
 
 
 class Collector:
-    """A sink that holds at most `first` + `last` + `troubled` + ``SPIKES`` + ``GRAPHS`` * ``LEVELS`` steps, with `limit`
+    """A sink that holds at most `first` + `last` + `troubled` + ``SPIKES`` + ``GRAPHS * LEVELS`` steps, with `limit`
     backward calls each and a few more."""
 
     def __init__(self, first: int = 4, last: int = 12, troubled: int = 12, limit: int = 400) -> None:
