@@ -119,6 +119,7 @@ COMPILED = {
 }
 
 
+@pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", COMPILED)
 def test_inside_what_is_compiled_and_run_as_it_is(name) -> None:
     dynamo = pytest.importorskip("torch._dynamo")

@@ -28,7 +28,9 @@ from .checkpoints import (
 )
 from .compiled_regions import (
     backward_module,
+    generated_from,
     is_compiled,
+    is_generated,
 )
 from .forward_again import (
     forward_again,
@@ -127,6 +129,7 @@ __all__ = [
     "drop_mode",
     "forward_again",
     "function_modes",
+    "generated_from",
     "graph_task",
     "hands_off",
     "in_mode",
@@ -135,6 +138,7 @@ __all__ = [
     "is_compiled",
     "is_distributed",
     "is_freed",
+    "is_generated",
     "is_partial",
     "is_plain",
     "is_wrapped",

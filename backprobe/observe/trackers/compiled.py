@@ -5,7 +5,6 @@ What the region computed is not seen. So it is the line whose derivative is not 
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from ...records import Inside, Site
@@ -18,7 +17,6 @@ from ..scene import Scene
 
 #: Calls that are looked into.
 MOST = 20
-_FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 #: Functions of the forward whose derivative is not finite for some finite argument.
 _SINGULAR = frozenset(
     (
@@ -62,7 +60,7 @@ def singular(nodes: Any, frames: Frames) -> tuple[str, Site] | None:
         stack = node.meta.get("fwd_source_fn_stack") or ()
         called = stack[-1][1] if stack and node.op == "call_function" else None
         name = called if isinstance(called, str) else getattr(called, "__name__", "")
-        site = _site(node.meta.get("stack_trace") or "", frames) if name else None
+        site = frames.site_in(node.meta.get("stack_trace") or "") if name else None
         if site is None:
             continue
         if name.removeprefix("linalg_").removesuffix("_") in _SINGULAR:
@@ -71,9 +69,3 @@ def singular(nodes: Any, frames: Frames) -> tuple[str, Site] | None:
             divides.setdefault((site.file, site.line), (name, site))
     found = singular or divides
     return next(iter(found.values())) if len(found) == 1 else None
-
-
-def _site(trace: str, frames: Frames) -> Site | None:
-    """The innermost line of the user's code in the text of a traceback."""
-    mine = [m for m in _FRAME.finditer(trace) if frames.is_users_file(m[1])]
-    return frames.site_of(mine[-1][1], int(mine[-1][2]), mine[-1][3].strip()) if mine else None

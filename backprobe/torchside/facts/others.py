@@ -13,6 +13,7 @@ import torch.distributed
 
 from ... import torch_texts
 from .. import places
+from ..compiled_regions import generated_from
 from ..flight import Flight
 from ..grad_scaler import UPDATE_SCALE, Scales, factor_of
 from .registry import DYNAMO, ENGINE, OWN_PROCESS, NotHere, expect, fact, leaf, said_by
@@ -156,6 +157,23 @@ def compiled_regions() -> None:
     lost = _named(names, text)
     expect(not lost, f"torch's source does not name {', '.join(lost)}")
     expect(torch_texts.DONATED in text, f"torch does not speak of a {torch_texts.DONATED}")
+
+
+@fact(
+    "lines of generated code",
+    "of a region that is compiled and run op by op only the line of its def is named",
+    "_lineno_map _prologue_start GENERATED",
+    [DYNAMO],
+)
+def generated_lines() -> None:
+    made = torch.fx.symbolic_trace(lambda x: x.sin().cos())
+    code, begin = type(made).forward.__code__, made._prologue_start
+    named = {node.name: node for node in made.graph.nodes}
+    named["cos"].meta["stack_trace"] = "its line"
+    lines = {line for _, _, line in code.co_lines() if line}
+    told = [generated_from(made, line) for line in sorted(lines)]
+    expect(code.co_filename.startswith(torch_texts.GENERATED), f"code of FX is in {code.co_filename}")
+    expect("its line" in told and begin >= 0, "lines of the code of FX do not lead to its nodes")
 
 
 @fact(
