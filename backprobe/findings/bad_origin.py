@@ -48,7 +48,8 @@ def others_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...], main: BadO
             continue
         given = any(t.bad for t in op.inputs)
         alone = given or not op.guessed if made is not op else not (given or op.op in CALM or op.op in MOVES)
-        if alone and not _given_by(call, op, chain, at_node):
+        hidden = _hidden_by_softmax(call, op, at_node) is not None  # of an Inf that is told already
+        if alone and not hidden and not _given_by(call, op, chain, at_node):
             lines.add(made.site)
             found.append(op)
     return found
