@@ -59,6 +59,8 @@ GLOBAL_HOOKS = r"Using `torch.compile\(module\)` when there are global hooks"
 COPY_SLICES, AS_STRIDED, COMPILED = "torch::autograd::CopySlices", "AsStridedBackward0", "CompiledFunction"
 #: What ``torch.compile`` makes of a module; modules around a module, each with its attribute for it.
 OPTIMIZED = "OptimizedModule"
+#: Files that code is in which FX has written.
+GENERATED = "<eval_with_key>"
 #: Functions that give what other ranks had a part in: of distributed tensors, and collectives with a gradient.
 COLLECTIVE_OPS = ("Redistribute", "_ToTorchTensor", "_AllReduce", "_AllGather", "_Reduce_Scatter")
 WRAPPERS = {

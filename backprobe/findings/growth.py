@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ..graphs.plan import VIEW_NODES
 from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
 from ..text import few, number
+from .carried import carriers
 from .questions import LEARNING, MEANT, SPOILED, Kind, question
 from .spikes import norm_of, spiked
 
@@ -167,6 +168,14 @@ def _finding(kind: str, call: BackwardCall, layers: list[_Layer]) -> Finding:
     factor = (first / last) ** (1 / (len(layers) - 1))
     culprit, share = _multiplier(call, layers, vanishing)
     repeated = _repeated(layers)
+    carried: list[NodeRun] = []
+    if repeated and not vanishing:
+        middle = len(layers) // 2
+        carried, on_all = carriers(call, *(layer.run.node.seq for layer in layers[middle - 1 : middle + 1]))
+        if any((run.name, run.site) == (culprit.name, culprit.site) for i in on_all for run in [call.nodes[i]]):
+            carried = []  # nothing goes around it
+        elif carried:
+            culprit, share = carried[0], 1.0
     if repeated:
         hit, names = layers, [layers[0].parameter]
     else:
@@ -174,15 +183,17 @@ def _finding(kind: str, call: BackwardCall, layers: list[_Layer]) -> Finding:
         names = [la.parameter for la in hit]
     over = f"{len(layers)} uses of {layers[0].parameter}" if repeated else f"{len(layers)} layers"
     op = culprit.node.op or culprit.name
-    sites = [FindingSite("cause", culprit.site)] if culprit.site else []
+    sites = [FindingSite("cause", site) for site in dict.fromkeys(run.site for run in carried or [culprit]) if site]
     if call.site:
         sites.append(FindingSite("failed", call.site))
+    made = few([one.node.op or one.name for one in carried])
     return Finding(
         kind=kind,
         severity="info" if vanishing and repeated else "warning",
         title=f"the gradient {'shrinks' if vanishing else 'grows'} by a factor of "
         f"{number(factor if not vanishing else 1 / factor)} at each of {over}, "
-        f"from {number(last)} near the loss to {number(first)}; {op} multiplies most",
+        f"from {number(last)} near the loss to {number(first)}; "
+        + (f"what is handed on from one to the next is made by {made}" if carried else f"{op} multiplies most"),
         confidence="certain",
         module=common_module([la.run.module or "" for la in hit]),
         node=culprit.name,

@@ -59,7 +59,7 @@ def stopped(trace: Trace) -> list[Finding]:
     for seen in trace.facts.of(StoppedLearning):
         if seen.reason == "replaced":
             continue
-        if seen.reason not in ("cut", "uncalled"):
+        if seen.reason not in ("cut", "uncalled", "evaluated"):
             found.append(_finding(seen))
             continue
         rest, kept = set(seen.parameters), seen.reason == "uncalled"
@@ -69,7 +69,10 @@ def stopped(trace: Trace) -> list[Finding]:
             since = cut.arrived if kept and cut.step < seen.step else None if kept else cut.step
             if mine and since is not None and since >= seen.step:
                 rest -= set(mine)
-                found.append(_finding(replace(seen, parameters=mine, site=cut.site), cut))
+                found.append(_finding(replace(seen, parameters=mine), cut))
+        if seen.reason == "evaluated" and rest:  # its forward leaves them out there, and cuts nothing
+            left = tuple(name for name in seen.parameters if name in rest)
+            found.append(_finding(replace(seen, parameters=left)))
     return found
 
 
@@ -112,10 +115,13 @@ def _finding(seen: StoppedLearning, cut: Cut | None = None) -> Finding:
         "frozen": "requires_grad was turned off, and not on again",
         "quiet": "their module runs with gradient mode off from there on",
         "cut": f"{cut.op if cut else ''} cut the graph",
-        "evaluated": "their module was put in evaluation mode before, and what it does there leaves them out",
+        "evaluated": "their module was put in evaluation mode before, and what it does there "
+        + (f"cuts the graph ({cut.op})" if cut else "leaves them out"),
         "uncalled": f"what {cut.op if cut else ''} took out of the graph before is used in place of a new result",
     }[seen.reason]
-    sites = [("cut", seen.site), ("failed", seen.failed)]
+    sites = [("cut", cut.site if cut is not None else seen.site), ("failed", seen.failed)]
+    if cut is not None and seen.reason == "evaluated":
+        sites.insert(1, ("evaluated", seen.site))
     return Finding(
         kind="none-grad",
         severity="warning",

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 _Key = tuple[str, "Site | None", "str | None"]
 
 #: Ops that are flat for a part of what they may be given.
-_SATURATE = ("Relu", "Threshold", "Hardtanh", "Clamp", "Sigmoid", "Tanh", "Softmax", "LogSoftmax", "Hardsigmoid", "Elu")
+_SATURATE = (
+    *("Relu", "Threshold", "Hardtanh", "Clamp", "Sigmoid", "Tanh", "Softmax", "LogSoftmax", "Hardsigmoid", "Elu"),
+    *("Hardswish", "Hardshrink", "Softshrink", "Gelu", "Silu", "Mish", "Softplus", "LogSigmoid", "Exp", "Erf"),
+    *("Maximum", "Minimum", "GridSampler"),
+)
+#: Calls that are gone back to find where a parameter died.
+BACK = 1000
 #: The part of twice as many in which all parameters do.
 NEARLY = 0.75
 #: And where none of the first calls did.
@@ -101,8 +107,16 @@ def _died(trace: Trace) -> list[Finding]:
             if not dead or len(zeros) == len(norms):
                 return []
     groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]] = {}
-    for name, run, _ in _killers(calls[0], dead or set()):
-        if run.name.startswith((*_SATURATE, *_FLAT)) or run.node.op == OWN_FUNCTION:
+    rest = set(dead or ())
+    for call, names in _died_in(trace, rest):  # what died first is not to be taken for what died with all others
+        for name, run, _ in _killers(call, names):
+            if _may_die(run):
+                groups.setdefault((run.name, run.site, run.module), (run, set(), call))[1].add(name)
+                rest.discard(name)
+        if groups:
+            break
+    for name, run, _ in _killers(calls[0], rest):
+        if _may_die(run):
             groups.setdefault((run.name, run.site, run.module), (run, set(), calls[0]))[1].add(name)
     return [
         replace(
@@ -114,6 +128,29 @@ def _died(trace: Trace) -> list[Finding]:
         for run, names, call in groups.values()
         for found in [_finding(run, sorted(names), call)]
     ]
+
+
+def _may_die(run: NodeRun) -> bool:
+    """Whether the node's derivative may become zero by where its input went."""
+    return run.name.startswith((*_SATURATE, *_FLAT)) or run.node.op == OWN_FUNCTION
+
+
+def _died_in(trace: Trace, names: set[str]) -> list[tuple[BackwardCall, set[str]]]:
+    """By call, in their order: those of `names` that got zeros in it and in all later ones, and not before."""
+    rest, since = set(names), dict[str, BackwardCall]()
+    calls = (c for step in reversed(trace.steps) for c in reversed(step.backwards) if c.inside is None and len(c.nodes))
+    for call in islice(calls, BACK):
+        for name, norm in _norms(call, rest).items():
+            if norm == 0:
+                since[name] = call
+            else:
+                rest.discard(name)
+        if not rest:
+            break
+    died: dict[int, tuple[BackwardCall, set[str]]] = {}
+    for name, call in since.items():
+        died.setdefault(call.index, (call, set()))[1].add(name)
+    return [died[index] for index in sorted(died)]
 
 
 def _all_zero(call: BackwardCall, names: set[str]) -> bool:

@@ -85,8 +85,8 @@ class NodeRun:
 @record
 @dataclass(frozen=True, slots=True)
 class BadOp:
-    """A forward operation whose result was not finite. It made the nodes ``first`` to ``seq``; ``inputs`` are the
-    tensors that it got."""
+    """A forward operation whose result was not finite. It made the nodes ``first`` to ``seq``: of one outside the graph
+    there are none, and ``first`` is the next that was made. ``inputs`` are the tensors that it got."""
 
     first: int
     seq: int
@@ -100,6 +100,8 @@ class BadOp:
     origin: BadOp | None = None
     #: That operation was told by shape and order only.
     guessed: bool = False
+    #: Of one outside the graph: its place among those.
+    order: int = 0
 
 
 @record

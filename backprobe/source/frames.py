@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 import os
+import re
 import site as site_packages
 import sys
 import sysconfig
@@ -17,6 +18,8 @@ from ..torchside import places
 from .library import Stack
 from .stand_ins import STAND_IN
 
+#: A frame in the text of a traceback.
+_FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 #: A place in the code as the eye notes it: cheap to take, turned into a ``Site`` when somebody asks.
 Spot = tuple[CodeType, int]
 
@@ -168,6 +171,17 @@ class Frames:
                 most -= len(text)
                 found[lasting(file)] = text
         return found
+
+    def site_in(self, trace: str) -> Site | None:
+        """The innermost line of the user's code in the text of a traceback."""
+        mine = [m for m in _FRAME.finditer(trace) if self.is_users_file(m[1])]
+        return self.site_of(mine[-1][1], int(mine[-1][2]), mine[-1][3].strip()) if mine else None
+
+    @staticmethod
+    def spot_for(site: Site) -> Spot | None:
+        """A place that is `site`, of which the code was never met."""
+        code = compile("\n" * (site.line - 1) + "pass", site.file, "exec").replace(co_name=site.function)
+        return next(((code, begin) for begin, _, at in code.co_lines() if at == site.line), None)
 
     @staticmethod
     def site_of(file: str, line: int, function: str) -> Site:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from types import CodeType
 from typing import Any
 
-from ..torch_texts import COMPILED, OPTIMIZED
+from ..torch_texts import COMPILED, GENERATED, OPTIMIZED
 from .walk import Plans, walk
 
 
@@ -35,6 +36,20 @@ def backward_module(node: Any) -> Any:
     """The FX graph of what a compiled region runs in its backward, where torch still has it, else ``None``."""
     info = getattr(getattr(node, "_forward_cls", None), "_lazy_backward_info", None)
     return getattr(info, "bw_module", None)
+
+
+def is_generated(code: CodeType) -> bool:
+    """Whether FX has written `code`: of a region that a backend runs op by op, for one."""
+    return code.co_filename.startswith(GENERATED)
+
+
+def generated_from(module: Any, line: int) -> str:
+    """The traceback, as text, of the call that stands in `line` of the code that FX has written for `module`; empty
+    where it is not known."""
+    numbers, begin = getattr(module, "_lineno_map", None), getattr(module, "_prologue_start", 0)
+    at = numbers.get(line - begin) if numbers else None
+    nodes = list(module.graph.nodes) if at is not None else []
+    return (nodes[at].meta.get("stack_trace") or "") if at is not None and at < len(nodes) else ""
 
 
 def is_compiled_module(module: Any) -> bool:

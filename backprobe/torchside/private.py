@@ -44,7 +44,9 @@ from .compiled_graphs import (
 )
 from .compiled_regions import (
     backward_module,
+    generated_from,
     is_compiled,
+    is_generated,
 )
 from .forward_again import (
     forward_again,
@@ -148,6 +150,7 @@ __all__ = [
     "drop_mode",
     "forward_again",
     "function_modes",
+    "generated_from",
     "graph_task",
     "hands_off",
     "in_mode",
@@ -156,6 +159,7 @@ __all__ = [
     "is_compiled",
     "is_distributed",
     "is_freed",
+    "is_generated",
     "is_partial",
     "is_plain",
     "is_wrapped",

@@ -110,6 +110,7 @@ class Recorded:
             seen.inputs,
             origin,
             guessed,
+            seen.order,
         )
 
     def packed(self) -> Packed:

@@ -46,7 +46,7 @@ _BYTES = 1 << 14
 
 @dataclass
 class SeenBad:
-    """A result that was not finite, of the op that made the nodes `first` to `last`."""
+    """A result that was not finite, of the op that made the nodes `first` to `last`; none outside the graph."""
 
     first: int
     last: int
@@ -57,6 +57,8 @@ class SeenBad:
     origin: SeenBad | None = None
     #: That op was told by shape and order only, or by a number that may have come from it.
     guessed: bool = False
+    #: Of one outside the graph: its place among those.
+    order: int = 0
 
 
 #: A reference to a tensor that is not finite, the op that made it so, ``None`` where no op did, whether it has NaN, and
@@ -80,6 +82,8 @@ class Outside:
         self._recent: list[tuple[int, Any, SeenBad]] = []
         #: Address -> the op, in the last look: the tensor may be gone since, but for a node that saved it.
         self._used: dict[int, SeenBad | None] = {}
+        #: Results that were looked at.
+        self._settled = 0
         #: Whether all that waits is looked at, and not only the latest when something is wrong.
         self.careful = True
         #: Whether small results are held: not where it is asked who holds what.
@@ -190,6 +194,7 @@ class Outside:
         #: What was written over before anybody looked: who had made it.
         unknown: dict[int, Entry] = {}
         for (_, ref, at, _, inputs, entry, seq), (t, slot) in zip(noted, measured, strict=True):
+            self._settled += 1
             values = norms.bad.get(slot) if slot is not None else None
             before = unknown.pop(at, None)
             if slot is not None and values is None:
@@ -219,7 +224,7 @@ class Outside:
                 origin = number
                 made = name and name not in MOVES and entry[0] is not None
                 if origin is None and made and seen is not None:
-                    origin = SeenBad(0, 0, entry, seen, (), guessed=seen is not values)
+                    origin = SeenBad(seq, seq - 1, entry, seen, (), None, seen is not values, self._settled)
                 bad[at] = (ref, origin, nan, origin is None)
             if origin is not None and t is not None:
                 self._recent.append((seq, t.shape, origin))

@@ -34,6 +34,9 @@ NO_FLOW = frozenset(
     }
 )
 
+#: Times that the graph above a cut is walked: one line may cut several paths.
+_WALKED = 8
+
 
 @dataclass
 class SeenCut:
@@ -126,7 +129,8 @@ class Cuts:
         known = self._found.get(key)
         if known is not None:
             known.count += 1
-            known.leaves |= {id(s) for s in sources if s.grad_fn is None}
+            first = known.count <= _WALKED
+            known.leaves |= leaves_of(sources) if first else {id(s) for s in sources if s.grad_fn is None}
             return
         if len(self._found) > 1000:
             return

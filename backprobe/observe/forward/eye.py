@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from ...graphs.plan import VIEW_OPS
 from ...records import Site
-from ...source.frames import Frames, Spot
+from ...source.frames import Frames, Spot, variables
 from ...source.library import Stacks
 from ...source.stand_ins import StandIns
 from ...torchside import places, private
@@ -106,6 +106,8 @@ class Eye(TorchFunctionMode):
         #: How each function writes in place, if it does.
         self._kinds: dict[Any, Any] = {}
         self._entries: dict[Any, Entry] = {}
+        #: By the id of generated code and a place in it: that code, and the user's place that it stands for.
+        self._generated: dict[tuple[int, int], Any] = {}
         self._stacks = Stacks()
         #: How often we are on this thread's stack of modes by ``push``.
         self._pushed = 0
@@ -279,6 +281,15 @@ class Eye(TorchFunctionMode):
             if code is call:
                 user = self.frames.first(user)
                 break
+        if private.is_generated(frame.f_code):
+            spot = self._generated_spot(frame)
+            if spot is not None:
+                key = (id(spot[0]), spot[1], func, where, None)
+                entry = self._entries.get(key)
+                if entry is None:
+                    entry = self._entries[key] = (*spot, func, where, None)
+                log.entries.append(entry)
+                return entry
         # The same op comes back every step: one tuple for each, so that logs compare fast, and no garbage is made
         # (Note [Hooks made once]). Found by the id of its code, which it keeps.
         code, lasti = (user.f_code, user.f_lasti) if user is not None else (None, 0)
@@ -290,6 +301,18 @@ class Eye(TorchFunctionMode):
             entry = self._entries[key] = (code, lasti, func, where, self._stacks.between(frame, user))
         log.entries.append(entry)
         return entry
+
+    def _generated_spot(self, frame: Any) -> Spot | None:
+        """The user's line that a call of `frame` was generated from, as a compiled region that is run op by op."""
+        known = self._generated.get((id(frame.f_code), frame.f_lasti), self)
+        if known is self:
+            if len(self._generated) > 100_000:
+                self._generated.clear()
+            site = self.frames.site_in(private.generated_from(variables(frame).get("self"), frame.f_lineno))
+            known = frame.f_code, self.frames.spot_for(site) if site is not None else None
+            self._generated[id(frame.f_code), frame.f_lasti] = known
+        spot: Spot | None = known[1]
+        return spot
 
     def _wrote(self, kind: Any, func: Any, args: Any, kwargs: Any, seq: int, frame: Any) -> None:
         """The op may have written in place: say to what."""

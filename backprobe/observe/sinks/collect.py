@@ -1,4 +1,5 @@
-"""Keeps what the session saw in memory, within bounds: the first steps, the last ones, and those with trouble."""
+"""Keeps what the session saw in memory, within bounds: the first steps, the last ones, those with trouble, and those
+since which a part of the gradient is zero."""
 
 from __future__ import annotations
 
@@ -16,6 +17,8 @@ from ..session import Session
 SPIKE, SPIKES = 1e5, 4
 #: Statistics that are held: 32 MiB of them.
 NUMBERS = 8 << 20
+#: Graphs whose zeros are counted, and steps that each of them has kept for that.
+GRAPHS, LEVELS = 4, 4
 
 
 class _Calls(Shown, Sequence[BackwardCall]):
@@ -35,7 +38,7 @@ class _Calls(Shown, Sequence[BackwardCall]):
 
 
 class _Kept:
-    __slots__ = ("backwards", "details", "spike", "step", "trail", "trouble")
+    __slots__ = ("backwards", "details", "spike", "step", "trail", "trouble", "zeros")
 
     def __init__(self) -> None:
         self.step: Step | None = None
@@ -43,11 +46,13 @@ class _Kept:
         self.trail: list[Any] = []
         self.details: dict[int, list[Any]] = {}
         self.trouble = self.spike = False
+        #: Graph -> gradients in its call that were exactly zero.
+        self.zeros: dict[int, int] = {}
 
 
 class Collector:
-    """A sink that holds at most `first` + `last` + `troubled` + ``SPIKES`` steps, with `limit` backward calls each and
-    a few more."""
+    """A sink that holds at most `first` + `last` + `troubled` + ``SPIKES`` + ``GRAPHS * LEVELS`` steps, with `limit`
+    backward calls each and a few more."""
 
     def __init__(self, first: int = 4, last: int = 12, troubled: int = 12, limit: int = 400) -> None:
         self._first, self._troubled, self._limit = first, troubled, limit
@@ -58,6 +63,8 @@ class Collector:
         self._trouble: list[_Kept] = []
         #: Apart: gradients that grow for long before they overflow are not to take the place of the step that does.
         self._spiked: list[_Kept] = []
+        #: Graph -> numbers of zeros that there were in all of its calls since a step, which is kept; rising.
+        self._zeros: dict[int, list[tuple[int, _Kept]]] = {}
         self._open = _Kept()
         #: The largest gradient of the call in which it was smallest.
         self._usual = math.inf
@@ -82,6 +89,7 @@ class Collector:
         if 0.0 < most < math.inf:
             self._open.spike = self._open.spike or most > SPIKE * self._usual
             self._usual = min(self._usual, most)
+        self._open.zeros[recorded.live.index] = recorded.norms.count(0.0)
         if len(self._open.backwards) < self._limit or recorded.trouble:
             self._open.backwards.append(recorded)
         if len(self._open.backwards) > 2 * self._limit:
@@ -93,6 +101,7 @@ class Collector:
         kept.step = step
         kept.trail, kept.details = session.modules.trail, session.modules.details
         self.steps += 1
+        self._count_zeros(kept)
         if len(self._early) < self._first:
             self._early.append(kept)
         elif kept.trouble and len(self._trouble) < self._troubled:
@@ -101,6 +110,16 @@ class Collector:
             self._spiked.append(kept)
         else:
             (self._late if kept.backwards else self._bare).append(kept)
+
+    def _count_zeros(self, kept: _Kept) -> None:
+        for graph, count in kept.zeros.items():
+            if graph not in self._zeros and len(self._zeros) == GRAPHS:
+                continue
+            since = self._zeros.setdefault(graph, [])
+            while since and since[-1][0] > count:
+                since.pop()
+            if count > (since[-1][0] if since else 0) and len(since) < LEVELS:
+                since.append((count, kept))
 
     def cut(self, session: Session) -> None:
         """Nothing more comes: the step that goes on is the last."""
@@ -119,7 +138,8 @@ class Collector:
     def trace(self, session: Session, info: Mapping[str, Any] | None = None) -> Trace:
         """What is there, as a ``Trace``; call it when the session has stopped."""
         steps = []
-        there = [*self._early, *self._trouble, *self._spiked, *self._late, *self._bare]
+        zeros = (kept for since in self._zeros.values() for _, kept in since)
+        there = dict.fromkeys((*self._early, *self._trouble, *self._spiked, *self._late, *self._bare, *zeros))
         kept = sorted(there, key=lambda k: k.step.index if k.step else 0)
         for one in kept:
             assert one.step is not None

@@ -7,7 +7,6 @@ keeps: the line whose derivative is not finite everywhere, where there is one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +24,6 @@ from ..scene import Scene
 MOST = 20
 #: Calls of a region that are kept until its backward: the last.
 CALLS = 4
-_FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 #: Functions of the forward whose derivative is not finite for some finite argument.
 _SINGULAR = frozenset(
     (
@@ -130,7 +128,7 @@ class InsideRegions(Tracker):
             gradients = self._gradients(running, i, call)
             with private.unseen(), private.unnoticed():
                 went = private.went_bad(call, gradients, forward)
-            site = _site(went.node.meta.get("stack_trace") or "", self._frames) if went is not None else None
+            site = self._frames.site_in(went.node.meta.get("stack_trace") or "") if went is not None else None
             if went is not None and site is not None:
                 sure = not call.region.draws and (forward or gradients is not None)
                 how = "backward" if went.backward else "forward"
@@ -170,14 +168,14 @@ class InsideRegions(Tracker):
                 gradients = self._gradients(running, i, call)
                 zeros = private.made_zeros(call, gradients, dead) if dead and gradients is not None else None
             self._cut(call, [one for one in lost if one.inputs & none], names, running.step)
-            site = _site(zeros.meta.get("stack_trace") or "", self._frames) if zeros is not None else None
+            site = self._frames.site_in(zeros.meta.get("stack_trace") or "") if zeros is not None else None
             if site is not None:
                 told = private.name_of(zeros), site, "zero", self._module(call, zeros)
                 self._found.append(Inside(running.index, i, *told, sure=not call.region.draws))
 
     def _cut(self, call: private.RegionCall, lost: list[Any], names: dict[int, str], step: int) -> None:
         for one in sorted(lost, key=lambda one: not one.arrived):
-            site = _site(one.node.meta.get("stack_trace") or "", self._frames)
+            site = self._frames.site_in(one.node.meta.get("stack_trace") or "")
             if site is not None:
                 of = tuple(sorted(names[k] for k in one.inputs if names.get(k)))
                 op, module = private.name_of(one.node), self._module(call, one.node)
@@ -224,7 +222,7 @@ def singular(nodes: Any, frames: Frames) -> tuple[str, Site] | None:
         stack = node.meta.get("fwd_source_fn_stack") or ()
         called = stack[-1][1] if stack and node.op == "call_function" else None
         name = called if isinstance(called, str) else getattr(called, "__name__", "")
-        site = _site(node.meta.get("stack_trace") or "", frames) if name else None
+        site = frames.site_in(node.meta.get("stack_trace") or "") if name else None
         if site is None:
             continue
         if name.removeprefix("linalg_").removesuffix("_") in _SINGULAR:
@@ -233,9 +231,3 @@ def singular(nodes: Any, frames: Frames) -> tuple[str, Site] | None:
             divides.setdefault((site.file, site.line), (name, site))
     found = singular or divides
     return next(iter(found.values())) if len(found) == 1 else None
-
-
-def _site(trace: str, frames: Frames) -> Site | None:
-    """The innermost line of the user's code in the text of a traceback."""
-    mine = [m for m in _FRAME.finditer(trace) if frames.is_users_file(m[1])]
-    return frames.site_of(mine[-1][1], int(mine[-1][2]), mine[-1][3].strip()) if mine else None

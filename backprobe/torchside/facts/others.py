@@ -15,6 +15,7 @@ from ... import torch_texts
 from .. import compilations as noted
 from .. import compiled_graphs as graphs
 from .. import places
+from ..compiled_regions import generated_from
 from ..flight import Flight
 from ..grad_scaler import UPDATE_SCALE, Scales, factor_of
 from .registry import DYNAMO, ENGINE, OWN_PROCESS, NotHere, expect, fact, leaf, said_by
@@ -192,6 +193,23 @@ def compiled_graphs() -> None:
     names = [node.name for node in copy.nodes]
     expect(names == ["x", "exp", "output"], f"a copy of a graph has the nodes {', '.join(names)}")
     expect(next(iter(copy.nodes)).meta == given.meta, "a copy of a graph says no lines")
+
+
+@fact(
+    "lines of generated code",
+    "of a region that is compiled and run op by op only the line of its def is named",
+    "_lineno_map _prologue_start GENERATED",
+    [DYNAMO],
+)
+def generated_lines() -> None:
+    made = torch.fx.symbolic_trace(lambda x: x.sin().cos())
+    code, begin = type(made).forward.__code__, made._prologue_start
+    named = {node.name: node for node in made.graph.nodes}
+    named["cos"].meta["stack_trace"] = "its line"
+    lines = {line for _, _, line in code.co_lines() if line}
+    told = [generated_from(made, line) for line in sorted(lines)]
+    expect(code.co_filename.startswith(torch_texts.GENERATED), f"code of FX is in {code.co_filename}")
+    expect("its line" in told and begin >= 0, "lines of the code of FX do not lead to its nodes")
 
 
 @fact(

@@ -1,0 +1,181 @@
+"""Where a chain of forward results that are not finite began."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from functools import partial
+
+from ..graphs.plan import BOUNDED, CALM, FILLS, MOVES, SATURATING, VIEW_NODES, VIEW_OPS
+from ..records import BackwardCall, BadOp, Node
+
+#: One of so many values is an accident, and no mask.
+RARE = 20
+#: Bad results in a chain that are asked whether they began by themselves.
+FEW = 20
+_AtNode = Callable[[int], BadOp | None]
+#: What the eye did not look into: views, and nodes made out of its sight.
+_UNSEEN = frozenset({*VIEW_OPS, "", "Function.apply"})
+
+
+def origin_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[BadOp, bool] | None:
+    """Where a chain of bad forward results that ends at node `start` began, and whether nothing bad came before.
+
+    An Inf that was put there on purpose (a mask) is where the chain begins only if no NaN comes after it.
+    """
+    chain, at_node = _chain(call, start, ops)
+    if not chain:
+        return None
+    ordered = [chain[seq] for seq in sorted(chain)]
+    hidden = _hidden(call, ordered[0])
+    if hidden is not None:
+        return hidden, True
+    for i, op in enumerate(ordered):
+        spoilt = next((later for later in ordered[i + 1 :] if later.output.nan), None)
+        if spoilt is None or not meant(op) or (op.origin is not None and not _masked(spoilt)):
+            return (i == 0 and _hidden_by_softmax(call, op, at_node)) or op, i == 0
+    return ordered[0], True
+
+
+def others_of(call: BackwardCall, start: int, ops: tuple[BadOp, ...], main: BadOp) -> list[BadOp]:
+    """Bad results in the chain that ends at `start` that were made of what is finite, or of what another operation
+    outside the graph made bad, at other lines than `main`: they would be there without it."""
+    chain, at_node = _chain(call, start, ops)
+    lines, found = {made_in(main).site}, []
+    for op in [chain[seq] for seq in sorted(chain)][:FEW]:
+        made = made_in(op)
+        if op is main or made.site in lines or made.op in FILLS or meant(op):
+            continue
+        given = any(t.bad for t in op.inputs)
+        alone = given or not op.guessed if made is not op else not (given or op.op in CALM or op.op in MOVES)
+        hidden = _hidden_by_softmax(call, op, at_node) is not None  # of an Inf that is told already
+        if alone and not hidden and not _given_by(call, op, chain, at_node):
+            lines.add(made.site)
+            found.append(op)
+    return found
+
+
+def made_in(op: BadOp) -> BadOp:
+    """The operation outside the graph that made what `op` took in, or `op` itself."""
+    return op.origin if op.origin is not None and op.origin.op not in FILLS else op
+
+
+def when_made(op: BadOp) -> tuple[int, bool, int]:
+    """Sorts what went bad by the order in which it did."""
+    made = made_in(op)
+    return made.first, made.seq >= made.first, made.order
+
+
+def _given_by(call: BackwardCall, op: BadOp, chain: dict[int, BadOp], at_node: _AtNode) -> bool:
+    """Whether `op` took in a bad result of another one of `chain`."""
+    stack = [r for r in call.nodes if op.first <= r.node.seq <= op.seq]
+    seen = {run.node.index for run in stack}
+    for run in stack:  # grows as we go
+        for edge in run.node.edges:
+            if edge is None or edge[0] in seen:
+                continue
+            seen.add(edge[0])
+            above = call.nodes[edge[0]]
+            before = at_node(above.node.seq)
+            if before is not None and before is not op and before.seq in chain:
+                return True
+            if before is None and _passed(above.node):
+                stack.append(above)
+    return False
+
+
+def _chain(call: BackwardCall, start: int, ops: tuple[BadOp, ...]) -> tuple[dict[int, BadOp], _AtNode]:
+    """The bad results that lead to node `start`, by their last node; and what tells the operation of a node."""
+    begins = [op.first for op in ops]
+    at_node = partial(_op_of, ops, begins)
+    chain: dict[int, BadOp] = {}
+    seen = {start}
+    #: Nodes, and whether what came from there went through a function that nobody looked at and that may end an Inf.
+    stack = [(start, False)]
+    while stack:
+        index, ends_inf = stack.pop()
+        node = call.nodes[index].node
+        op = at_node(node.seq)
+        if op is not None and ends_inf and not op.output.nan:
+            continue
+        if op is not None:
+            chain[op.seq] = op
+        elif node.index != start and not _passed(node):
+            continue  # its result was looked at, and finite
+        for edge in node.edges:
+            if edge is not None and edge[0] not in seen:
+                seen.add(edge[0])
+                stack.append((edge[0], op is None and (ends_inf or node.op in SATURATING)))
+    return chain, at_node
+
+
+def _passed(node: Node) -> bool:
+    """Whether the result of `node` was not looked at."""
+    return node.op in _UNSEEN or node.op in BOUNDED or node.name in VIEW_NODES
+
+
+def _op_of(ops: tuple[BadOp, ...], begins: list[int], seq: int) -> BadOp | None:
+    """The one of `ops`, whose first nodes are `begins`, that made node `seq`."""
+    at = bisect_right(begins, seq) - 1
+    return ops[at] if at >= 0 and ops[at].seq >= seq else None
+
+
+def _hidden_by_softmax(call: BackwardCall, op: BadOp, at_node: _AtNode) -> BadOp | None:
+    """An Inf that was computed outside the graph and not put there as a mask, and became a zero of softmax or exp,
+    whose logarithm `op` is."""
+    if not op.op.startswith("log") or any(t.bad for t in op.inputs):
+        return None
+    stack = [(r, False) for r in call.nodes if op.first <= r.node.seq <= op.seq]
+    for run, zeros in stack:  # grows as we go
+        for edge in run.node.edges if len(stack) < 100 else ():
+            above = call.nodes[edge[0]] if edge is not None else run
+            before = at_node(above.node.seq)
+            if zeros and before is not None and _by_chance(before.origin):
+                return before
+            ends = any(word in above.name for word in ("Softmax", "Exp", "Sigmoid"))
+            if above is not run and (ends or zeros or above.name in VIEW_NODES):
+                stack.append((above, zeros or ends))
+    return None
+
+
+def _by_chance(origin: BadOp | None) -> bool:
+    """Whether a few of many values were not finite: of noise, not of a mask."""
+    return origin is not None and origin.op not in FILLS and origin.output.count * RARE < origin.output.numel
+
+
+def _hidden(call: BackwardCall, op: BadOp) -> BadOp | None:
+    """The custom function that gave `op` its bad input: nobody looked at what it gave."""
+    bad = next((t for t in op.inputs if t.bad is not None), None)
+    if bad is None or bad.bad is None:
+        return None
+    stack = [r for r in call.nodes if op.first <= r.node.seq <= op.seq]
+    for run in stack:  # grows as we go through views
+        for edge in run.node.edges:
+            child = call.nodes[edge[0]] if edge is not None else None
+            if child is None or op.first <= child.node.seq <= op.seq:
+                continue
+            if child.node.op == "Function.apply":
+                name, node = child.name.removesuffix("Backward"), child.node
+                return BadOp(node.seq, node.seq, name, node.site, node.module, node.call, bad.bad, ())
+            if child.name in VIEW_NODES and len(stack) < 100:
+                stack.append(child)
+    return None
+
+
+def meant(op: BadOp) -> bool:
+    """Whether the values look put there on purpose: Inf only, by a fill, or from a tensor that holds Inf already, added
+    in or moved."""
+    if op.output.nan:
+        return False
+    masks = [t for t in op.inputs if t.bad is not None]
+    passed_on = op.op in MOVES and any(not t.bad.nan for t in masks if t.bad)
+    return (
+        op.op in FILLS
+        or passed_on
+        or (op.op.strip("_i") in ("add", "sub") and any(not t.bad.nan for t in masks if t.bad))
+    )
+
+
+def _masked(op: BadOp) -> bool:
+    """Whether `op` is one of those that Inf is put into to leave something out."""
+    return any(word in op.op for word in ("softmax", "logsumexp", "attention"))
