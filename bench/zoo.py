@@ -232,9 +232,12 @@ def tried(architecture: Architecture) -> dict[str, Any]:
     """What became of one architecture."""
     reasons: list[str] = []
     plain = None
-    for make in architecture.ways():
+    ways = architecture.ways()
+    while plain is None:
         try:
+            make = next(ways)
             plain = trained(make, more=MORE)
+        except StopIteration:
             break
         except Exception as error:
             if os.environ.get("ZOO_DEBUG"):
