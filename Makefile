@@ -10,7 +10,7 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 SAY = @printf '\n== %s\n'
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-oldest corpus coverage lint docs page page-check page-e2e page-test bench clean
+.PHONY: help setup demo test test-slow test-oldest corpus coverage lint docs page page-check page-e2e page-test bench release-check zoo clean
 
 help:  ## List the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -90,5 +90,23 @@ bench: setup  ## Overhead against the plain step, interleaved; memory over 10,00
 	$(BIN)/python bench/overhead.py
 	$(BIN)/python bench/memory.py
 
+$(VENV)/.release: $(VENV)/.ready-$(TORCH)
+	$(BIN)/python -m pip install --quiet --editable '.[release]'
+	@touch $@
+
+release-check: setup $(VENV)/.release  ## Build sdist and wheel, look into them, use the wheel in a fresh environment
+	$(SAY) 'release: built, looked into, used in a fresh environment with torch $(TORCH)'
+	$(BIN)/python tools/release_check.py --torch $(TORCH)
+
+.venv-zoo/.ready-$(TORCH): pyproject.toml
+	$(PYTHON) -m venv .venv-zoo
+	@rm -f .venv-zoo/.ready*
+	.venv-zoo/bin/python -m pip install --quiet torch==$(TORCH)
+	.venv-zoo/bin/python -m pip install --quiet torch==$(TORCH) --editable '.[zoo]'
+	@touch $@
+
+zoo: .venv-zoo/.ready-$(TORCH)  ## Hundreds of architectures plain and watched, in .venv-zoo: half an hour to an hour
+	OMP_NUM_THREADS=1 .venv-zoo/bin/python bench/zoo.py
+
 clean:  ## Remove what was made here
-	rm -rf $(VENV) .venv-oldest build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*
+	rm -rf $(VENV) .venv-oldest .venv-zoo build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage*

@@ -6,9 +6,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from .. import __version__
 from ..errors import BackprobeError
 from .bench import Bench
 from .compare import Compare
+from .completion import Completion
 from .debug import Debug
 from .demo import Demo
 from .doctor import Doctor
@@ -18,7 +20,7 @@ from .report import Report, View
 from .run import Run
 from .show import Runs, Show
 
-_COMMANDS = (Run, Compare, Show, Report, View, Runs, Debug, Explain, Schema, Demo, Bench, Doctor, Mcp)
+_COMMANDS = (Run, Compare, Show, Report, View, Runs, Debug, Explain, Schema, Demo, Bench, Doctor, Completion, Mcp)
 
 
 class Parser(argparse.ArgumentParser):
@@ -26,9 +28,10 @@ class Parser(argparse.ArgumentParser):
         raise BackprobeError(f"{message} (see {self.prog} --help)")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; return the exit code. A ``BackprobeError`` becomes one line and exit code 2."""
+def parser() -> Parser:
+    """Of all commands."""
     parser = Parser(prog="backprobe", description="See what happens inside loss.backward(), and what went wrong.")
+    parser.add_argument("--version", action="version", version=f"backprobe {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
     for command in _COMMANDS:
         doc = command.__doc__ or ""
@@ -36,8 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         instance = command()
         instance.arguments(sub)
         sub.set_defaults(command=instance)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; return the exit code. A ``BackprobeError`` becomes one line and exit code 2."""
     try:
-        options = parser.parse_args(argv)
+        options = parser().parse_args(argv)
         return int(options.command.run(options))
     except BackprobeError as error:
         print(f"backprobe: {error}", file=sys.stderr)

@@ -59,7 +59,9 @@ def none_grads(trace: Trace) -> list[Finding]:
         if not _expected(p, used_roots, None):
             continue
         owner = p.name.rpartition(".")[0]
-        siblings = any(q.reached for q in trace.parameters if q.name.rpartition(".")[0] == owner and q.root == p.root)
+        # Where a parameter inside was reached, what the module returned was.
+        within = f"{owner}." if owner and owner != p.root else ""
+        siblings = any(q.reached for q in trace.parameters if q.name.startswith(within) and q.root == p.root)
         reason = "unused" if siblings else "output" if p.calls else "uncalled"
         if p.name in compiled and not p.calls:
             reason = "compiled"
@@ -67,10 +69,14 @@ def none_grads(trace: Trace) -> list[Finding]:
             # The root's own parameters have no module of their own that could be called.
             reason = "unused" if siblings or not owner else "uncalled"
         groups.setdefault((reason, owner), []).append(p)
-    for reason in ("unused", "output", "compiled", "uncalled"):
-        mine = {owner: ps for (r, owner), ps in groups.items() if r == reason}
-        merged = _merge(mine)
-        found += [_unused(reason, owner, ps, _routed(owner, trace.parameters)) for owner, ps in merged.items()]
+    mine = {reason: {o: ps for (r, o), ps in groups.items() if r == reason} for reason in ("unused", "output", "compiled")}
+    for owners, ps in _alike({(ps[0].root, f"{owner}."): ps for owner, ps in _merge(mine["unused"]).items()}):
+        found.append(_unused("unused", [owner[:-1] for owner in owners], ps, False))
+    found += [_unused("output", [owner], ps, False) for owner, ps in _merge(mine["output"]).items()]
+    found += [_unused("compiled", [owner], ps, False) for owner, ps in _merge(mine["compiled"]).items()]
+    uncalled = {owner: ps for (r, owner), ps in groups.items() if r == "uncalled"}
+    for owners, ps in _alike(_outermost(uncalled, trace.parameters)):
+        found.append(_unused("uncalled", owners, ps, _routed(owners[0], trace.parameters)))
     gathers = [cut for cut in trace.facts.of(Cut) if cut.op in COLLECTIVES and cut.site is not None]
     if gathers:
         found = [_gathered(one, gathers) if one.evidence.get("reason") == "output" else one for one in found]
@@ -120,6 +126,39 @@ def _merge(groups: dict[str, list[Parameter]]) -> dict[str, list[Parameter]]:
             for o in owners:
                 merged.setdefault(o, []).extend(groups[o])
     return merged
+
+
+def _outermost(
+    groups: dict[str, list[Parameter]], parameters: Sequence[Parameter]
+) -> dict[tuple[str, str], list[Parameter]]:
+    """Modules that nobody called as the outermost one in which nothing was: ``tower``, not each of its layers. By root
+    and path."""
+    used = {(p.root, above) for p in parameters if p.reached or p.calls or p.quiet_calls for above in _above(p.name)}
+    found: dict[tuple[str, str], list[Parameter]] = {}
+    for owner, ps in groups.items():
+        for p in ps:
+            # Names have the root's label before them where there are several roots.
+            outermost = next((a for a in _above(p.name) if (p.root, a) not in used and a != p.root), owner)
+            found.setdefault((p.root, outermost), []).append(p)
+    return found
+
+
+def _above(name: str) -> list[str]:
+    """The modules that a parameter lies in, the outermost first."""
+    parts = name.split(".")
+    return [".".join(parts[:n]) for n in range(1, len(parts))]
+
+
+def _alike(groups: dict[tuple[str, str], list[Parameter]]) -> list[tuple[list[str], list[Parameter]]]:
+    """Modules in one place of the layers of one stack, together: ``layers.0.cross`` and ``layers.1.cross``."""
+    found: dict[tuple[str, str], tuple[list[str], list[Parameter]]] = {}
+    for (root, owner), ps in groups.items():
+        around = owner.rpartition(".")[0]
+        place = ".".join("*" if part.isdigit() else part for part in around.split(".")) if around else owner
+        owners, together = found.setdefault((root, place), ([], []))
+        owners.append(owner)
+        together += ps
+    return list(found.values())
 
 
 def _names(ps: Sequence[Parameter]) -> tuple[str, ...]:
@@ -183,10 +222,12 @@ def _routed(owner: str, parameters: Sequence[Parameter]) -> bool:
     return False
 
 
-def _unused(reason: str, owner: str, ps: Sequence[Parameter], routed: bool) -> Finding:
+def _unused(reason: str, owners: Sequence[str], ps: Sequence[Parameter], routed: bool) -> Finding:
     names = _names(ps)
     calls = max(p.calls for p in ps)
-    called = owner or "the model"
+    called = owners[0] or "the model"
+    inside = any(p.name.rpartition(".")[0] not in owners for p in ps)
+    was_not = f"nothing in {few(owners)} was" if inside else f"{few(owners)} {plural(owners, 'was', 'were')} never"
     # The code has a use of it that did not happen: a condition, or a method that nobody called.
     uses = dict.fromkeys(p.used for p in ps if p.used is not None and reason not in ("output", "compiled"))
     branches = [FindingSite("cut", site) for site in list(uses)[:3]]
@@ -197,14 +238,14 @@ def _unused(reason: str, owner: str, ps: Sequence[Parameter], routed: bool) -> F
         f"got no gradient",
         "compiled": f"a compiled region was given {few(names)}, and nothing that it made of "
         f"{plural(names, 'it', 'them')} reached the loss",
-        "uncalled": f"{called} was never called: {few(names)} got no gradient",
+        "uncalled": f"{was_not} called: {few(names)} got no gradient",
     }[reason]
     return Finding(
         kind="none-grad",
         severity="info" if routed and reason == "uncalled" else "warning",
         title=what + (": the line that would use it was not reached" if branches and reason == "uncalled" else ""),
         confidence="certain",
-        module=owner,
+        module=common_module(owners),
         parameters=names,
         sites=(*branches, *defined_sites(ps)),
         evidence={"reason": reason, "module_calls": calls, "optimizer_holds_them": any(p.trained for p in ps)},

@@ -80,10 +80,30 @@ def _methods(cls: type) -> Iterator[tuple[Any, list[str], int, ast.Module]]:
 
 
 @lru_cache(4096)
+def _making(cls: type) -> frozenset[str]:
+    """Methods of `cls` that make it: ``__init__`` and what it calls, such as ``reset_parameters``, but not what
+    ``forward`` calls too."""
+    called: dict[str, set[str]] = {}
+    for method, _, _, tree in _methods(cls):
+        reads = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node, node.attr)}
+        called.setdefault(method.__name__, set()).update(reads)
+
+    def reached(name: str) -> set[str]:
+        found, left = {name}, [name]
+        while left:
+            new = (called.get(left.pop(), set()) & called.keys()) - found
+            found |= new
+            left += new
+        return found
+
+    return frozenset(reached("__init__") - (reached("forward") - {"__init__"}))
+
+
+@lru_cache(4096)
 def used(cls: type, name: str) -> Site | None:
-    """The first line of a method of `cls`, but ``__init__``, that reads ``self.name``."""
+    """The first line of a method of `cls` that reads ``self.name``, of those that do not make it."""
     for method, lines, first, tree in _methods(cls):
-        if method.__name__ == "__init__":
+        if method.__name__ in _making(cls):
             continue
         at = [node.lineno - 1 for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node, name)]
         if at:
@@ -110,11 +130,11 @@ def filled_at(cls: type, name: str) -> Site | None:
 
 @lru_cache(4096)
 def choices(cls: type, name: str) -> list[Site]:
-    """The lines of a method of `cls`, but ``__init__``, that decide whether ``self.name`` is used, and the first that
-    does: conditions around it, or that leave the function or the loop before it is reached."""
+    """The lines of a method of `cls`, of those that do not make it, that decide whether ``self.name`` is used, and the
+    first that does: conditions around it, or that leave the function or the loop before it is reached."""
     for method, lines, first, tree in _methods(cls):
         uses = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node, name)]
-        if method.__name__ == "__init__" or not uses:
+        if method.__name__ in _making(cls) or not uses:
             continue
         found: set[int] = set()
         for node in ast.walk(tree):

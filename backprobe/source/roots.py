@@ -41,12 +41,15 @@ class RootModule:
 
 
 class Where:
-    """The n-th call of a module in a step (Note [One Where for each call])."""
+    """The n-th call of a module in a step (Note [One Where for each call]). ``path`` is ``None`` for a module that is
+    no part of its model, such as a loss that the forward makes; ``around`` is then the call that it runs in."""
 
-    __slots__ = ("call", "class_name", "path", "root")
+    __slots__ = ("around", "call", "class_name", "path", "root")
 
-    def __init__(self, root: RootModule, path: str | None, class_name: str, call: int) -> None:
-        self.root, self.path, self.class_name, self.call = root, path, class_name, call
+    def __init__(
+        self, root: RootModule, path: str | None, class_name: str, call: int, around: Where | None = None
+    ) -> None:
+        self.root, self.path, self.class_name, self.call, self.around = root, path, class_name, call, around
 
 
 def clean_path(root: nn.Module, path: str) -> str:

@@ -101,7 +101,7 @@ class LiveLayout:
             elif entry is None:
                 nodes.append(Node(i, name, seq - self.base, None, 1, None, "", None, edges))
             else:
-                where = entry[3]
+                where = modules.registered(entry[3]) or entry[3]
                 module, call = modules.name_of(where), where.call if where else 1
                 place, inside = line_and_op(entry, frames), frames.inside(entry[4])
                 nodes.append(Node(i, name, seq - self.base, module, call, *place, None, edges, None, inside))

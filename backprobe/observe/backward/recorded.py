@@ -58,7 +58,7 @@ class Cause:
             seen.found_version,
             write.op if write else "",
             names.frames.site(write.spot) if write else None,
-            names.modules.name_of(write.where) if write else None,
+            names.modules.place_of(write.where) if write else None,
             self.region,
             write is not None and write.inferred,
         )
@@ -104,7 +104,7 @@ class Recorded:
             seen.last - self.base,
             op_name(seen.entry[2]),
             self.names.frames.site(spot_of(seen.entry)),
-            self.names.modules.name_of(where),
+            self.names.modules.place_of(where),
             where.call if where else 1,
             seen.output,
             seen.inputs,

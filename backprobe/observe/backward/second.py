@@ -66,7 +66,7 @@ class SecondOrder:
         if entry is None:
             return None
         site, op = line_and_op(entry, self._names.frames)
-        return Derivative(op, site, self._names.modules.name_of(entry[3]))
+        return Derivative(op, site, self._names.modules.place_of(entry[3]))
 
     def _of(self, seq: int) -> Entry | None:
         at = bisect_right(self._ends, seq)

@@ -49,12 +49,14 @@ class SeenCut:
     rank: int
     step: int = 0
     count: int = 1
+    #: It took parameters as they are: a copy of their values, unless the copy comes into a graph.
+    copied: bool = False
 
     def record(self, names: Naming, arrived: int | None) -> Cut:
         return Cut(
             self.op,
             names.frames.site(self.spot),
-            names.modules.name_of(self.where),
+            names.modules.place_of(self.where),
             tuple(sorted(names.leaves.names_of(self.leaves))),
             self.count,
             self.step,
@@ -131,6 +133,7 @@ class Cuts:
             known.count += 1
             first = known.count <= _WALKED
             known.leaves |= leaves_of(sources) if first else {id(s) for s in sources if s.grad_fn is None}
+            known.copied &= all(s.is_leaf for s in sources)
             return
         if len(self._found) > 1000:
             return
@@ -141,13 +144,16 @@ class Cuts:
             leaves_of(sources),
             _rank(func, out, spot is not None and self._frames.is_user(frame.f_code)),
             self._step,
+            copied=tensor_out and all(s.is_leaf for s in sources),
         )
 
     def records(self) -> tuple[Cut, ...]:
         """Ops that lost a gradient's path, those with a tensor for a result first. Then collectives that the user's
         code calls: what they give has no graph, and nobody sees what went in."""
         arrived = self._reentries.arrived
-        by_rank = sorted(self._found.items(), key=lambda c: (c[0] not in arrived, c[1].rank))
+        # ``state_dict``, a moving average and a log copy parameters: what no graph is made of cut no path.
+        found = [(key, cut) for key, cut in self._found.items() if not cut.copied or key in arrived]
+        by_rank = sorted(found, key=lambda c: (c[0] not in arrived, c[1].rank))
         calls = ((op, calls_of_method(self._frames, op)) for op in COLLECTIVES)
         collectives = (Cut(op, site, None, (), 0) for op, sites in calls for site, *_ in sites[:1])
         return (*(cut.record(self._names, arrived.get(key)) for key, cut in by_rank), *collectives)

@@ -146,6 +146,8 @@ class ModuleWatch:
             seen.off = self.grad_off
         wheres = seen.wheres
         where = wheres[n] if n < len(wheres) else self._where(module, seen, n)
+        if where.path is None and stack and where.around is not stack[-1]:
+            where = wheres[min(n, len(wheres) - 1)] = Where(where.root, None, where.class_name, where.call, stack[-1])
         stack.append(where)
         if self.no_regions and self.keep_trail and not self.in_backward and _in_region() is not None:
             events.tell("region_entered")
@@ -309,6 +311,16 @@ class ModuleWatch:
         if where.path is None:
             return None
         return self.full_name(where.root, where.path)
+
+    def registered(self, where: Where | None) -> Where | None:
+        """The innermost call, from `where` outwards, of a module that is part of the model."""
+        while where is not None and where.path is None:
+            where = where.around
+        return where
+
+    def place_of(self, where: Where | None) -> str | None:
+        """The name of the module in which something happened (``registered``)."""
+        return self.name_of(self.registered(where) or where)
 
     def full_name(self, root: RootModule, path: str) -> str:
         if self.naming <= 1 and (root.has_parameters or not self.naming):

@@ -25,4 +25,4 @@ class Naming:
     def here(self) -> str | None:
         """The name of the module call that is running."""
         stack = self.modules.stack
-        return self.modules.name_of(stack[-1] if stack else None)
+        return self.modules.place_of(stack[-1] if stack else None)

@@ -298,7 +298,7 @@ class Regions:
             self._frames.site(region.spot),
             cause,
             self._frames.site(failed),
-            self._modules.name_of(where) if op is not None else None,
+            self._modules.place_of(where) if op is not None else None,
             name,
             forward,
             again,

@@ -96,7 +96,7 @@ class Checkpointed(Tracker):
                     break
                 if result is not None:
                     names, size, lost = result
-                    module = self._modules.name_of(sample.where)
+                    module = self._modules.place_of(sample.where)
                     self._found.append(RegionGradient(self._frames.site(spot), module, tuple(names), size, lost))
                     break
 

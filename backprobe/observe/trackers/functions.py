@@ -118,7 +118,7 @@ class Functions(Tracker):
                 return None
             return FunctionChecked(
                 name,
-                self._modules.name_of(sample.where),
+                self._modules.place_of(sample.where),
                 self._frames.site(sample.spot),
                 returns_at(sample.function),
                 *wrong,

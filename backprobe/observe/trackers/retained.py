@@ -249,7 +249,7 @@ class RetainedGraphs(Tracker):
             return None, None, ""
         entry = entries[0]
         name = op_name(entry[2]) if entry[2] is not None else ""
-        return self._frames.site(spot_of(entry)), self._modules.name_of(entry[3]), name
+        return self._frames.site(spot_of(entry)), self._modules.place_of(entry[3]), name
 
     def _name_of(self, things: list[Any]) -> tuple[Any, _Name | None]:
         """The first of `things` that the user's code has a name for, a variable or an attribute of an object that is

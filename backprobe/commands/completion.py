@@ -1,0 +1,63 @@
+"""``backprobe completion``: the shell completes commands, options, their values, kinds and files."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..errors import BackprobeError
+
+SHELLS = ("bash", "zsh", "fish")
+#: Arguments that are files or folders, by what they are called in the help.
+_FILES = {"DIR", "FILE", "FOLDER", "RUN", "OUT", "A", "B", "SCRIPT", "PATH"}
+_NEEDED = "completions are made by the package shtab: pip install 'backprobe[completion]'"
+
+
+class Completion:
+    """Print what a shell needs to complete backprobe's commands, options and kinds of findings: bash, zsh or fish.
+
+        backprobe completion bash > ~/.local/share/bash-completion/completions/backprobe
+        backprobe completion zsh > ~/.zfunc/_backprobe          # a folder of $fpath
+        backprobe completion fish > ~/.config/fish/completions/backprobe.fish
+
+    Needs the package shtab: pip install 'backprobe[completion]'.
+    """
+
+    name = "completion"
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("shell", choices=SHELLS, help="the shell")
+
+    def run(self, options: argparse.Namespace) -> int:
+        try:
+            import shtab
+        except ImportError:
+            raise BackprobeError(_NEEDED) from None
+        from . import parser
+
+        whole = parser()
+        for sub in _subparsers(whole):
+            for action in sub._actions:
+                _told(action, shtab.FILE)
+        print(shtab.complete(whole, shell=options.shell), end="")
+        return 0
+
+
+def _subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return list(commands.choices.values())
+
+
+def _told(action: argparse.Action, file: object) -> None:
+    """Say which values an argument takes, where its parser does not: it is only completed, and checks nothing."""
+    if action.choices is not None:
+        return
+    if action.dest == "kind":
+        from ..findings import own_questions
+
+        action.choices = ["skill", *sorted(kind.name for kind in own_questions().kinds)]
+    elif action.dest == "example":
+        from .demo import names
+
+        action.choices = names()
+    elif str(action.metavar or action.dest).upper() in _FILES:
+        action.complete = file  # type: ignore[attr-defined]

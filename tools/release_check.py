@@ -1,0 +1,125 @@
+"""Whether a release would be whole: built, looked into, and used in a fresh environment. make release-check
+
+python tools/release_check.py [--torch 2.13.0] [--python python3.12] [--out build/release]
+
+Builds the sdist, and the wheel from it; checks their metadata (twine) and what is in them; installs the wheel with
+torch and the package's own dependencies into an environment of its own, and runs the commands that a newcomer does,
+away from the checkout. The first thing that is not as it should be ends it with exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+#: The wheel has the report's page, and no more than this.
+MOST = 4 << 20
+NEEDED = (
+    "report/page.html",
+    "findings/findings.schema.json",
+    "findings/pages/none-grad.md",
+    "SKILL.md",
+    "examples/gpt.py",
+    "py.typed",
+)
+#: Folders of the repository that are in no release.
+OUTSIDE = {"tests", "docs", "bench", "page", "examples", "tools", ".ci", ".github"}
+
+
+class Wrong(Exception):
+    """What is not as it should be."""
+
+
+def ran(*command: str | Path, cwd: Path = ROOT) -> str:
+    done = subprocess.run([*map(str, command)], cwd=cwd, capture_output=True, text=True)
+    if done.returncode:
+        raise Wrong(f"{' '.join(map(str, command))} exits with {done.returncode}\n{done.stdout}{done.stderr}"[-3000:])
+    return done.stdout + done.stderr
+
+
+def built(folder: Path) -> tuple[Path, Path]:
+    shutil.rmtree(folder, ignore_errors=True)
+    ran(sys.executable, "-m", "build", "--outdir", folder, ROOT)
+    (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
+    ran(sys.executable, "-m", "twine", "check", "--strict", wheel, sdist)
+    return wheel, sdist
+
+
+def names_of(archive: Path) -> list[str]:
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as file:
+            return file.namelist()
+    with tarfile.open(archive) as file:
+        return [member.name.partition("/")[2] for member in file if member.isfile()]
+
+
+def wrong_in(names: list[str], pages: set[str]) -> list[str]:
+    """What is missing among the files of a release, and what should not be there."""
+    found = [f"has {name}" for name in names if name.partition("/")[0] in OUTSIDE]
+    found += [f"has {name}" for name in names if re.search(r"(^|/)(test_\w+\.py|conftest\.py|__pycache__/)", name)]
+    wanted = {f"backprobe/{name}" for name in (*NEEDED, *pages)}
+    return found + [f"lacks {name}" for name in sorted(wanted - set(names))]
+
+
+def looked_into(wheel: Path, sdist: Path) -> None:
+    package = ROOT / "backprobe"
+    pages = {str(path.relative_to(package)) for path in package.rglob("*") if path.suffix in (".py", ".md", ".html")}
+    for archive in (wheel, sdist):
+        wrong = wrong_in(names_of(archive), pages)
+        if wrong:
+            raise Wrong(f"{archive.name}: {', '.join(wrong[:10])}")
+        size = archive.stat().st_size
+        if size > MOST:
+            raise Wrong(f"{archive.name} has {size:,} bytes, more than {MOST:,}")
+        print(f"{archive.name}: {len(names_of(archive))} files, {size / 2**20:.2f} MiB")
+
+
+def used(wheel: Path, python: str, torch: str) -> None:
+    """What a newcomer does first, in an environment that has nothing else."""
+    version = wheel.name.split("-")[1]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        ran(python, "-m", "venv", folder / "venv")
+        own = folder / "venv" / "bin"
+        ran(own / "python", "-m", "pip", "install", "--quiet", f"torch=={torch}", wheel)
+        print(ran(own / "python", "--version").strip(), "with", *ran(own / "python", "-m", "pip", "list").split()[4:])
+        backprobe = own / "backprobe"
+        for arguments, said in (
+            (["--version"], f"backprobe {version}"),
+            (["explain", "none-grad"], "# none-grad"),
+            (["schema"], '"$schema"'),
+            (["doctor"], f"torch {torch}"),
+            (["demo"], "nonfinite"),
+        ):
+            text = ran(backprobe, *arguments, cwd=folder)
+            if said not in text:
+                raise Wrong(f"backprobe {' '.join(arguments)} does not say {said!r}:\n{text[-2000:]}")
+            print(f"backprobe {' '.join(arguments)}: as it should be")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--torch", default="2.13.0")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter of the fresh environment")
+    parser.add_argument("--out", type=Path, default=ROOT / "build" / "release")
+    options = parser.parse_args()
+    try:
+        wheel, sdist = built(options.out)
+        looked_into(wheel, sdist)
+        used(wheel, options.python, options.torch)
+    except Wrong as wrong:
+        print(f"release-check: {wrong}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
