@@ -69,7 +69,9 @@ def none_grads(trace: Trace) -> list[Finding]:
             # The root's own parameters have no module of their own that could be called.
             reason = "unused" if siblings or not owner else "uncalled"
         groups.setdefault((reason, owner), []).append(p)
-    mine = {reason: {o: ps for (r, o), ps in groups.items() if r == reason} for reason in ("unused", "output", "compiled")}
+    mine = {
+        reason: {o: ps for (r, o), ps in groups.items() if r == reason} for reason in ("unused", "output", "compiled")
+    }
     for owners, ps in _alike({(ps[0].root, f"{owner}."): ps for owner, ps in _merge(mine["unused"]).items()}):
         found.append(_unused("unused", [owner[:-1] for owner in owners], ps, False))
     found += [_unused("output", [owner], ps, False) for owner, ps in _merge(mine["output"]).items()]

@@ -36,7 +36,9 @@ def main(rank, ranks, store):
     dist.init_process_group("gloo", store, rank=rank, world_size=ranks)
     torch.manual_seed(0)
     policy = ModuleWrapPolicy({Block})
-    model = FullyShardedDataParallel(Net(), auto_wrap_policy=policy, use_orig_params=True, device_id=torch.device("cpu"))
+    model = FullyShardedDataParallel(
+        Net(), auto_wrap_policy=policy, use_orig_params=True, device_id=torch.device("cpu")
+    )
     opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
     torch.manual_seed(rank)
     for step in range(14):
