@@ -70,9 +70,9 @@ BROKEN = {
                 super().__init__()
                 self.linear, self.scale = nn.Linear(4, 4), nn.Parameter(torch.zeros(()))
             def forward(self, x):
-                return (self.linear(x).abs() * self.scale).log()
+                return (self.linear(x).abs() * self.scale).log()  # HERE
         net = torch.compile(Net(), backend="aot_eager")
-        out = net(torch.randn(6, 4))  # HERE
+        out = net(torch.randn(6, 4))
         out.mean().backward()
         """,
         "nonfinite-forward",

@@ -377,6 +377,8 @@ PYTHONS = {
 PYTHONS |= {"_co_code_adaptive"}
 #: And of IPython.
 PYTHONS |= {"_filename_map"}
+#: And of argparse: what a parser takes, which shtab reads too.
+PYTHONS |= {"_actions", "_SubParsersAction"}
 #: Where ``subprocess`` and ``multiprocessing`` start a process.
 PYTHONS |= {"_fork_exec"}
 

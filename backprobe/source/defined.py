@@ -113,7 +113,7 @@ def used(cls: type, name: str) -> Site | None:
 
 @lru_cache(4096)
 def filled_at(cls: type, name: str) -> Site | None:
-    """The first line of a method of `cls`, but ``__init__``, that puts something into ``self.name``."""
+    """The first line of a method of `cls` that puts something into ``self.name``."""
     for method, lines, first, tree in _methods(cls):
         holders: list[tuple[int, ast.AST]] = []
         for node in ast.walk(tree):
@@ -122,7 +122,7 @@ def filled_at(cls: type, name: str) -> Site | None:
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGERS:
                 holders.append((node.lineno, node.func.value))
         at = [line for line, held in holders if isinstance(held, ast.Attribute) and _is_own(held, name)]
-        if at and method.__name__ != "__init__":
+        if at:
             line = min(at)
             return Site(method.__code__.co_filename, first + line - 1, method.__name__, lines[line - 1].strip())
     return None
