@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from types import CodeType
+from typing import Any
 
 import pytest
+
+from backprobe.observe.trackers.waiting import Waiting
+from backprobe.torchside import places
 
 SCRIPT = """
 import datetime, os, sys, time
@@ -104,3 +109,23 @@ def test_a_rank_that_crashes_in_c_code_is_found_at_its_line(tmp_path) -> None:
     (raised,) = found["sites"]
     assert lines[raised["line"] - 1].endswith("# CRASHES")
     assert "Fatal Python error" not in errors.partition("backprobe:")[0]  # torch and Python say what they say alone
+
+
+#: A module of torch.distributed, which says where it is seen.
+MODULE = """
+def all_reduce():
+    look(sys._getframe())
+look(sys._getframe())
+"""
+
+
+def test_a_module_that_is_imported_is_no_collective() -> None:
+    class Frames:
+        def is_user(self, code: CodeType) -> bool:
+            return code.co_filename == __file__
+
+    waiting, seen = Waiting(Frames()), []  # type: ignore[arg-type]
+    scope: dict[str, Any] = {"sys": sys, "look": lambda frame: seen.append(waiting._where(frame)[1])}
+    exec(compile(MODULE, f"{places.COLLECTIVES}a_module.py", "exec"), scope)
+    scope["all_reduce"]()
+    assert seen == ["", "all_reduce"]

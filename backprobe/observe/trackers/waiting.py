@@ -242,6 +242,8 @@ class Waiting:
             code = frame.f_code
             if self._frames.is_user(code):
                 return (code, frame.f_lasti), op if inside else ""
+            if code.co_name == "<module>":  # what is imported calls none, be it torch.distributed itself
+                op, inside = "", False
             here = code.co_filename.startswith(places.COLLECTIVES) or code.co_filename == places.DDP_FILE
             if inside is None and code.co_name not in places.COLLECTIVE_WAITS:
                 inside = here  # the innermost frame decides
