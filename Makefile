@@ -38,11 +38,11 @@ lint: setup  ## Style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint  ## Style, types and all tests but the slow ones: up to 17 minutes
+test: lint  ## Style, types and all tests but the slow ones: up to 20 minutes
 	$(SAY) 'tests, but the slow ones and those that need a GPU'
 	$(PYTEST) -m "not slow and not gpu"
 
-test-slow: setup  ## The slow tests: 15 to 30 minutes
+test-slow: setup  ## The slow tests: about 30 minutes
 	$(SAY) 'slow tests: every operator, many draws, two processes'
 	$(PYTEST) -m "slow and not gpu"
 

@@ -521,9 +521,9 @@ def test_places_in_torchs_source_are_in_one_room() -> None:
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
                 bad = is_variables(node.func.value, local) and bool(node.args) and named(node.args[0])
             elif isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute) and node.left.attr == "co_name":
-                # A custom function's own methods, which torch documents.
+                # A custom function's own methods, which torch documents; what Python calls the code of a module.
                 words = {n.value for c in node.comparators for n in ast.walk(c) if isinstance(n, ast.Constant)}
-                bad = bool(words - {"forward", "setup_context"})
+                bad = bool(words - {"forward", "setup_context", "<module>"})
             if bad:
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}")
     assert found == []

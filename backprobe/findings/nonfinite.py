@@ -149,8 +149,10 @@ def _slopes(call: BackwardCall, after: int, ops: tuple[BadOp, ...]) -> list[Find
 
 def _each_once(told: list[Finding]) -> list[Finding]:
     """The first of those that name one line."""
-    by_line = {found.sites[0].site if found.sites else found.title: found for found in reversed(told)}
-    return [found for found in told if by_line.get(found.sites[0].site if found.sites else found.title) is found][:MOST]
+    by_line: dict[object, Finding] = {}
+    for found in told:
+        by_line.setdefault(found.sites[0].site if found.sites else found.title, found)
+    return list(by_line.values())[:MOST]
 
 
 def _run_again(call: BackwardCall, inside: Mapping[tuple[int, int], Inside], how: str) -> Inside | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import linecache
 import os
-import re
 import site as site_packages
 import sys
 import sysconfig
@@ -15,11 +14,10 @@ from typing import Any
 from ..records import Site
 from ..records.places import lasting
 from ..torchside import places
+from ..torchside.compilations import FRAME
 from .library import Stack
 from .stand_ins import STAND_IN
 
-#: A frame in the text of a traceback.
-_FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
 #: A place in the code as the eye notes it: cheap to take, turned into a ``Site`` when somebody asks.
 Spot = tuple[CodeType, int]
 
@@ -174,7 +172,7 @@ class Frames:
 
     def site_in(self, trace: str) -> Site | None:
         """The innermost line of the user's code in the text of a traceback."""
-        mine = [m for m in _FRAME.finditer(trace) if self.is_users_file(m[1])]
+        mine = [m for m in FRAME.finditer(trace) if self.is_users_file(m[1])]
         return self.site_of(mine[-1][1], int(mine[-1][2]), mine[-1][3].strip()) if mine else None
 
     @staticmethod

@@ -75,7 +75,7 @@ class CompiledGraphs:
         #: Globals of compiled code that are ours: (the globals, name) -> what the backend made, ours.
         self._ours: dict[tuple[int, str], tuple[dict[str, Any], Any, Any]] = {}
         self._thread = threading.get_ident()
-        self.on = False
+        self.on = self._met = False
 
     def attach(self) -> None:
         self._thread, self.on = threading.get_ident(), True
@@ -83,17 +83,15 @@ class CompiledGraphs:
             self._meet()
         else:
             self._wait()
-        for scope, made, ours in self._ours.values():
-            name = ours.__backprobe_name__
+        for (_, name), (scope, made, ours) in self._ours.items():
             if scope.get(name) is made:
                 scope[name] = ours
 
     def detach(self) -> None:
-        self.on = False
+        self.on = self._met = False
         while self._undo:
             self._undo.pop()()
-        for scope, made, ours in self._ours.values():
-            name = ours.__backprobe_name__
+        for (_, name), (scope, made, ours) in self._ours.items():
             if scope.get(name) is ours:
                 scope[name] = made
 
@@ -122,8 +120,9 @@ class CompiledGraphs:
 
     def _meet(self) -> None:
         """Dynamo is there: hear of what it hands to backends, and of the name under which it calls the result."""
-        if any(getattr(undo, "met", False) for undo in self._undo):
+        if self._met:
             return
+        self._met = True
         kind: Any = getattr(sys.modules[_MODULE], _CLASS)
         compiles, installs = kind.call_user_compiler, kind.install_global_unsafe
 
@@ -139,7 +138,7 @@ class CompiledGraphs:
         def install_global_unsafe(graph: Any, name: str, value: Any) -> Any:
             result = installs(graph, name, value)
             try:
-                region = self._graphs.get(name)
+                region = self._graphs.pop(name, None)
                 if region is not None and self.on:
                     self._stand_in(graph.global_scope, region, value)
             except Exception as error:
@@ -148,7 +147,6 @@ class CompiledGraphs:
 
         self._put(kind, "call_user_compiler", call_user_compiler)
         self._put(kind, "install_global_unsafe", install_global_unsafe)
-        self._undo[-1].met = True  # type: ignore[attr-defined]
 
     def _note(self, module: Any) -> None:
         name = module.meta.get("backend_id")
@@ -176,8 +174,9 @@ class CompiledGraphs:
                     self._failed(error)
             return out
 
+        # Dynamo takes away what it does not call any more.
+        self._ours = {key: one for key, one in self._ours.items() if any(one[0].get(key[1]) is own for own in one[1:])}
         leave_alone(region_called.__code__)
-        region_called.__backprobe_name__ = region.name  # type: ignore[attr-defined]
         self._ours[id(scope), region.name] = scope, made, region_called
         scope[region.name] = region_called
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from types import CodeType
 from typing import Any
 
-from ..torch_texts import COMPILED, GENERATED, OPTIMIZED
+from ..torch_texts import COMPILED, OPTIMIZED
 from .walk import Plans, walk
 
 
@@ -36,11 +35,6 @@ def backward_module(node: Any) -> Any:
     """The FX graph of what a compiled region runs in its backward, where torch still has it, else ``None``."""
     info = getattr(getattr(node, "_forward_cls", None), "_lazy_backward_info", None)
     return getattr(info, "bw_module", None)
-
-
-def is_generated(code: CodeType) -> bool:
-    """Whether FX has written `code`: of a region that a backend runs op by op, for one."""
-    return code.co_filename.startswith(GENERATED)
 
 
 def generated_from(module: Any, line: int) -> str:

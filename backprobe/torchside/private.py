@@ -46,7 +46,6 @@ from .compiled_regions import (
     backward_module,
     generated_from,
     is_compiled,
-    is_generated,
 )
 from .forward_again import (
     forward_again,
@@ -159,7 +158,6 @@ __all__ = [
     "is_compiled",
     "is_distributed",
     "is_freed",
-    "is_generated",
     "is_partial",
     "is_plain",
     "is_wrapped",

@@ -23,6 +23,7 @@ from ...records import Site
 from ...source.frames import Frames, Spot, variables
 from ...source.library import Stacks
 from ...source.stand_ins import StandIns
+from ...torch_texts import GENERATED
 from ...torchside import places, private
 from ...torchside.entry_points import BY_FUNCTION
 from ...torchside.uncompiled import passes_on
@@ -281,24 +282,20 @@ class Eye(TorchFunctionMode):
             if code is call:
                 user = self.frames.first(user)
                 break
-        if private.is_generated(frame.f_code):
-            spot = self._generated_spot(frame)
-            if spot is not None:
-                key = (id(spot[0]), spot[1], func, where, None)
-                entry = self._entries.get(key)
-                if entry is None:
-                    entry = self._entries[key] = (*spot, func, where, None)
-                log.entries.append(entry)
-                return entry
+        spot = self._generated_spot(frame) if frame.f_code.co_filename.startswith(GENERATED) else None
         # The same op comes back every step: one tuple for each, so that logs compare fast, and no garbage is made
         # (Note [Hooks made once]). Found by the id of its code, which it keeps.
-        code, lasti = (user.f_code, user.f_lasti) if user is not None else (None, 0)
+        if spot is not None:
+            code, lasti, way = *spot, None
+        else:
+            code, lasti = (user.f_code, user.f_lasti) if user is not None else (None, 0)
         key = (id(code), lasti, func, where, way)
         entry = self._entries.get(key)
         if entry is None:
             if len(self._entries) > 500_000:
                 self._entries.clear()
-            entry = self._entries[key] = (code, lasti, func, where, self._stacks.between(frame, user))
+            library = self._stacks.between(frame, user) if spot is None else None
+            entry = self._entries[key] = (code, lasti, func, where, library)
         log.entries.append(entry)
         return entry
 
