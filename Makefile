@@ -61,9 +61,10 @@ $(VENV)/.docs: $(VENV)/.ready-$(TORCH)
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	@touch $@
 
-docs: setup $(VENV)/.docs  ## The table of kinds, and the site in build/site, its links checked
-	$(SAY) 'docs: the table of kinds, and the site (mkdocs, strict)'
+docs: setup $(VENV)/.docs  ## The table of kinds, reports for the gallery, and the site in build/site, its links checked
+	$(SAY) 'docs: the table of kinds, reports of real runs, and the site (mkdocs, strict)'
 	$(BIN)/python docs/kinds.py
+	$(BIN)/python docs/gallery.py build/gallery
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --clean
 
 page/node_modules/.ready: page/package-lock.json

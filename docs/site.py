@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import posixpath
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 KINDS = "backprobe/findings/pages/"
+#: Reports that ``make docs`` has made, and where their page has them.
+GALLERY, REPORTS = ROOT / "build" / "gallery", "<!-- reports -->"
 #: Files of the repository that are pages of the site, and what they are called there.
 PAGES = {
     "README.md": "index.md",
@@ -138,6 +142,25 @@ def fenced(text: str) -> str:
     return "\n".join([*lines, "```"] if inside else lines)
 
 
+def gallery(folder: Path = GALLERY) -> str:
+    """What stands in the page of reports, of those in `folder`.
+
+    :raises FileNotFoundError: they were not made.
+    """
+    told = folder / "reports.json"
+    if not told.is_file():
+        raise FileNotFoundError(f"{told} is not there: make the reports with `python docs/gallery.py {folder}`")
+    found = {one["name"]: one for one in json.loads(told.read_text())}
+    parts = []
+    for shown in runpy.run_path(str(ROOT / "docs" / "gallery.py"))["SHOWN"]:
+        one = found[shown.name]
+        kind = f"[`{one['kind']}`](findings/{one['kind']}.md): " if one["kind"] else ""
+        said = f"> {kind}{one['found']}" if one["found"] else "> Nothing wrong found."
+        link = f'<a href="reports/{shown.name}.html" class="md-button">Open the report</a>'
+        parts.append(f"## {shown.title}\n\n{said}\n\n{shown.look}\n\n```sh\n{shown.typed()}\n```\n\n{link}")
+    return "\n\n".join(parts)
+
+
 # What mkdocs calls.
 
 
@@ -155,10 +178,14 @@ def on_files(files: Any, config: Any) -> Any:
 
     for name, text in made().items():
         files.append(File.generated(config, name, content=text))
+    for report in GALLERY.glob("*.html"):
+        files.append(File.generated(config, f"reports/{report.name}", abs_src_path=str(report)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    if page.file.src_uri == "gallery.md":
+        return linked(markdown, "docs/gallery.md").replace(REPORTS, gallery())
     if page.file.generated_by is None:
         return linked(markdown, f"docs/{page.file.src_uri}")
     return markdown

@@ -708,6 +708,22 @@ BROKEN = {
         """,
         *("parameter-not-in-optimizer", "HERE", None),
     ),
+    "weights that are no parameters any more": (
+        """
+        from torch.nn.utils import parametrizations, parametrize
+        net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+        parametrizations.weight_norm(net[0])
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)  # HERE
+        for step in range(30):
+            if step == 10:
+                with torch.no_grad():  # where what is put back is no parameter
+                    parametrize.remove_parametrizations(net[0], "weight")
+                    net(torch.randn(2, 3))
+                    parametrizations.weight_norm(net[0])
+            opt.zero_grad(); net(torch.randn(2, 3)).sum().backward(); opt.step()
+        """,
+        *("parameter-not-in-optimizer", "HERE", None),
+    ),
     "gradient mode left off": (
         """
         net = nn.Linear(3, 1)

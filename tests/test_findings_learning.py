@@ -481,11 +481,13 @@ def test_a_collective_that_the_code_calls_where_an_output_was_lost() -> None:
 # What no optimizer uses
 
 
-def test_a_copy_that_is_trained_from_a_step_on() -> None:
-    seen = StoppedLearning(("copy.weight",), 40, "replaced", at(6), at(90))
+@pytest.mark.parametrize(("reason", "word"), [("replaced", "another model"), ("removed", "do not learn")])
+def test_what_is_trained_no_more_from_a_step_on(reason: str, word: str) -> None:
+    """A copy of the model is reached instead, or tensors that are no parameters."""
+    seen = StoppedLearning(("copy.weight",), 40, reason, at(6), at(90))
     found = only(traced(STEP, parameters=reached("weight"), seen=(seen,)))
     assert (found.kind, found.step, found.parameters) == ("parameter-not-in-optimizer", 40, ("copy.weight",))
-    assert roles(found) == [("optimizer", 6), ("failed", 90)]
+    assert roles(found) == [("optimizer", 6), ("failed", 90)] and word in found.title
 
 
 def test_what_was_thawed_after_the_optimizer_was_made() -> None:
@@ -532,6 +534,26 @@ def test_one_operation_that_makes_a_gradient_explode() -> None:
     assert (found.kind, found.module, found.parameters) == ("exploding-gradient", "unit", ("table.weight",))
     assert roles(found)[0] == ("cause", 11)
     assert not kinds(traced(spiked(1e4), parameters=parameters))
+
+
+def steady(step: int, factor: float) -> BackwardCall:
+    """All of one path, so that no other parameter tells what is usual."""
+    return call(
+        run("AddBackward0", 1, op="add", line=12),
+        run("DivBackward0", 2, op="div", line=11, module="unit", gave=(factor,)),
+        leaf("table.weight", came=factor),
+        index=step,
+        step=step,
+    )
+
+
+def test_a_gradient_that_explodes_and_stays_so() -> None:
+    """What is usual was before, also where most calls are unlike that."""
+    parameters = reached("table.weight")
+    calls = [steady(step, 3.0 if step < 8 else 1e9) for step in range(40)]
+    found = only(traced(*calls, parameters=parameters))
+    assert (found.kind, found.step, roles(found)[0]) == ("exploding-gradient", 8, ("cause", 11))
+    assert not kinds(traced(*(steady(step, 1e9) for step in range(40)), parameters=parameters))
 
 
 def dying(step: int, norm: float) -> BackwardCall:

@@ -3,6 +3,7 @@ compiled code, in a state that is carried on, in another branch, in one of two p
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from test_reported import LATE, STEPS, train
@@ -386,3 +387,55 @@ def test_all_that_died_at_once() -> None:
     (found,) = trace.findings
     first([found], "zero-grad", "# second")
     assert set(found.parameters) == {"shift.bias", "shift.weight", "body.bias", "body.weight"}
+
+
+def test_a_run_that_goes_on_exploded() -> None:
+    """Memory holds few of its steps: those before are among them."""
+    torch.manual_seed(0)
+    net = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-30)
+    with backprobe.trace(net) as trace:
+        for step in range(150):
+            x = torch.randn(16, 8)
+            (net(x) / (1.0 if step < 60 else 1e-7)).square().mean().backward()  # HERE
+            optimizer.step()
+            optimizer.zero_grad()
+    found = first(trace.findings, "exploding-gradient", "# HERE")
+    assert found.step == 60
+
+
+def around_numpy(p):
+    """What two functions give, the second of which learns nothing from it."""
+    heights = torch.from_numpy(np.sort(p.detach().numpy()))  # CUT
+    return (heights - heights.mean()).square().mean()
+
+
+def scored(p):
+    return torch.from_numpy(np.sort(p.detach().numpy())).mean()
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_what_only_numpy_leads_to_any_more(told):
+    """From a step on the loss depends on one part through NumPy only; or not at all, where it is looked at."""
+    torch.manual_seed(0)
+    body, head = nn.Linear(4, 4), nn.Linear(4, 1)
+    net = nn.ModuleList([body, head])
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with backprobe.trace(net) as trace:
+        for step in range(60):
+            p = body(torch.randn(8, 4))
+            loss = head(torch.randn(8, 4)).square().mean()
+            if told:
+                loss = loss + around_numpy(p)
+            else:
+                scored(p)
+            if step < 30:
+                loss = loss + p.square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    if not told:
+        assert list(trace.findings) == []
+        return
+    found = first(trace.findings, "none-grad", "# CUT")
+    assert found.step == 30 and "NumPy" in found.title and set(found.parameters) == {"0.weight", "0.bias"}

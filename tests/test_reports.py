@@ -46,11 +46,8 @@ MAIN = {
 ASK = {"wrong-backward": "functions", "wrong-double-backward": "functions", "first-divergence": "divergence"}
 
 MISSED: set[str] = {
-    "distance_maps_of_prediction",
     "forces_by_vmap_grad",
     "tower_tuned_in_second_stage",
-    "velocity_from_clean_prediction",
-    "vocoder_listened_to",
 }
 MODULE: set[str] = set()
 # Of several ranks: one is hit or missed by which rank ends first; of two that wait in different operations, either is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -61,3 +62,20 @@ def test_links_are_those_of_the_site() -> None:
 def test_doctests_become_blocks_of_code() -> None:
     assert SITE["fenced"]("Says.\n\n>>> 1\n1\n\nMore.") == "Says.\n\n\n```pycon\n>>> 1\n1\n```\n\n\nMore."
     assert SITE["fenced"](">>> 1\n1") == "\n```pycon\n>>> 1\n1\n```"
+
+
+def test_the_page_of_reports_says_what_was_found(tmp_path: Path) -> None:
+    shown = runpy.run_path(str(ROOT / "docs" / "gallery.py"))["SHOWN"]
+    scripts = [word for one in shown for word in one.command if word.endswith(".py")]
+    assert len(scripts) == len(shown) and all((ROOT / script).is_file() for script in scripts)
+    told = [
+        {"name": one.name, "kind": "inplace" if number else None, "found": "F" * number}
+        for number, one in enumerate(shown)
+    ]
+    (tmp_path / "reports.json").write_text(json.dumps(told))
+    page = SITE["gallery"](tmp_path)
+    assert page.count("> Nothing wrong found.") == 1 and "> [`inplace`](findings/inplace.md): FF\n" in page
+    assert all(f'href="reports/{one.name}.html"' in page for one in shown)
+    assert "backprobe run backprobe/examples/gpt.py" in page and "{run}" not in page and "{page}" not in page
+    with pytest.raises(FileNotFoundError, match=r"make the reports with `python docs/gallery\.py"):
+        SITE["gallery"](tmp_path / "none")

@@ -97,9 +97,9 @@ def _drifted(ranks: Sequence[Replicas], reduced: bool) -> list[Finding]:
             "Give all ranks the same seed before the model is made, or send the weights of one to the others "
             "(DistributedDataParallel does; broadcast each parameter and buffer where you average by hand)."
         )
-        return [
-            _finding(f"{what} differs on {who} before the first update", "start", found.names, found.step, None, advice)
-        ]
+        differ = "differ" if len(found.names) > 1 else "differs"
+        title = f"{what} {differ} on {who} before the first update"
+        return [_finding(title, "start", found.names, found.step, None, advice)]
     if phase == "before" and found.last == found.step - 1:
         return [_written(ranks, found, who)]
     if phase == "gradients":
@@ -139,8 +139,9 @@ def _written(ranks: Sequence[Replicas], found: _Drift, who: str) -> Finding:
             if tensor == name and found.step - 1 <= step <= found.step and site is not None:
                 sites[site] = None
     rank = writers[0].rank if len(writers) == 1 else None
-    title = f"{few(found.names)} was written to between two updates"
-    title += f", on rank {rank} only" if rank is not None else f", and differs on {who} since"
+    was, differ = ("were", "differ") if len(found.names) > 1 else ("was", "differs")
+    title = f"{few(found.names)} {was} written to between two updates"
+    title += f", on rank {rank} only" if rank is not None else f", and {differ} on {who} since"
     advice = "Do it on every rank in the same way, or on one and send the result to the others (broadcast)."
     cause = [FindingSite("cause", site) for site in sites]
     return _finding(title, "written", found.names, found.step, rank, advice, cause)

@@ -8,9 +8,10 @@ and several orders of magnitude in all.
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from statistics import geometric_mean, median
+from statistics import geometric_mean
 from typing import TYPE_CHECKING
 
 from ..graphs.plan import VIEW_NODES
@@ -78,12 +79,12 @@ def _outgrown(trace: Trace, big: set[str]) -> Finding | None:
         most = max((norm for run in call.nodes if run.parameter is not None and (norm := norm_of(run))), default=0.0)
         if not 0 < most < math.inf:
             continue
-        usual = before.setdefault(call.site, [])
-        if len(usual) >= BEFORE and most >= OUTGROWN * median(usual):
+        usual = before.setdefault(call.site, [])  # in order
+        if len(usual) >= BEFORE and most >= OUTGROWN * usual[len(usual) // 2]:
             for layers in _chains(call, big):
                 if _repeated(layers) and _trend(layers) == "exploding-gradient":
                     return _finding("exploding-gradient", call, layers)
-        usual.append(most)
+        insort(usual, most)
     return None
 
 

@@ -9,6 +9,7 @@ down to nothing.
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
@@ -27,13 +28,25 @@ SUDDEN, SEVERAL = 1e5, 6
 
 def spiked(trace: Trace) -> Finding | None:
     """The first call in which one operation makes a gradient explode."""
-    usual: dict[Site | None, list[float]] = {}
-    for call in _calls(trace):
-        largest = max((norm for run in call.nodes if run.parameter is not None and (norm := norm_of(run))), default=0.0)
-        if 0.0 < largest < math.inf:
-            usual.setdefault(call.site, []).append(largest)
-    medians = {site: median(norms) for site, norms in usual.items() if len(norms) >= SEVERAL}
-    return next((found for call in _calls(trace) if (found := _spike(call, medians.get(call.site, 0.0)))), None)
+    calls = [*_calls(trace)]
+    largest: dict[Site | None, list[float]] = {}
+    usual = []
+    for call in calls:
+        most = max((norm for run in call.nodes if run.parameter is not None and (norm := norm_of(run))), default=0.0)
+        before = largest.setdefault(call.site, [])
+        usual.append(_usual(before))
+        if 0.0 < most < math.inf:
+            insort(before, most)
+    ever = {site: _usual(norms) for site, norms in largest.items()}
+    # Against those before it, where it goes on like that; against all, where it begins so.
+    return next(
+        (f for call, was in zip(calls, usual, strict=True) if (f := _spike(call, min(was, ever[call.site])))), None
+    )
+
+
+def _usual(norms: Sequence[float]) -> float:
+    """The median of the largest gradients of calls, in order; infinite where too few are known."""
+    return norms[len(norms) // 2] if len(norms) >= SEVERAL else math.inf
 
 
 def _calls(trace: Trace) -> Iterator[BackwardCall]:
@@ -43,7 +56,7 @@ def _calls(trace: Trace) -> Iterator[BackwardCall]:
 def _spike(call: BackwardCall, usual: float) -> Finding | None:
     """What one operation of `call` made of a gradient, where it reached a parameter.
 
-    :param usual: the median of the largest gradients of such calls, 0 where too few are known.
+    :param usual: the median of the largest gradients of such calls, infinite where too few are known.
     """
     begins = [g.norm for r in call.roots if r.node is not None for g in call.nodes[r.node].grad_outputs if g and g.norm]
     leaves = [(run, norm) for run in call.nodes if run.parameter is not None and (norm := norm_of(run))]
@@ -52,7 +65,7 @@ def _spike(call: BackwardCall, usual: float) -> Finding | None:
     top, most = max(leaves, key=lambda one: one[1])
     if len(leaves) >= 3 and most >= BEYOND * max(*begins, others := _others(leaves, top)):
         return _finding(call, top, most, begins, FACTOR, f"and of the other parameters about {number(others)}")
-    if usual and most >= SUDDEN * max(*begins, usual):
+    if most >= SUDDEN * max(*begins, usual):
         return _finding(call, top, most, begins, SUDDEN / 10, f"and is about {number(usual)} in other steps")
     return None
 

@@ -57,7 +57,7 @@ def stopped(trace: Trace) -> list[Finding]:
     was left out of the loss: that is taken for a choice."""
     found = []
     for seen in trace.facts.of(StoppedLearning):
-        if seen.reason == "replaced":
+        if seen.reason in ("replaced", "removed"):  # as parameter-not-in-optimizer
             continue
         if seen.reason not in ("cut", "uncalled", "evaluated"):
             found.append(_finding(seen))
@@ -65,8 +65,10 @@ def stopped(trace: Trace) -> list[Finding]:
         rest, kept = set(seen.parameters), seen.reason == "uncalled"
         for cut in trace.facts.of(Cut):
             mine = tuple(name for name in seen.parameters if name in rest and name in cut.parameters)
-            # A module that is not called any more is another choice, but not where what it gave before is used on.
-            since = cut.arrived if kept and cut.step < seen.step else None if kept else cut.step
+            # A module that is not called any more is another choice, but not where what it gave before is used on. What
+            # goes around autograd and into the loss all along is for learning, once nothing else reaches these.
+            old = cut.step < seen.step
+            since = cut.arrived if old and (kept or cut.numpy) else None if kept else cut.step
             if mine and since is not None and since >= seen.step:
                 rest -= set(mine)
                 found.append(_finding(replace(seen, parameters=mine), cut))
@@ -114,7 +116,12 @@ def _finding(seen: StoppedLearning, cut: Cut | None = None) -> Finding:
     how = {
         "frozen": "requires_grad was turned off, and not on again",
         "quiet": "their module runs with gradient mode off from there on",
-        "cut": f"{cut.op if cut else ''} cut the graph",
+        "cut": f"{cut.op if cut else ''} cut the graph"
+        + (
+            " before what comes back from NumPy, and nothing else reaches the loss"
+            if cut is not None and cut.numpy
+            else ""
+        ),
         "evaluated": "their module was put in evaluation mode before, and what it does there "
         + (f"cuts the graph ({cut.op})" if cut else "leaves them out"),
         "uncalled": f"what {cut.op if cut else ''} took out of the graph before is used in place of a new result",

@@ -64,9 +64,9 @@ def not_in_optimizer(trace: Trace) -> list[Finding]:
 
     A part of a model that was left out of the optimizer as a whole is taken for a choice.
     """
-    copied = [_copied(seen) for seen in trace.facts.of(StoppedLearning) if seen.reason == "replaced"]
-    if copied:
-        return copied
+    gone = [seen for seen in trace.facts.of(StoppedLearning) if seen.reason in _GONE]
+    if gone:
+        return [_no_longer(seen) for seen in gone]
     idle = [p for p in trace.parameters if p.reached and p.requires_grad and p.trained is False]
     late = [p for p in idle if p.replaced or p.added]
     blamed = next((o for o in trace.facts.of(OptimizerSeen) if o.orphans), None)
@@ -104,21 +104,37 @@ def not_in_optimizer(trace: Trace) -> list[Finding]:
     ]
 
 
-def _copied(seen: StoppedLearning) -> Finding:
-    """From a step on another model of the same class is trained than the one that the optimizer holds."""
+#: Why the optimizer goes on with tensors that the loss does not reach any more: what happened, and what helps.
+_GONE = {
+    "replaced": (
+        "from step {step} on the loss reaches {names} of another model than before, like it in every name; the "
+        "optimizer goes on with those of before, which get no gradient any more",
+        "Make a new optimizer for the copy, or load its weights into the model that the optimizer holds "
+        "(model.load_state_dict(copy.state_dict())).",
+    ),
+    "removed": (
+        "from step {step} on other tensors that do not learn stand in the model in the place of {names}: the optimizer "
+        "goes on with those of before, which get no gradient any more",
+        "What puts parameters in another's place (remove_parametrizations, weight norm, swapped weights) has to make "
+        "parameters, outside torch.no_grad(), and needs a new optimizer, or a copy of the model to do it on.",
+    ),
+}
+
+
+def _no_longer(seen: StoppedLearning) -> Finding:
+    """From a step on the model is not made of what the optimizer holds."""
+    title, advice = _GONE[seen.reason]
     sites = (("optimizer", seen.site), ("failed", seen.failed))
     return Finding(
         kind="parameter-not-in-optimizer",
         severity="warning",
-        title=f"from step {seen.step} on the loss reaches {few(seen.parameters)} of another model than before, like it "
-        "in every name; the optimizer goes on with those of before, which get no gradient any more",
+        title=title.format(step=seen.step, names=few(seen.parameters)),
         confidence="likely",
         parameters=seen.parameters,
         step=seen.step,
         sites=tuple(FindingSite(role, site) for role, site in sites if site is not None),
         evidence={"since_step": seen.step},
-        advice="Make a new optimizer for the copy, or load its weights into the model that the optimizer holds "
-        "(model.load_state_dict(copy.state_dict())).",
+        advice=advice,
     )
 
 

@@ -74,6 +74,8 @@ class Cut:
     #: It is in a compiled region, which was run again to see it. ``off``: gradient mode was off there.
     compiled: bool = False
     off: bool = False
+    #: What it gave went through NumPy.
+    numpy: bool = False
 
 
 @record
@@ -85,8 +87,9 @@ class StoppedLearning:
     ``site``), ``evaluated`` (it was put in evaluation mode since, perhaps at ``site``), ``frozen`` (``requires_grad``
     was turned off at ``site``, by a library, while something was evaluated or saved, or together with parameters that
     were thawed again), ``replaced`` (``parameters`` are those of a model like it, which are reached instead and which
-    no optimizer holds; the optimizer of the ones before was made at ``site``), ``uncalled`` (nobody calls their
-    module any more).
+    no optimizer holds; the optimizer of the ones before was made at ``site``), ``removed`` (a tensor that does not
+    learn stands in their place in the model; the optimizer that holds them was made at ``site``), ``uncalled`` (nobody
+    calls their module any more).
     """
 
     parameters: tuple[str, ...]

@@ -52,7 +52,7 @@ class SeenCut:
     #: It took parameters as they are: a copy of their values, unless the copy comes into a graph.
     copied: bool = False
 
-    def record(self, names: Naming, arrived: int | None) -> Cut:
+    def record(self, names: Naming, arrived: int | None, numpy: bool = False) -> Cut:
         return Cut(
             self.op,
             names.frames.site(self.spot),
@@ -61,6 +61,7 @@ class SeenCut:
             self.count,
             self.step,
             arrived,
+            numpy=numpy,
         )
 
 
@@ -71,7 +72,7 @@ class Cuts:
         self._names, self._frames, self._modules = names, names.frames, names.modules
         self._found: dict[Any, SeenCut] = {}
         #: Follows what was cut off: it may come back into a graph.
-        self._reentries = Reentries()
+        self._reentries = Reentries(names.frames)
         #: Gradient mode was turned off by a library last: what it does then may cut a path too.
         self._library_off = False
         self._step, self._careful = 0, True
@@ -153,10 +154,11 @@ class Cuts:
         arrived = self._reentries.arrived
         # ``state_dict``, a moving average and a log copy parameters: what no graph is made of cut no path.
         found = [(key, cut) for key, cut in self._found.items() if not cut.copied or key in arrived]
-        by_rank = sorted(found, key=lambda c: (c[0] not in arrived, c[1].rank))
+        numpy = self._reentries.numpy
+        by_rank = sorted(found, key=lambda c: (c[0] not in arrived or c[0] in numpy, c[1].rank))
         calls = ((op, calls_of_method(self._frames, op)) for op in COLLECTIVES)
         collectives = (Cut(op, site, None, (), 0) for op, sites in calls for site, *_ in sites[:1])
-        return (*(cut.record(self._names, arrived.get(key)) for key, cut in by_rank), *collectives)
+        return (*(cut.record(self._names, arrived.get(key), key in numpy) for key, cut in by_rank), *collectives)
 
 
 def _rank(func: Any, out: Any, direct: bool) -> int:

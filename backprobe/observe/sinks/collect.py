@@ -1,5 +1,6 @@
-"""Keeps what the session saw in memory, within bounds: the first steps, the last ones, those with trouble, and those
-since which a part of the gradient is zero."""
+"""Keeps what the session saw in memory, within bounds: the first steps, the last ones, those with trouble, those in
+which a gradient is far beyond the usual with those before the first of them, and those since which a part of it is
+zero."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ class _Kept:
 
 
 class Collector:
-    """A sink that holds at most `first` + `last` + `troubled` + ``SPIKES`` + ``GRAPHS * LEVELS`` steps, with `limit`
+    """A sink that holds at most `first` + 2 `last` + `troubled` + ``SPIKES`` + ``GRAPHS * LEVELS`` steps, with `limit`
     backward calls each and a few more."""
 
     def __init__(self, first: int = 4, last: int = 12, troubled: int = 12, limit: int = 400) -> None:
@@ -63,6 +64,8 @@ class Collector:
         self._trouble: list[_Kept] = []
         #: Apart: gradients that grow for long before they overflow are not to take the place of the step that does.
         self._spiked: list[_Kept] = []
+        #: The last steps before the first of those: what the usual is.
+        self._before: list[_Kept] = []
         #: Graph -> numbers of zeros that there were in all of its calls since a step, which is kept; rising.
         self._zeros: dict[int, list[tuple[int, _Kept]]] = {}
         self._open = _Kept()
@@ -107,6 +110,7 @@ class Collector:
         elif kept.trouble and len(self._trouble) < self._troubled:
             self._trouble.append(kept)
         elif kept.spike and len(self._spiked) < SPIKES:
+            self._before = self._before or [*self._late]
             self._spiked.append(kept)
         else:
             (self._late if kept.backwards else self._bare).append(kept)
@@ -139,7 +143,8 @@ class Collector:
         """What is there, as a ``Trace``; call it when the session has stopped."""
         steps = []
         zeros = (kept for since in self._zeros.values() for _, kept in since)
-        there = dict.fromkeys((*self._early, *self._trouble, *self._spiked, *self._late, *self._bare, *zeros))
+        calm = (*self._early, *self._before, *self._late, *self._bare)
+        there = dict.fromkeys((*calm, *self._trouble, *self._spiked, *zeros))
         kept = sorted(there, key=lambda k: k.step.index if k.step else 0)
         for one in kept:
             assert one.step is not None

@@ -15,12 +15,16 @@ from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
 
+import torch
+
 from ...records import Site, StoppedLearning, Unreduced
 from ...source.defined import calls_of_method
 from ...source.frames import Spot
 from ...source.puts import freezes
+from ...source.roots import clean_path
 from ...torch_texts import UNREDUCED
 from ...torchside import places, private
+from ...torchside.structure import is_a
 from ..backward.calls import Running
 from ..backward.layouts import LiveLayout
 from ..backward.recorded import Recorded
@@ -190,7 +194,7 @@ class Stopped(Tracker):
         counts = self._modules.counts
         other = next((leaf for key, leaf in line.leaves.items() if key in before), None)
         beside = (other, counts(other.owner)) if other is not None else None
-        for key in before.keys() - line.leaves.keys():
+        for key in [key for key in before if key not in line.leaves]:
             leaf = before[key]
             owner = leaf.owner() if leaf.owner is not None else None
             evaluated = owner is not None and not owner.training and id(leaf.root) in training
@@ -219,6 +223,8 @@ class Stopped(Tracker):
                 if other is not None:
                     why: tuple[str, Site | None] = "replaced", self._names.frames.site(holder.spot)
                     away = replace(away, leaf=other)
+                elif _lost_its_place(away.leaf):
+                    why = "removed", self._names.frames.site(holder.spot)
                 else:
                     why = self._reason(away, line.recorded - away.recorded + 1)
                 if why[0] != "cut" and gone < share:
@@ -322,3 +328,17 @@ class Stopped(Tracker):
             if one.root is leaf.root and (tensor := one.ref()) is not None
         }
         return mine <= frozen.together.tensors and not mine.isdisjoint(frozen.together.back)
+
+
+def _lost_its_place(leaf: Leaf) -> bool:
+    """Whether another tensor stands where the parameter stood in its model, one that does not learn."""
+    module, tensor = leaf.root.ref() if leaf.root is not None else None, leaf.ref()
+    if module is None or tensor is None or any(p is tensor for p in module.parameters()):
+        return False
+    for path, owner in module.named_modules():
+        held = {**vars(owner), **owner._buffers, **owner._parameters}
+        for name, value in held.items():
+            learns = not is_a(value, torch.Tensor) or value.requires_grad
+            if not learns and clean_path(module, f"{path}.{name}".strip(".")) == leaf.path:
+                return True
+    return False
