@@ -120,7 +120,18 @@ DOCUMENTS = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name, script in DOCUMENTS.items() if script])
+#: They run many scripts, or a real encoder.
+LONG = {"compare.md", "capture.md"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in LONG else name
+        for name, script in DOCUMENTS.items()
+        if script
+    ],
+)
 def test_the_python_of_a_document_runs(name: str, tmp_path) -> None:
     (tmp_path / "script.py").write_text(DOCUMENTS[name])
     done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, cwd=tmp_path, timeout=600)
