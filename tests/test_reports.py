@@ -29,6 +29,7 @@ MAIN = {
     "unregistered-parameter": ("unregistered-parameter", "cut_marker", "cut"),
     "parameter-not-in-optimizer": ("parameter-not-in-optimizer", "optimizer_marker", "optimizer"),
     "exploding-gradient": ("exploding-gradient", "source_marker", "cause"),
+    "vanishing-gradient": ("vanishing-gradient", "source_marker", "cause"),
     "graph-retained": ("graph-retained", "holding_marker", "held"),
     "wrong-backward": ("wrong-backward", "apply_marker", "applied"),
     "wrong-double-backward": ("wrong-double-backward", "apply_marker", "applied"),
