@@ -1,6 +1,7 @@
 """Compiled scripts as people write them: each with one mistake, or with none (``tests/compiled``).
 
-``EXPECT`` is as in ``examples``. ``BACKPROBE_BACKEND=inductor`` runs the same through Inductor, which takes long and
+``EXPECT`` is as in ``examples``; ``says``: words of the finding's title and advice.
+``BACKPROBE_BACKEND=inductor`` runs the same through Inductor, which takes long and
 needs a C++ compiler.
 """
 
@@ -70,6 +71,8 @@ def test_the_first_finding_is_the_mistake(name: str, runs) -> None:
         assert first["module"] == expect["module"], report
     if "op" in expect:
         assert first["evidence"].get("op") == expect["op"], report
+    told = f"{first['title']} {first['advice']}"
+    assert [word for word in expect.get("says", ()) if word not in told] == [], report
 
 
 @pytest.mark.parametrize("name", HEALTHY)

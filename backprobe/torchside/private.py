@@ -39,6 +39,7 @@ from .compiled_again import (
     went_bad,
 )
 from .compiled_graphs import (
+    CompiledGraph,
     CompiledGraphs,
     RegionCall,
 )
@@ -46,6 +47,9 @@ from .compiled_regions import (
     backward_module,
     generated_from,
     is_compiled,
+)
+from .compiled_writes import (
+    refused_write,
 )
 from .forward_again import (
     forward_again,
@@ -127,6 +131,7 @@ __all__ = [
     "Broken",
     "Compilation",
     "Compilations",
+    "CompiledGraph",
     "CompiledGraphs",
     "NodeHooks",
     "Overheads",
@@ -181,6 +186,7 @@ __all__ = [
     "put_mode",
     "read_saved",
     "record_ops",
+    "refused_write",
     "root_gradients",
     "run_engine",
     "saved_attributes",
