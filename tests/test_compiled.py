@@ -330,9 +330,12 @@ def test_a_write_that_nothing_needs_is_compiled() -> None:
 def test_a_model_that_runs_in_python_where_it_is_not_compiled() -> None:
     """The write is told by the compiler, and by the backward that meets it: at one line."""
     weight = torch.ones(3, 3, requires_grad=True)
-    with dynamo.config.patch(suppress_errors=True):
-        with backprobe.trace() as trace, pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            torch.compile(fed, backend="aot_eager")(torch.ones(2, 3), weight).backward()
+    with (
+        dynamo.config.patch(suppress_errors=True),
+        backprobe.trace() as trace,
+        pytest.raises(RuntimeError, match="modified by an inplace operation"),
+    ):
+        torch.compile(fed, backend="aot_eager")(torch.ones(2, 3), weight).backward()
     assert {found.kind for found in trace.findings} == {"inplace"}
     assert {found.sites[0].site.text.rpartition("# ")[2] for found in trace.findings} == {"WRITE"}
 
