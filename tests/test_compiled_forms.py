@@ -177,6 +177,13 @@ FORMS = {
 }
 SLOW = ("Inductor", "reduce-overhead", "max-autotune")
 VARY = ("any shape", "shapes as they come", "a marked shape")
+OPTIMIZERS = ("the optimizer too", "the optimizer alone")
+#: What is said to be unseen, where that is not the regions alone.
+UNSEEN = {
+    "the optimizer too": ("compiled regions", "compiled steps of optimizers"),
+    "the optimizer alone": ("compiled steps of optimizers",),
+    "the backward too": ("compiled backward calls",),
+}
 TABLE = [pytest.param(name, marks=with_compiler if name in SLOW else []) for name in FORMS]
 
 
@@ -206,6 +213,13 @@ def test_a_form_is_watched_and_is_as_without_us(form: str) -> None:
     assert (more, also) == (graphs, broken)
     assert [found.title for found in trace.findings if found.severity != "info"] == []
     assert not [one for one in trace.unseen if one.what == "internal error"]
-    assert len(list(trace.backwards)) == STEPS == len(trace.steps)
-    if more[-1]:
-        assert trace.compiled and any("compiled regions" in gap for gap in trace.gaps) or form == "the optimizer alone"
+    assert len(trace.steps) == STEPS
+    assert trace.compiled
+    unseen = {one.what: one.count for one in trace.unseen if one.what.startswith("compiled")}
+    assert set(unseen) == set(UNSEEN.get(form, ("compiled regions",)))
+    if form == "the backward too":
+        assert unseen["compiled backward calls"] == STEPS
+    else:
+        assert len(list(trace.backwards)) == STEPS
+    if form in OPTIMIZERS:
+        assert unseen["compiled steps of optimizers"] == STEPS

@@ -40,6 +40,11 @@ class CompiledGraph:
     #: Of each input, where the compiled function finds it: ``L['self'].body.weight``; empty where that is not told.
     sources: tuple[str, ...] = ()
 
+    @property
+    def updates(self) -> bool:
+        """Whether it is an optimizer's step, or has one in it."""
+        return any(".param_groups[" in source for source in self.sources)
+
 
 @dataclass
 class RegionCall:
@@ -68,6 +73,7 @@ class CompiledGraphs:
     :param called: told of each call whose outputs have a gradient, when it is over.
     :param failed: told what of ours failed.
     :param raised: told what a call raised: its text, the frame that called, and what the region was given.
+    :param updated: told of each call of a region that is an optimizer's step, when it is over.
     :param refused: told of each graph that is not compiled as it writes to what its backward needs, and what was given.
     """
 
@@ -77,8 +83,10 @@ class CompiledGraphs:
         failed: Callable[[Exception], None],
         raised: Callable[[str, Any, tuple[Any, ...]], None],
         refused: Callable[[CompiledGraph, Sequence[Any]], None],
+        updated: Callable[[], None],
     ) -> None:
         self._called, self._failed, self._raised, self._refused = called, failed, raised, refused
+        self._updated = updated
         self._graphs: dict[str, CompiledGraph] = {}
         self._undo: list[Callable[[], None]] = []
         #: Globals of compiled code that are ours: (the globals, name) -> what the backend made, ours.
@@ -179,6 +187,8 @@ class CompiledGraphs:
             self._failed(error)
 
     def _stand_in(self, scope: dict[str, Any], region: CompiledGraph, made: Any) -> None:
+        updates = region.updates
+
         @passes_on
         def region_called(*args: Any, **kwargs: Any) -> Any:
             if not self.on or kwargs or threading.get_ident() != self._thread:
@@ -193,11 +203,13 @@ class CompiledGraphs:
             except RuntimeError as error:
                 self._tell(error, sys._getframe(1), args)
                 raise
-            if call is not None:
-                try:
+            try:
+                if call is not None:
                     self._over(call, out)
-                except Exception as error:
-                    self._failed(error)
+                if updates:
+                    self._updated()
+            except Exception as error:
+                self._failed(error)
             return out
 
         # Dynamo takes away what it does not call any more.

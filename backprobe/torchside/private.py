@@ -45,6 +45,7 @@ from .compiled_graphs import (
 )
 from .compiled_regions import (
     backward_module,
+    compiles_backward,
     generated_from,
     is_compiled,
 )
@@ -146,6 +147,7 @@ __all__ = [
     "checkpoint_inputs",
     "checkpoint_mark",
     "come_back",
+    "compiles_backward",
     "compiling",
     "current_node",
     "depth_of",

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...records import Cut, GivenToCompiled, Inside, RefusedToCompile, Site, Step
+from ...records import Cut, GivenToCompiled, Inside, RefusedToCompile, Site, Step, Unseen
 from ...source.frames import Frames
 from ...torchside import private
 from ..backward.calls import Running
@@ -43,8 +43,10 @@ class InsideRegions(Tracker):
     def __init__(self, scene: Scene) -> None:
         self._scene, self._names, self._frames = scene, scene.names, scene.names.frames
         self._graphs = private.CompiledGraphs(
-            self._called, lambda error: scene.events.fault(self, error), self._raised, self._refused
+            self._called, lambda error: scene.events.fault(self, error), self._raised, self._refused, self._updated
         )
+        #: Steps of optimizers that were called compiled.
+        self._updates = 0
         #: The last calls of regions, by their graph, in the order of their last call.
         self._calls: dict[int, list[private.RegionCall]] = {}
         #: Those of them that were there when the step before was over.
@@ -110,6 +112,11 @@ class InsideRegions(Tracker):
             self._frames.site(self._frames.spot(sys._getframe())),
         )
         self._writes.setdefault((op, site), made)
+
+    def _updated(self) -> None:
+        """An optimizer has stepped, compiled: its hooks are not called then."""
+        self._updates += 1
+        self._scene.steps.stepped = True
 
     def _site(self, node: Any) -> Site | None:
         """The user's line that a node of a region's graph is from."""
@@ -249,6 +256,16 @@ class InsideRegions(Tracker):
             if told is not None:
                 found.append(Inside(running.index, i, *told))
         return found
+
+    def unseen(self) -> tuple[Unseen, ...]:
+        found = []
+        if self._updates:
+            note = "torch calls no hooks of optimizers there: what they change is not measured"
+            found.append(Unseen("compiled steps of optimizers", self._updates, note))
+        if self._scene.calls.compiled:
+            note = "compiled_autograd compiles all of them, and hooks too: nothing was put on their nodes"
+            found.append(Unseen("compiled backward calls", self._scene.calls.compiled, note))
+        return tuple(found)
 
     def records(self) -> tuple[Any, ...]:
         given = (GivenToCompiled(tuple(self._given)),) if self._given else ()
