@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import textwrap
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from ranked import run_ranks
 from torch import nn
 
 import backprobe
@@ -177,19 +180,20 @@ FORMS = {
 }
 SLOW = ("Inductor", "reduce-overhead", "max-autotune")
 VARY = ("any shape", "shapes as they come", "a marked shape")
-OPTIMIZERS = ("the optimizer too", "the optimizer alone")
+OPTIMIZERS = ("the optimizer too", "the optimizer alone", "a whole step")
 #: What is said to be unseen, where that is not the regions alone.
 UNSEEN = {
     "the optimizer too": ("compiled regions", "compiled steps of optimizers"),
     "the optimizer alone": ("compiled steps of optimizers",),
+    "a whole step": ("compiled regions", "compiled steps of optimizers"),
     "the backward too": ("compiled backward calls",),
 }
 TABLE = [pytest.param(name, marks=with_compiler if name in SLOW else []) for name in FORMS]
 
 
 def trained(form: str, watch: Callable[[Net], Any]) -> tuple[list[bytes], list[int], Any, Any]:
-    """Bits of weights, gradients and random numbers; how many graphs there were after each step; Dynamo's counts of
-    what broke; what was watched."""
+    """Bits of weights, gradients and random numbers; how many graphs there were after each step; how often
+    they broke; what was watched."""
     forget()
     torch.manual_seed(0)
     net = Net()
@@ -201,7 +205,7 @@ def trained(form: str, watch: Callable[[Net], Any]) -> tuple[list[bytes], list[i
             step(torch.randn(5 + i % 3 if form in VARY else 5, 4))
             graphs.append(dynamo.utils.counters["stats"]["unique_graphs"])
     tensors = [*net.parameters(), *(p.grad for p in net.parameters() if p.grad is not None), torch.get_rng_state()]
-    broken = {name: dict(dynamo.utils.counters[name]) for name in ("graph_break", "unimplemented")}
+    broken = {name: dynamo.utils.counters[name].total() for name in ("graph_break", "unimplemented")}
     return [t.detach().numpy().tobytes() for t in tensors], graphs, broken, trace
 
 
@@ -223,3 +227,44 @@ def test_a_form_is_watched_and_is_as_without_us(form: str) -> None:
         assert len(list(trace.backwards)) == STEPS
     if form in OPTIMIZERS:
         assert unseen["compiled steps of optimizers"] == STEPS
+
+
+#: Dynamo splits the graph at the buckets in which gradients are reduced.
+RANKS = """
+import hashlib, os, torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch._dynamo.utils import counters
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+net = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), nn.Tanh()) for _ in range(8)), nn.Linear(256, 1))
+wrapped = DistributedDataParallel(net, bucket_cap_mb=1.01)
+run = torch.compile(wrapped, backend="aot_eager")
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+torch.manual_seed(1 + dist.get_rank())
+for _ in range(5):
+    x = torch.randn(8, 256)
+    optimizer.zero_grad()
+    (run(x) - x.mean(1, keepdim=True)).square().mean().backward()
+    optimizer.step()
+bits = b"".join(t.detach().numpy().tobytes() for p in net.parameters() for t in (p, p.grad))
+broken = [counters[name].total() for name in ("graph_break", "unimplemented")]
+print("LEFT", hashlib.sha256(bits).hexdigest(), counters["stats"]["unique_graphs"], *broken, flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_two_ranks_whose_graph_is_split_at_buckets(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(RANKS))
+    jobs = {name: {"script": str(script), "watched": name == "watched"} for name in ("watched", "alone")}
+    ended = run_ranks(tmp_path, jobs)
+    left = {
+        name: [next(li for li in out.splitlines() if li.startswith("LEFT")) for out in one.out]
+        for name, one in ended.items()
+    }
+    assert ended["watched"].codes == ended["alone"].codes == [0, 0]
+    assert left["watched"] == left["alone"] and left["alone"][0] == left["alone"][1]
+    assert [found["title"] for found in ended["watched"].findings if found["severity"] != "info"] == []

@@ -27,7 +27,7 @@ def reached(nodes: Sequence[Any]) -> bool:
 
 
 def compiles_backward() -> bool:
-    """Whether the backward that is about to be called is compiled as a whole: hooks on nodes would be compiled with it."""
+    """Whether the backward that is about to be called is compiled as a whole, with the hooks on its nodes."""
     module: Any = sys.modules.get("torch._dynamo.compiled_autograd")
     return module is not None and bool(getattr(module, "compiled_autograd_enabled", False))
 

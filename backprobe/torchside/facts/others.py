@@ -171,7 +171,7 @@ def compiled_regions() -> None:
 )
 def compilations() -> None:
     text = _sources("_dynamo")
-    lost = _named(tuple(noted.known()), text)
+    lost = _named((*noted.known(), "compiled_autograd_enabled"), text)
     expect(not lost, f"torch's source does not name {', '.join(lost)}")
     for word in (torch_texts.RECOMPILE_LIMIT, torch_texts.MODE_STACK):
         expect(word in text, f"torch does not say {word}")
