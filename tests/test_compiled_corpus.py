@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,13 @@ from test_cases import expectation, lines_of
 HERE = Path(__file__).parent / "compiled"
 FAILING = {path.stem: path for path in sorted((HERE / "failing").glob("*.py"))}
 HEALTHY = {path.stem: path for path in sorted((HERE / "healthy").glob("*.py"))}
-pytestmark = pytest.mark.slow
+no_compiler = os.environ.get("BACKPROBE_BACKEND") == "inductor" and not any(
+    shutil.which(name) for name in ("c++", "g++", "clang++")
+)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(no_compiler, reason="Inductor needs a C++ compiler, and there is none on this machine"),
+]
 
 #: After a healthy script: its weights as bits, and what Dynamo counted.
 TAIL = """
