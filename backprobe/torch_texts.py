@@ -37,8 +37,10 @@ READY_TWICE_NAME = re.compile(r"Parameter at index \d+ with name (\S+) has been 
 UNREDUCED = "Expected to have finished reduction in the prior iteration"
 #: A reentrant checkpoint was asked for a gradient in another way than by ``backward()``.
 REENTRANT = "use_reentrant=True"
-#: A compiled region was asked for a second derivative, or twice.
+#: The backward of a compiled region was to keep its graph, and the region had been compiled to use up what it kept.
 DONATED = "donated buffer"
+#: A compiled region was asked for a second derivative.
+NO_SECOND = "does not currently support double backward"
 #: Dynamo compiled a function anew too often, and lets it run in Python.
 RECOMPILE_LIMIT = "recompile limit exceeded"
 #: What Dynamo checks of the modes that are on.

@@ -283,3 +283,73 @@ def test_nothing_stays_of_what_was_put_there() -> None:
     for _ in range(3):  # once more for Dynamo, which looks at which modes are on
         run(torch.ones(2, 3)).sum().backward()
     assert dynamo.utils.counters["stats"]["unique_graphs"] == 2
+
+
+def fed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    kept = (x @ weight).sigmoid()  # SAVED
+    kept.t().mul_(2)  # WRITE
+    return kept.sum()
+
+
+def put(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    made = x @ weight
+    kept = made.tanh()  # SAVED
+    kept[0] = 0.0  # WRITE
+    return kept.sum() + made.sum()
+
+
+def fine(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    made = x @ weight
+    made += 1  # which nothing needs
+    return made.sum()
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("function", [fed, put])
+def test_a_write_that_torch_does_not_compile(function: Any, dynamic: bool | None) -> None:
+    """Through a view and into a part, with shapes that are known and that are not."""
+    run = torch.compile(function, backend="aot_eager", dynamic=dynamic)
+    x, weight, state = torch.ones(2, 3), torch.ones(3, 3, requires_grad=True), torch.get_rng_state()
+    with backprobe.trace() as trace, pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        run(x, weight)
+    (found,) = trace.findings
+    assert (found.kind, found.confidence) == ("inplace", "certain")
+    texts = [(one.role, one.site.text.rpartition("# ")[2]) for one in found.sites]
+    assert texts[:2] == [("mutated", "WRITE"), ("saved", "SAVED")] and texts[2][0] == "failed"
+    assert found.evidence["shape"] == [2, 3]
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_write_that_nothing_needs_is_compiled() -> None:
+    weight = torch.ones(3, 3, requires_grad=True)
+    with backprobe.trace() as trace:
+        torch.compile(fine, backend="aot_eager")(torch.ones(2, 3), weight).backward()
+    assert not trace.findings and torch.equal(weight.grad, torch.full((3, 3), 2.0))
+
+
+def test_a_model_that_runs_in_python_where_it_is_not_compiled() -> None:
+    """The write is told by the compiler, and by the backward that meets it: at one line."""
+    weight = torch.ones(3, 3, requires_grad=True)
+    with (
+        dynamo.config.patch(suppress_errors=True),
+        backprobe.trace() as trace,
+        pytest.raises(RuntimeError, match="modified by an inplace operation"),
+    ):
+        torch.compile(fed, backend="aot_eager")(torch.ones(2, 3), weight).backward()
+    assert {found.kind for found in trace.findings} == {"inplace"}
+    assert {found.sites[0].site.text.rpartition("# ")[2] for found in trace.findings} == {"WRITE"}
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_a_graph_that_a_region_does_not_keep(create: bool) -> None:
+    """The error comes where the first backward was compiled to use up what the forward keeps."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
+    run = torch.compile(model, backend="aot_eager")
+    with backprobe.trace(model) as trace:
+        run(torch.ones(3, 4)).sum().backward()
+        with pytest.raises(RuntimeError, match="donated"):
+            run(torch.ones(3, 4)).sum().backward(retain_graph=True, create_graph=create)  # HERE
+    (found,) = trace.findings
+    assert found.kind == "backward-error" and found.sites[0].site.text.endswith("# HERE")
+    assert ("second derivative" in found.title) is create and ("retain_graph" in found.title) is not create
+    assert "donated" in found.evidence["error"]

@@ -1,6 +1,7 @@
 """Compiled scripts as people write them: each with one mistake, or with none (``tests/compiled``).
 
-``EXPECT`` is as in ``examples``. ``BACKPROBE_BACKEND=inductor`` runs the same through Inductor, which takes long and
+``EXPECT`` is as in ``examples``; ``says``: words of the finding's title and advice.
+``BACKPROBE_BACKEND=inductor`` runs the same through Inductor, which takes long and
 needs a C++ compiler.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +21,13 @@ from test_cases import expectation, lines_of
 HERE = Path(__file__).parent / "compiled"
 FAILING = {path.stem: path for path in sorted((HERE / "failing").glob("*.py"))}
 HEALTHY = {path.stem: path for path in sorted((HERE / "healthy").glob("*.py"))}
-pytestmark = pytest.mark.slow
+no_compiler = os.environ.get("BACKPROBE_BACKEND") == "inductor" and not any(
+    shutil.which(name) for name in ("c++", "g++", "clang++")
+)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(no_compiler, reason="Inductor needs a C++ compiler, and there is none on this machine"),
+]
 
 #: After a healthy script: its weights as bits, and what Dynamo counted.
 TAIL = """
@@ -70,6 +78,8 @@ def test_the_first_finding_is_the_mistake(name: str, runs) -> None:
         assert first["module"] == expect["module"], report
     if "op" in expect:
         assert first["evidence"].get("op") == expect["op"], report
+    told = f"{first['title']} {first['advice']}"
+    assert [word for word in expect.get("says", ()) if word not in told] == [], report
 
 
 @pytest.mark.parametrize("name", HEALTHY)

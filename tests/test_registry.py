@@ -87,6 +87,7 @@ def said(*questions, trace: Trace | None = None) -> list[str]:
         ([plain("a", rank=1), plain("b", rank=1)], "b has the rank 1 of a"),
         ([plain("a", silences=("b",))], "answer names b, which is no kind"),
         ([plain("a", silenced_by=("b",))], "answer names b, which is no kind"),
+        ([plain("a", also=("b",))], "answer names b, which is no kind"),
         ([question(Kind("a", "info", "", after="b"))(list)], "a comes after b, which has no place"),
         (
             [question(Kind("a", "info", "", after="b"), Kind("b", "info", "", after="a"))(list)],
@@ -97,6 +98,13 @@ def said(*questions, trace: Trace | None = None) -> list[str]:
 def test_what_does_not_hold_is_said(questions: list, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         register(questions)
+
+
+def test_a_question_may_give_findings_of_a_kind_that_another_states() -> None:
+    other = question(also=("a",))(lambda trace: [Finding("a", "info", "elsewhere", "certain")])
+    assert said(plain("a"), other) == ["a"]  # one finding: both are of no module and line
+    with pytest.raises(ValueError, match="states no kind"):
+        register([plain("a"), question()(list)])
 
 
 def test_a_kind_states_a_severity_and_one_place() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..records import BackwardCall, Facts, Finding, FindingSite, NodeRun, RegionDiffers, StaleRead
-from ..torch_texts import NOT_SCALAR, READY_TWICE
+from ..torch_texts import DONATED, NO_SECOND, NOT_SCALAR, READY_TWICE
 from .questions import GENERAL, Kind, question
 
 #: The operation that computes a first derivative and has none of its own.
@@ -35,6 +35,7 @@ def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
         place, site, module = f", which is the derivative of {second.op},", second.site, second.module
     elif site is None and (named := _named(call, raised.text)) is not None:
         site, module, place = named.site, named.module, f", which is the derivative of {named.node.op or named.name},"
+    refused = _refused(call, raised.text)
     scalar, shape = NOT_SCALAR in raised.text, list(call.roots[0].shape) if call.roots else []
     sites = [FindingSite("cause", site)] if site else []
     if run.site is not None and run.site != site:
@@ -49,6 +50,8 @@ def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
             severity="error",
             title=f"the backward was started from {run.node.op or run.name}, which gives more than one number: {shape}"
             if scalar
+            else refused[0]
+            if refused is not None
             else f"{run.name}{place} raised {raised.type} in the backward{text}",
             confidence="certain" if raised.certain else "likely",
             module=module,
@@ -59,6 +62,8 @@ def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
             advice="Reduce the loss to a scalar (mean or sum; reduction='none' leaves one value an element), or pass "
             "backward(gradient=...)."
             if scalar
+            else refused[1]
+            if refused is not None
             else "Look at the forward line named here: the shapes, dtypes and devices that went into it decide what "
             "its backward gets."
             if site == run.site and site is not None
@@ -71,6 +76,33 @@ def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
             "the forward.",
         )
     ]
+
+
+def _refused(call: BackwardCall, text: str) -> tuple[str, str] | None:
+    """What is said, and advised, where a compiled region cannot do what was asked of it."""
+    if NO_SECOND in text:
+        return (
+            "a second derivative was asked for, and the compiled region that is called here has none",
+            "torch.compile makes first derivatives only. Call what create_graph=True goes through uncompiled (the "
+            "model itself and not what torch.compile gave, or within torch.compiler.set_stance('force_eager')), or "
+            "compile it with backend='eager'; compile the rest. torch._functorch.config.donated_buffer does not help.",
+        )
+    if DONATED not in text:
+        return None
+    if call.arguments.get("create_graph") == "True":
+        return (
+            "create_graph=True goes through a compiled region, which has no second derivative",
+            "Setting torch._functorch.config.donated_buffer, as torch's error asks for, would only put it off: call "
+            "what create_graph=True goes through uncompiled (the model itself and not what torch.compile gave, or "
+            "within torch.compiler.set_stance('force_eager')), or compile it with backend='eager'.",
+        )
+    return (
+        "the backward of the compiled region that is called here was to keep its graph (retain_graph=True), and it was "
+        "compiled to use up what it had kept, as the calls before it allowed",
+        "Add the losses up and call backward once; or, where the graph has to be kept, set "
+        "torch._functorch.config.donated_buffer = False at the start of the script, which costs some memory. Or let "
+        "the first backward through the region keep its graph: then it is compiled for that.",
+    )
 
 
 def _named(call: BackwardCall, text: str) -> NodeRun | None:

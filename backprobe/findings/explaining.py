@@ -93,7 +93,7 @@ def _check(finding: Finding, question: Question[Any]) -> None:
     """
     if not isinstance(finding, Finding):
         raise TypeError(f"it gave a {type(finding).__name__}, not a Finding")
-    if finding.kind not in [kind.name for kind in question.kinds]:
+    if finding.kind not in [*(kind.name for kind in question.kinds), *question.also]:
         raise ValueError(f"it gave a finding of kind {finding.kind!r}, which it does not state")
     if finding.severity not in SEVERITIES:
         raise ValueError(f"the severity {finding.severity!r} is not one of {', '.join(SEVERITIES)}")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from ..records import BackwardCall, Facts, Finding, FindingSite
+from typing import TYPE_CHECKING
+
+from ..records import BackwardCall, Facts, Finding, FindingSite, RefusedToCompile
 from .questions import WRONG, Kind, question
+
+if TYPE_CHECKING:
+    from ..traced import Trace
 
 
 @question(
@@ -46,6 +51,36 @@ def inplace(call: BackwardCall, facts: Facts) -> list[Finding]:
             },
             advice=_advice(change.op),
         )
+    ]
+
+
+@question(also=("inplace",), spoils=True)
+def refused(trace: Trace) -> list[Finding]:
+    """The same inside what ``torch.compile`` was to compile: there the compiler meets it, before anything has run."""
+    return [
+        Finding(
+            kind="inplace",
+            severity="error",
+            title=f"{_by(seen.op, seen.site.text)} changes what {seen.saver} has saved for backward, so that torch "
+            "does not compile it",
+            confidence="certain",
+            module=seen.module,
+            step=seen.step,
+            sites=tuple(
+                FindingSite(role, site)
+                for role, site in (("mutated", seen.site), ("saved", seen.saved_at), ("failed", seen.called))
+                if site is not None
+            ),
+            evidence={
+                "saved_version": seen.saved_version,
+                "found_version": seen.found_version,
+                "shape": list(seen.shape),
+                "op": seen.op,
+                "compiled": True,
+            },
+            advice=_advice(seen.op),
+        )
+        for seen in trace.facts.of(RefusedToCompile)
     ]
 
 

@@ -92,6 +92,7 @@ class Question(Generic[P]):
     spoils: bool = False
     silences: tuple[str, ...] = ()
     silenced_by: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
     plugin: str = ""
 
     @property
@@ -109,6 +110,7 @@ def question(
     spoils: bool = False,
     silences: tuple[str, ...] = (),
     silenced_by: tuple[str, ...] = (),
+    also: tuple[str, ...] = (),
 ) -> Callable[[Callable[P, list[Finding]]], Question[P]]:
     """Make a function that makes findings one that is asked of every run.
 
@@ -121,9 +123,10 @@ def question(
     :param silences: kinds that are a consequence of what it finds, and not said beside it: within the same backward
         call where both are asked of each call, in the whole run otherwise.
     :param silenced_by: the same from the other side: kinds of which this one is a consequence; ``SPOILED``.
+    :param also: kinds that another question states, and that it finds elsewhere.
     """
 
     def made(answer: Callable[P, list[Finding]]) -> Question[P]:
-        return Question(answer, kinds, topic, each_call, spoils, silences, silenced_by)
+        return Question(answer, kinds, topic, each_call, spoils, silences, silenced_by, also)
 
     return made

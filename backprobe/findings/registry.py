@@ -89,7 +89,7 @@ def register(questions: Sequence[Question[Any]]) -> Registry:
         not.
     """
     for question in questions:
-        if not question.kinds:
+        if not question.kinds and not question.also:
             raise ValueError(f"{question.name} states no kind")
     order = _order([kind for question in questions for kind in question.kinds])
     each = {kind.name: question.each_call for question in questions for kind in question.kinds}
@@ -98,7 +98,7 @@ def register(questions: Sequence[Question[Any]]) -> Registry:
     for question in questions:
         mine = [kind.name for kind in question.kinds]
         causes = [name for name in question.silenced_by if name != SPOILED]
-        _known(question, order, (*question.silences, *causes))
+        _known(question, order, (*question.silences, *causes, *question.also))
         pairs = [*((name, k) for name in mine for k in question.silences), *((k, n) for n in mine for k in causes)]
         for cause, effect in pairs:
             (in_call if each[cause] and each[effect] else in_run).setdefault(effect, set()).add(cause)

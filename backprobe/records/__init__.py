@@ -6,7 +6,7 @@ Producers (``observe``) make them, consumers (``findings``, ``view``, ``report``
 from .calls import BackwardCall, ModuleCall, Mutation, Raised, Reuse, Root
 from .checks import Divergence, FunctionChecked
 from .compared import Gap, Judged, Print, Taken, Tape, TapeOp
-from .compiled import CompiledRegion, GivenToCompiled, GraphBreak, Recompiled
+from .compiled import CompiledRegion, GivenToCompiled, GraphBreak, Recompiled, RefusedToCompile
 from .facts import Aside, Facts, Unseen
 from .findings import Finding, FindingSite
 from .hooks import HookSeen, StaleRead
@@ -79,6 +79,7 @@ __all__ = [
     "RankWait",
     "Recompiled",
     "Recomputed",
+    "RefusedToCompile",
     "RegionDiffers",
     "RegionGradient",
     "Replica",

@@ -60,3 +60,21 @@ class GivenToCompiled:
     """Parameters that compiled regions were given, by name, in steps that were looked at closely."""
 
     parameters: tuple[str, ...]
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class RefusedToCompile:
+    """Torch did not compile a graph, as in it ``op`` at ``site`` writes to what ``saver`` at ``saved_at`` had kept for
+    backward, of shape ``shape``. ``called``: the line that called the function."""
+
+    op: str
+    site: Site
+    module: str | None
+    saver: str
+    saved_at: Site | None
+    shape: tuple[int, ...]
+    saved_version: int
+    found_version: int
+    step: int
+    called: Site | None

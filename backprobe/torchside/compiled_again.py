@@ -68,7 +68,7 @@ def name_of(node: Any) -> str:
 class _Steps(Interpreter):
     """Notes of each node what it gave, and which nodes of autograd it made."""
 
-    def __init__(self, module: Any, graph: Any, notes: _Notes | _Paths) -> None:
+    def __init__(self, module: Any, graph: Any, notes: Notes | _Paths) -> None:
         super().__init__(module, garbage_collect_values=True, graph=graph)
         self._notes = notes
         self.extra_traceback = False
@@ -98,7 +98,9 @@ class _Steps(Interpreter):
 _INLINED = ("tag_activation_checkpoint", "wrap", "wrap_activation_checkpoint", "invoke_subgraph")
 
 
-class _Notes:
+class Notes:
+    """Notes of a region that runs again which tensors were bad, and which nodes of autograd each operation made."""
+
     def __init__(self, look: bool) -> None:
         self.look = look
         #: Tensors that are not finite, by id, and who made them; those that are kept so that an id means one.
@@ -236,7 +238,7 @@ def lost_paths(call: RegionCall) -> list[Lost]:
         paths.over(again(call, paths)[0])
         return paths.lost
 
-    found: list[Lost] = _apart(look, call)
+    found: list[Lost] = apart(look, call)
     return found
 
 
@@ -250,7 +252,7 @@ def made_zeros(call: RegionCall, gradients: Sequence[Any], dead: frozenset[int])
     ``tensors_of(call)``. ``None`` where there is none."""
 
     def look() -> Any:
-        notes = _Notes(False)
+        notes = Notes(False)
         out, given = again(call, notes)
         ran: list[Any] = []
 
@@ -265,7 +267,7 @@ def made_zeros(call: RegionCall, gradients: Sequence[Any], dead: frozenset[int])
                 return notes.of[node]
         return None
 
-    return _apart(look, call)
+    return apart(look, call)
 
 
 def _some(gradient: Any) -> bool:
@@ -289,11 +291,11 @@ def went_bad(call: RegionCall, gradients: Sequence[Any] | None, forward: bool) -
     :param gradients: of each output the gradient that came to it, or ``None``; nothing: ones.
     :param forward: the loss was bad: look at the forward; else at the backward.
     """
-    found: Went | None = _apart(lambda: _look(call, gradients, forward), call)
+    found: Went | None = apart(lambda: _look(call, gradients, forward), call)
     return found
 
 
-def _apart(look: Callable[[], Any], call: RegionCall) -> Any:
+def apart(look: Callable[[], Any], call: RegionCall) -> Any:
     """On a thread of its own, with the random numbers of then."""
     state = random_state(call.args)
     found: list[Any] = []
@@ -318,7 +320,7 @@ def _apart(look: Callable[[], Any], call: RegionCall) -> Any:
     return found[0]
 
 
-def again(call: RegionCall, notes: _Notes | _Paths) -> tuple[Any, list[Any]]:
+def again(call: RegionCall, notes: Notes | _Paths) -> tuple[Any, list[Any]]:
     """The region's outputs, and the leaves that stand for its inputs: what was one tensor is one again."""
     put_autocast(call.autocast)
     leaves: dict[int, Any] = {}
@@ -336,7 +338,7 @@ def again(call: RegionCall, notes: _Notes | _Paths) -> tuple[Any, list[Any]]:
 
 
 def _look(call: RegionCall, gradients: Sequence[Any] | None, forward: bool) -> Went | None:
-    notes = _Notes(forward)
+    notes = Notes(forward)
     out, given = again(call, notes)
     if forward:
         made = notes.origin(out) if notes.look else None
@@ -365,7 +367,7 @@ def _backward(
     out: Any,
     given: Sequence[Any],
     gradients: Sequence[Any] | None,
-    notes: _Notes,
+    notes: Notes,
     after: Callable[[Any, Any], Callable[[Any, Any], None]],
 ) -> None:
     """Run the backward of a region that ran again, where what came to it was finite, with hooks that `after` makes."""

@@ -12,13 +12,14 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
 import torch
 
+from ..torch_texts import IN_PLACE
 from .thread_state import autocast_now
 from .uncompiled import leave_alone, passes_on
 
@@ -38,6 +39,11 @@ class CompiledGraph:
     draws: bool
     #: Of each input, where the compiled function finds it: ``L['self'].body.weight``; empty where that is not told.
     sources: tuple[str, ...] = ()
+
+    @property
+    def updates(self) -> bool:
+        """Whether it is an optimizer's step, or has one in it."""
+        return any(".param_groups[" in source for source in self.sources)
 
 
 @dataclass
@@ -66,10 +72,21 @@ class CompiledGraphs:
 
     :param called: told of each call whose outputs have a gradient, when it is over.
     :param failed: told what of ours failed.
+    :param raised: told what a call raised: its text, the frame that called, and what the region was given.
+    :param updated: told of each call of a region that is an optimizer's step, when it is over.
+    :param refused: told of each graph that is not compiled as it writes to what its backward needs, and what was given.
     """
 
-    def __init__(self, called: Callable[[RegionCall], None], failed: Callable[[Exception], None]) -> None:
-        self._called, self._failed = called, failed
+    def __init__(
+        self,
+        called: Callable[[RegionCall], None],
+        failed: Callable[[Exception], None],
+        raised: Callable[[str, Any, tuple[Any, ...]], None],
+        refused: Callable[[CompiledGraph, Sequence[Any]], None],
+        updated: Callable[[], None],
+    ) -> None:
+        self._called, self._failed, self._raised, self._refused = called, failed, raised, refused
+        self._updated = updated
         self._graphs: dict[str, CompiledGraph] = {}
         self._undo: list[Callable[[], None]] = []
         #: Globals of compiled code that are ours: (the globals, name) -> what the backend made, ours.
@@ -132,7 +149,12 @@ class CompiledGraphs:
                 self._note(module)
             except Exception as error:
                 self._failed(error)
-            return compiles(graph, module, *args, **kwargs)
+            try:
+                return compiles(graph, module, *args, **kwargs)
+            except Exception as error:
+                if IN_PLACE in str(error):
+                    self._not_compiled(graph, module)
+                raise
 
         @wraps(installs)
         def install_global_unsafe(graph: Any, name: str, value: Any) -> Any:
@@ -156,7 +178,17 @@ class CompiledGraphs:
         graph = copy_of(module.graph)
         self._graphs[name] = CompiledGraph(name, module, graph, draws(module, graph), sources)
 
+    def _not_compiled(self, graph: Any, module: Any) -> None:
+        try:
+            region = self._graphs.pop(module.meta.get("backend_id"), None)
+            if region is not None and self.on and threading.get_ident() == self._thread:
+                self._refused(region, graph.example_inputs())
+        except Exception as error:
+            self._failed(error)
+
     def _stand_in(self, scope: dict[str, Any], region: CompiledGraph, made: Any) -> None:
+        updates = region.updates
+
         @passes_on
         def region_called(*args: Any, **kwargs: Any) -> Any:
             if not self.on or kwargs or threading.get_ident() != self._thread:
@@ -166,12 +198,18 @@ class CompiledGraphs:
             except Exception as error:
                 self._failed(error)
                 call = None
-            out = made(*args, **kwargs)
-            if call is not None:
-                try:
+            try:
+                out = made(*args, **kwargs)
+            except RuntimeError as error:
+                self._tell(error, sys._getframe(1), args)
+                raise
+            try:
+                if call is not None:
                     self._over(call, out)
-                except Exception as error:
-                    self._failed(error)
+                if updates:
+                    self._updated()
+            except Exception as error:
+                self._failed(error)
             return out
 
         # Dynamo takes away what it does not call any more.
@@ -179,6 +217,12 @@ class CompiledGraphs:
         leave_alone(region_called.__code__)
         self._ours[id(scope), region.name] = scope, made, region_called
         scope[region.name] = region_called
+
+    def _tell(self, error: RuntimeError, frame: Any, args: tuple[Any, ...]) -> None:
+        try:
+            self._raised(str(error), frame, args)
+        except Exception as mine:
+            self._failed(mine)
 
     def _begin(self, region: CompiledGraph, args: tuple[Any, ...]) -> RegionCall | None:
         if not torch.is_grad_enabled() or torch._C._functorch.maybe_current_level() is not None:
@@ -261,4 +305,13 @@ def _made_by(out: Any) -> tuple[int, int, bool] | None:
 
 def known() -> tuple[str, ...]:
     """Names of torch's that are read here."""
-    return (_CLASS, "call_user_compiler", "install_global_unsafe", "global_scope", "backend_id", "grapharg", *_META)
+    return (
+        _CLASS,
+        "call_user_compiler",
+        "install_global_unsafe",
+        "global_scope",
+        "backend_id",
+        "grapharg",
+        "example_inputs",
+        *_META,
+    )

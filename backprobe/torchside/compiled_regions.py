@@ -26,6 +26,12 @@ def reached(nodes: Sequence[Any]) -> bool:
     return in_use() and any(name.startswith(COMPILED) for name in walk(nodes, Plans()).plan.names)
 
 
+def compiles_backward() -> bool:
+    """Whether the backward that is about to be called is compiled as a whole, with the hooks on its nodes."""
+    module: Any = sys.modules.get("torch._dynamo.compiled_autograd")
+    return module is not None and bool(getattr(module, "compiled_autograd_enabled", False))
+
+
 def is_compiled(node: Any) -> bool:
     """Whether `node` is a whole compiled region."""
     return hasattr(getattr(node, "_forward_cls", None), "compiled_bw")

@@ -39,13 +39,18 @@ from .compiled_again import (
     went_bad,
 )
 from .compiled_graphs import (
+    CompiledGraph,
     CompiledGraphs,
     RegionCall,
 )
 from .compiled_regions import (
     backward_module,
+    compiles_backward,
     generated_from,
     is_compiled,
+)
+from .compiled_writes import (
+    refused_write,
 )
 from .forward_again import (
     forward_again,
@@ -127,6 +132,7 @@ __all__ = [
     "Broken",
     "Compilation",
     "Compilations",
+    "CompiledGraph",
     "CompiledGraphs",
     "NodeHooks",
     "Overheads",
@@ -141,6 +147,7 @@ __all__ = [
     "checkpoint_inputs",
     "checkpoint_mark",
     "come_back",
+    "compiles_backward",
     "compiling",
     "current_node",
     "depth_of",
@@ -181,6 +188,7 @@ __all__ = [
     "put_mode",
     "read_saved",
     "record_ops",
+    "refused_write",
     "root_gradients",
     "run_engine",
     "saved_attributes",

@@ -119,6 +119,8 @@ class BackwardCalls:
         #: Nodes below this number may have been made while nothing was noted.
         self.noted_from = 0
         self.between = Between()
+        #: Calls whose backward ``compiled_autograd`` compiled: nothing is put on their nodes.
+        self.compiled = 0
         #: Makes a record of a call that is over.
         self.outcome: Callable[[Running], Recorded] | None = None
 
@@ -192,7 +194,9 @@ class BackwardCalls:
         nested = bool(self.inside)
         if self._steps.stepped and not nested:
             self._steps.finish()
-        if not self._eye.noting:
+        compiles = private.compiles_backward()
+        if compiles or not self._eye.noting:
+            self.compiled += compiles
             self.count_only(roots, nested, self._steps.some_held() if kind != "autograd.grad" else None)
             return None
         return partial(self.begin, kind, roots, arguments, frame)

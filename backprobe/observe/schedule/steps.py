@@ -36,7 +36,7 @@ from .samples import Samples
 
 #: Backward calls after which an optimizer that was made is not waited for any longer.
 UNAIDED = 100
-_clock, _next_seq = time.perf_counter, private.next_sequence_nr
+_clock, _next_seq, _compiling = time.perf_counter, private.next_sequence_nr, private.compiling
 
 
 @dataclass
@@ -202,6 +202,8 @@ class StepWatch:
         return not self.paused and os.getpid() == self._pid and threading.get_ident() == self._thread
 
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if _compiling():  # Dynamo reads this: there is nothing to break a graph for, and nothing of it in what it makes
+            return
         if self.only == id(optimizer):
             return
         if self._mine():
@@ -238,6 +240,8 @@ class StepWatch:
             self.samples.before(parameters, self.waits)
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if _compiling():
+            return
         if self.only == id(optimizer) and self.passing > 1:
             self.passing -= 1
             self.index += 1

@@ -7,12 +7,13 @@ keeps: the line whose derivative is not finite everywhere, where there is one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from ...records import Cut, GivenToCompiled, Inside, Site, Step
+from ...records import Cut, GivenToCompiled, Inside, RefusedToCompile, Site, Step, Unseen
 from ...source.frames import Frames
 from ...torchside import private
 from ..backward.calls import Running
@@ -41,7 +42,11 @@ class InsideRegions(Tracker):
 
     def __init__(self, scene: Scene) -> None:
         self._scene, self._names, self._frames = scene, scene.names, scene.names.frames
-        self._graphs = private.CompiledGraphs(self._called, lambda error: scene.events.fault(self, error))
+        self._graphs = private.CompiledGraphs(
+            self._called, lambda error: scene.events.fault(self, error), self._raised, self._refused, self._updated
+        )
+        #: Steps of optimizers that were called compiled.
+        self._updates = 0
         #: The last calls of regions, by their graph, in the order of their last call.
         self._calls: dict[int, list[private.RegionCall]] = {}
         #: Those of them that were there when the step before was over.
@@ -50,6 +55,7 @@ class InsideRegions(Tracker):
         self._came: dict[int, Any] = {}
         self._handles: list[Any] = []
         self._found: list[Inside] = []
+        self._writes: dict[tuple[str, Site], RefusedToCompile] = {}
         self._cuts: dict[tuple[str, Site], Cut] = {}
         self._given: dict[str, None] = {}
         #: Regions whose paths have been looked at, by graph and step.
@@ -78,6 +84,43 @@ class InsideRegions(Tracker):
         mine = self._calls.setdefault(id(call.region), [])
         mine.append(call)
         del mine[:-CALLS]
+
+    def _raised(self, text: str, frame: Any, args: tuple[Any, ...]) -> None:
+        """A call of a region raised, as an op does that is not compiled."""
+        self._scene.events.tell("op_raised", text, frame, args)
+
+    def _refused(self, region: private.CompiledGraph, args: Sequence[Any]) -> None:
+        """A graph is not compiled as it writes to what its backward needs."""
+        if len(self._writes) >= MOST:
+            return
+        with private.unseen(), private.unnoticed():
+            found = private.refused_write(region, args)
+        site = self._site(found.write) if found is not None else None
+        if found is None or site is None:
+            return
+        op, saver = private.name_of(found.write), found.saver
+        made = RefusedToCompile(
+            op,
+            site,
+            self._module(region, args, found.write),
+            private.name_of(saver) if saver is not None else "an operation",
+            self._site(saver) if saver is not None else None,
+            found.shape,
+            found.saved,
+            found.found,
+            self._scene.steps.index,
+            self._frames.site(self._frames.spot(sys._getframe())),
+        )
+        self._writes.setdefault((op, site), made)
+
+    def _updated(self) -> None:
+        """An optimizer has stepped, compiled: its hooks are not called then."""
+        self._updates += 1
+        self._scene.steps.stepped = True
+
+    def _site(self, node: Any) -> Site | None:
+        """The user's line that a node of a region's graph is from."""
+        return self._frames.site_in(node.meta.get("stack_trace") or "")
 
     def backward_starts(self, running: Running) -> None:
         if not self._calls:
@@ -128,11 +171,17 @@ class InsideRegions(Tracker):
             gradients = self._gradients(running, i, call)
             with private.unseen(), private.unnoticed():
                 went = private.went_bad(call, gradients, forward)
-            site = self._frames.site_in(went.node.meta.get("stack_trace") or "") if went is not None else None
+            site = self._site(went.node) if went is not None else None
             if went is not None and site is not None:
                 sure = not call.region.draws and (forward or gradients is not None)
                 how = "backward" if went.backward else "forward"
-                told = private.name_of(went.node), site, how, self._module(call, went.node), went.values
+                told = (
+                    private.name_of(went.node),
+                    site,
+                    how,
+                    self._module(call.region, call.args, went.node),
+                    went.values,
+                )
                 return Inside(running.index, i, *told, went.tensors, went.zero_incoming, sure)
         return None
 
@@ -168,27 +217,27 @@ class InsideRegions(Tracker):
                 gradients = self._gradients(running, i, call)
                 zeros = private.made_zeros(call, gradients, dead) if dead and gradients is not None else None
             self._cut(call, [one for one in lost if one.inputs & none], names, running.step)
-            site = self._frames.site_in(zeros.meta.get("stack_trace") or "") if zeros is not None else None
+            site = self._site(zeros) if zeros is not None else None
             if site is not None:
-                told = private.name_of(zeros), site, "zero", self._module(call, zeros)
+                told = private.name_of(zeros), site, "zero", self._module(call.region, call.args, zeros)
                 self._found.append(Inside(running.index, i, *told, sure=not call.region.draws))
 
     def _cut(self, call: private.RegionCall, lost: list[Any], names: dict[int, str], step: int) -> None:
         for one in sorted(lost, key=lambda one: not one.arrived):
-            site = self._frames.site_in(one.node.meta.get("stack_trace") or "")
+            site = self._site(one.node)
             if site is not None:
                 of = tuple(sorted(names[k] for k in one.inputs if names.get(k)))
-                op, module = private.name_of(one.node), self._module(call, one.node)
+                op, module = private.name_of(one.node), self._module(call.region, call.args, one.node)
                 arrived = step if one.arrived else None
                 self._cuts.setdefault((op, site), Cut(op, site, module, of, 1, step, arrived, True, one.off))
 
-    def _module(self, call: private.RegionCall, node: Any) -> str | None:
+    def _module(self, region: private.CompiledGraph, args: Sequence[Any], node: Any) -> str | None:
         """The path of the module that a node of the region's graph belongs to. Within the region it is told by the
         compiled function's names for things, and what they are called in the model by the parameters among them."""
         stack = list((node.meta.get("nn_module_stack") or {}).values())
         path = str(stack[-1][0]) if stack else "L['self']"
         known = False
-        for source, arg in zip(call.region.sources, call.args, strict=True):
+        for source, arg in zip(region.sources, args, strict=True):
             root, end = source.partition("]")[:2]
             known = known or path.startswith(f"{root}{end}.") or path == f"{root}{end}"
             name = self._names.of(arg) if isinstance(arg, torch.nn.Parameter) else ""
@@ -208,9 +257,19 @@ class InsideRegions(Tracker):
                 found.append(Inside(running.index, i, *told))
         return found
 
+    def unseen(self) -> tuple[Unseen, ...]:
+        found = []
+        if self._updates:
+            note = "torch calls no hooks of optimizers there: what they change is not measured"
+            found.append(Unseen("compiled steps of optimizers", self._updates, note))
+        if self._scene.calls.compiled:
+            note = "compiled_autograd compiles all of them, and hooks too: nothing was put on their nodes"
+            found.append(Unseen("compiled backward calls", self._scene.calls.compiled, note))
+        return tuple(found)
+
     def records(self) -> tuple[Any, ...]:
         given = (GivenToCompiled(tuple(self._given)),) if self._given else ()
-        return (*self._found, *self._cuts.values(), *given)
+        return (*self._found, *self._writes.values(), *self._cuts.values(), *given)
 
 
 def singular(nodes: Any, frames: Frames) -> tuple[str, Site] | None:

@@ -41,7 +41,7 @@ SELDOM = 10
 NAMES, FAULTS = 20_000, 20
 #: The greatest number that is kept: those in single precision end there.
 MOST = 3e38
-_clock = time.perf_counter
+_clock, _compiling = time.perf_counter, private.compiling
 
 
 class Pace:
@@ -153,6 +153,8 @@ class Statistics(Tracker):
     # An optimizer steps
 
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if _compiling():
+            return
         step = self._scene.steps.index
         if step < self._soon and id(optimizer) in self._known:
             return
@@ -193,6 +195,8 @@ class Statistics(Tracker):
                 spectra.look(mine.all, self._numbers)
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if _compiling():
+            return
         if not self._stepping or id(optimizer) not in self._stepping or not self._on or os.getpid() != self._pid:
             return
         mark = self._own.begin()

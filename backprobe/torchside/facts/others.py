@@ -14,6 +14,7 @@ import torch.distributed
 from ... import torch_texts
 from .. import compilations as noted
 from .. import compiled_graphs as graphs
+from .. import compiled_writes as writes
 from .. import places
 from ..compiled_regions import generated_from
 from ..flight import Flight
@@ -150,7 +151,7 @@ def _named(words: tuple[str, ...], text: str) -> list[str]:
 @fact(
     "compiled regions",
     "compiled regions show as custom functions, without their inside, and what they cannot do is not explained",
-    "_lazy_backward_info COMPILED DONATED",
+    "_lazy_backward_info COMPILED DONATED NO_SECOND",
     [DYNAMO],
 )
 def compiled_regions() -> None:
@@ -158,7 +159,8 @@ def compiled_regions() -> None:
     names = ("_lazy_backward_info", "bw_module", "compiled_bw", "fwd_nn_module_stack", torch_texts.COMPILED)
     lost = _named(names, text)
     expect(not lost, f"torch's source does not name {', '.join(lost)}")
-    expect(torch_texts.DONATED in text, f"torch does not speak of a {torch_texts.DONATED}")
+    for word in (torch_texts.DONATED, torch_texts.NO_SECOND):
+        expect(word in text, f"torch does not speak of: {word}")
 
 
 @fact(
@@ -169,7 +171,7 @@ def compiled_regions() -> None:
 )
 def compilations() -> None:
     text = _sources("_dynamo")
-    lost = _named(tuple(noted.known()), text)
+    lost = _named((*noted.known(), "compiled_autograd_enabled"), text)
     expect(not lost, f"torch's source does not name {', '.join(lost)}")
     for word in (torch_texts.RECOMPILE_LIMIT, torch_texts.MODE_STACK):
         expect(word in text, f"torch does not say {word}")
@@ -195,6 +197,23 @@ def compiled_graphs() -> None:
     expect(next(iter(copy.nodes)).meta == given.meta, "a copy of a graph says no lines")
     kinds: Any = vars(torch._ops).get("HigherOrderOperator")
     expect(isinstance(kinds, type), "torch._ops has no class HigherOrderOperator")
+
+
+@fact(
+    "graphs that are not compiled",
+    "where a graph writes to what its backward needs, so that torch does not compile it, is not told",
+    "_subclasses",
+    [DYNAMO, ENGINE],
+)
+def refused_graphs() -> None:
+    graph = torch.fx.Graph()
+    made = graph.call_method("exp", (graph.placeholder("x"),))
+    written = graph.call_method("add_", (made, 1))
+    graph.output(written)
+    region = graphs.CompiledGraph("", torch.nn.Module(), graph, False)
+    found = writes.refused_write(region, [leaf()])
+    told = (found.write, found.saver) if found is not None else None
+    expect(told == (written, made), f"of exp and the write to what it has saved {told} is told")
 
 
 @fact(
