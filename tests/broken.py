@@ -708,6 +708,30 @@ BROKEN = {
         """,
         *("parameter-not-in-optimizer", "HERE", None),
     ),
+    "one generator twice in an optimizer": (
+        """
+        there, back = nn.Sequential(nn.Linear(3, 3), nn.Tanh()), nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+        both = [*there.parameters(), *there.parameters()]
+        opt = torch.optim.SGD(both, lr=0.1)  # HERE
+        for step in range(6):
+            x = torch.randn(4, 3)
+            opt.zero_grad(); (back(there(x)) - x).square().mean().backward(); opt.step()
+        """,
+        *("parameter-not-in-optimizer", "HERE", None),
+    ),
+    "results of a function that are cached": (
+        """
+        from functools import lru_cache
+        @lru_cache(maxsize=64)  # HERE
+        def scaled(h):
+            return h / h.detach().norm()
+        net = nn.Linear(3, 3)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        for step in range(12):
+            opt.zero_grad(); scaled(net(torch.randn(4, 3))).square().sum().backward(); opt.step()
+        """,
+        *("graph-retained", "HERE", ""),
+    ),
     "weights that are no parameters any more": (
         """
         from torch.nn.utils import parametrizations, parametrize

@@ -503,6 +503,15 @@ def test_an_optimizer_of_another_model() -> None:
     assert "none of the 4 tensors" in found.title and roles(found) == [("optimizer", 6)]
 
 
+def test_an_optimizer_that_was_given_one_model_twice() -> None:
+    double = dataclasses.replace(OPTIMIZER, twice=4)
+    parameters = [parameter("back.weight", trained=False, root="back"), parameter("there.weight", root="there")]
+    found = only(traced(STEP, parameters=parameters, seen=(double,)))
+    assert (found.parameters, found.confidence) == (("back.weight",), "likely") and "4 tensors twice" in found.title
+    assert roles(found) == [("optimizer", 6)]
+    assert not kinds(traced(STEP, parameters=parameters[1:], seen=(double,)))
+
+
 def test_a_criterion_with_weights_that_the_optimizer_was_not_given() -> None:
     weights = parameter("criterion.log_vars", trained=False, root="criterion")
     trained = parameter("model.fc.weight")

@@ -49,9 +49,7 @@ ASK = {"wrong-backward": "functions", "wrong-double-backward": "functions", "fir
 MISSED: set[str] = {
     "answers_cut_off",
     "blocks_computed_again_in_a_hurry",
-    "grids_for_the_features",
     "relief_in_small_numbers",
-    "two_ways_between_shapes",
     "forces_by_vmap_grad",
     "tower_tuned_in_second_stage",
 }

@@ -84,6 +84,9 @@ def not_in_optimizer(trace: Trace) -> list[Finding]:
     hollow = next((o for o in trace.facts.of(OptimizerSeen) if o.empty and o.site is not None), None)
     if hollow is not None and idle and not late:
         return [_used_up(idle, hollow)]
+    double = next((o for o in trace.facts.of(OptimizerSeen) if o.twice and o.site is not None), None)
+    if double is not None and idle and not late:
+        return [_given_twice(idle, double)]
     if not late:
         return _forgotten(trace, idle, blamed) or _missed(trace, idle, blamed)
     names = few([p.name for p in late])
@@ -197,6 +200,20 @@ def _used_up(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
         "Give each group a list: list(model.backbone.parameters()). A generator or a filter() that has been read once, "
         "as by counting, gives nothing any more.",
         {"groups": optimizer.groups, "empty": optimizer.empty},
+        confidence="likely",
+    )
+
+
+def _given_twice(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
+    """What stands twice in a list may be in the place of what is missing there."""
+    return _left_out(
+        idle,
+        optimizer,
+        f"{optimizer.name} was given {optimizer.twice} {'tensors' if optimizer.twice > 1 else 'tensor'} twice, and "
+        f"{few([p.name for p in idle])} {'get' if len(idle) > 1 else 'gets'} gradients that no optimizer uses",
+        "Look which model stands twice where the optimizer is made: each belongs there once. A tensor that stands "
+        "there twice is updated twice in a step.",
+        {"twice": optimizer.twice, "tensors_in_optimizer": optimizer.tensors},
         confidence="likely",
     )
 

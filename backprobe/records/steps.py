@@ -50,7 +50,8 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class OptimizerSeen:
     """An optimizer: its class, where it was made, how many tensors it holds, and how many of them belong to no module
-    any longer and never got a gradient. ``empty``: how many of its groups hold none."""
+    any longer and never got a gradient. ``empty``: how many of its groups hold none; ``twice``: how many tensors it was
+    given more than once."""
 
     name: str
     site: Site | None
@@ -58,3 +59,4 @@ class OptimizerSeen:
     orphans: int
     groups: int = 1
     empty: int = 0
+    twice: int = 0

@@ -51,6 +51,7 @@ class SeenOptimizer:
     present: dict[int, weakref.ref[Any]] = field(default_factory=dict)
     groups: int = 1
     empty: int = 0
+    twice: int = 0
 
 
 class StepWatch:
@@ -234,6 +235,7 @@ class StepWatch:
             self._sizes[id(optimizer)] = count
             known = self._known(optimizer, None)
             known.groups, known.empty = len(groups), sum(not group["params"] for group in groups)
+            known.twice = count - len({id(p) for p in parameters})
             for p in parameters:
                 self.held[id(p)] = known.refs[id(p)] = private.tensor_ref(p)
         if sampled:
@@ -290,7 +292,7 @@ class StepWatch:
         """The optimizers that stepped."""
         frames, leaves = self._names.frames, self._names.leaves
         return tuple(
-            OptimizerSeen(o.name, frames.site(o.spot), len(o.refs), leaves.orphans(o.refs), o.groups, o.empty)
+            OptimizerSeen(o.name, frames.site(o.spot), len(o.refs), leaves.orphans(o.refs), o.groups, o.empty, o.twice)
             for o in self.optimizers.values()
         )
 

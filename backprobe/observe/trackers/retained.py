@@ -14,14 +14,15 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import CellType, FrameType, GeneratorType, TracebackType
+from functools import lru_cache
+from types import CellType, CodeType, FrameType, GeneratorType, TracebackType
 from typing import Any
 
 import torch
 
 from ...graphs.plan import ACCUMULATE
 from ...records import Retained, Site, Step
-from ...source.frames import Spot, variables
+from ...source.frames import Frames, Spot, variables
 from ...source.puts import assigned_in, changes_of, gives
 from ...torchside import private
 from ...torchside.structure import tensors_in
@@ -41,6 +42,8 @@ WITHIN = 8
 OUTSIDE = 64
 #: Tensors that are asked for a name, and containers in each other that are.
 CANDIDATES, DEEP = 20, 3
+#: What a function becomes whose results are cached.
+_CACHED: Any = type(lru_cache(print))
 #: Frames of one traceback that are gone through.
 FRAMES = 10
 
@@ -225,6 +228,10 @@ class RetainedGraphs(Tracker):
         del reach, thing, node, rounds
         found: Retained | None = None
         for container, kept in _common_holders(tensors, ENOUGH - self._only_forward):
+            code = _cached_by(container)
+            if code is not None and self._frames.is_user(code):
+                site = Frames.site_of(code.co_filename, code.co_firstlineno, code.co_name)
+                return Retained(code.co_name, "a function whose results are cached", site, self._made(kept)[1], alive)
             _, name = self._name_of([container])
             site = changes_of(self._frames, name.name, name.key, graphs=True) if name is not None else None
             if found is None or site is not None:
@@ -314,6 +321,14 @@ def _holders(things: list[Any]) -> list[tuple[Any, dict[Any, Any]]]:
     owned = {id(getattr(one, "__dict__", None)) for one in (gc.get_referrers(*dicts.values()) if dicts else ())}
     attributes = [h if id(h) in dicts and id(h) in owned else getattr(h, "__dict__", None) for h in found]
     return [(h, names if type(names) is dict else {}) for h, names in zip(found, attributes, strict=True)]
+
+
+def _cached_by(container: Any) -> CodeType | None:
+    """The function that keeps its results in `container`, with the arguments that it got them for."""
+    for holder in gc.get_referrers(container) if type(container) is dict else ():
+        if type(holder) is _CACHED:
+            return getattr(holder.__wrapped__, "__code__", None)
+    return None
 
 
 def _marks(node: Any) -> set[tuple[int, int]]:
