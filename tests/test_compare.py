@@ -18,7 +18,7 @@ from backprobe.commands.compare import judge_of
 from backprobe.comparing.compared import compare
 from backprobe.comparing.estimate import distance
 from backprobe.comparing.files import read_tape, tape_folder
-from backprobe.observe.tape.prints import digest, plain, print_of, values_of
+from backprobe.exact.prints import digest, plain, print_of, values_of
 from backprobe.records import Tape
 
 

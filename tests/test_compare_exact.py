@@ -13,9 +13,9 @@ from backprobe.commands.compare import judge_of
 from backprobe.comparing.blame import WRONG
 from backprobe.comparing.compared import Compared, compare
 from backprobe.comparing.files import read_tape, tape_folder
-from backprobe.engine.exact.alone import Alone
+from backprobe.exact.alone import Alone
 from backprobe.observe.tape.arguments import as_json
-from backprobe.observe.tape.prints import print_of, values_of
+from backprobe.exact.prints import print_of, values_of
 from backprobe.records import Taken, Tape, TapeOp
 
 

@@ -24,7 +24,7 @@ from ...source.roots import Where
 from ...source.stand_ins import STAND_IN
 from ...torchside import places, private
 from .arguments import as_json
-from .prints import digest, plain, print_of, values_of
+from ...exact.prints import digest, plain, print_of, values_of
 from .space import Space
 
 _next = private.next_sequence_nr

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from ...records import Print
-from ...torchside import private
-from ...torchside.measure import dtype_name, shape_of
+from ..records import Print
+from ..torchside import private
+from ..torchside.measure import dtype_name, shape_of
 
 GROUPS = 32
 #: Places after which signs come again, with one more sign for each such stretch.

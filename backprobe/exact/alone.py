@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from ...observe.tape.prints import sketch
-from ...records import Print, Tape, TapeOp
+from .prints import sketch
+from ..records import Print, Tape, TapeOp
 from .ops import Opaque, call, called_with, function
 
 #: Steps of matrix products of float32, by the precision that the run has asked for.

@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
-from ...comparing.align import Names, in_order
-from ...comparing.arguments import alike, same
-from ...comparing.estimate import distance
-from ...records import Gap, Judged, Taken, Tape, TapeOp
+from ..comparing.align import Names, in_order
+from ..comparing.arguments import alike, same
+from ..comparing.estimate import distance
+from ..records import Gap, Judged, Taken, Tape, TapeOp
 from .alone import Alone, apart, step_of
 from .kept import Kept
 from .ops import EMPTY, Opaque, call, moves, widened

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from ...errors import BackprobeError
+from ..errors import BackprobeError
 
 
 class Kept:

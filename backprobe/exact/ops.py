@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ...comparing.arguments import WRITES
-from ...records import TapeOp
+from ..comparing.arguments import WRITES
+from ..records import TapeOp
 
 #: Ops that give memory with nothing in it yet.
 EMPTY = frozenset(("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted"))
