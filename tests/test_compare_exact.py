@@ -14,8 +14,8 @@ from backprobe.comparing.blame import WRONG
 from backprobe.comparing.compared import Compared, compare
 from backprobe.comparing.files import read_tape, tape_folder
 from backprobe.exact.alone import Alone
-from backprobe.observe.tape.arguments import as_json
 from backprobe.exact.prints import print_of, values_of
+from backprobe.observe.tape.arguments import as_json
 from backprobe.records import Taken, Tape, TapeOp
 
 

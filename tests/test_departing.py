@@ -235,7 +235,7 @@ class Attention(nn.Module):
         super().__init__()
         self.q, self.k, self.v = nn.Linear(d, d), nn.Linear(d, d), nn.Linear(d, d)
     def scores(self, q, k):
-        return q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5
+        return q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5  # HERE
     def forward(self, x):
         return self.scores(self.q(x), self.k(x)).softmax(-1) @ self.v(x)
 class Model(nn.Module):
@@ -249,7 +249,7 @@ class Model(nn.Module):
 torch.manual_seed(0)
 one, two = Model(), Model()
 two.load_state_dict(one.state_dict())
-two.blocks[1].scores = lambda q, k: q @ k.transpose(-2, -1)  # HERE
+two.blocks[1].scores = lambda q, k: q @ k.transpose(-2, -1)
 x = torch.randn(2, 5, 8)
 for model in (one, two):
     model(x).square().mean().backward()

@@ -25,6 +25,8 @@ ROUNDED = 2.0
 #: An op whose result is off by as many times what its type explains is wrong, where the other run's is not: as torch
 #: itself has it where it checks what its compiler gives. Ops that are right are seen to be off by a fifth at most.
 WRONG = 3.0
+#: The op by which a scaler looks for gradients that are not finite.
+SCALER = "_amp_foreach_non_finite_check_and_unscale_"
 #: Norms of values that are the same in float64 differ by less.
 SAME = 1e-9
 
@@ -61,6 +63,11 @@ class Blame:
     def order(self) -> float:
         assert self.a is not None or self.b is not None
         return self.a.index if self.a is not None else self.b.index  # type: ignore[union-attr]
+
+
+def taken_from(tape: Tape) -> set[int]:
+    """Ops that others take something from."""
+    return {taken.last for op in tape.ops for taken in op.inputs if not (taken.outside and taken.writer is None)}
 
 
 def _near(one: tuple[float, float], among: list[tuple[float, float]]) -> bool:
@@ -141,8 +148,8 @@ class Blamer:
                 found += [(x, y, slot) for slot in range(max(len(x.inputs), len(y.inputs)))]
         if found:
             return found
-        used = {taken.op for op in self.a.ops for taken in op.inputs}
-        last = [(x, y) for x, y in self.pairs if x.index not in used and self.output(x, y).differs]
+        taken = taken_from(self.a)
+        last = [(x, y) for x, y in self.pairs if x.index not in taken and self.output(x, y).differs]
         return [(x, y, -1) for x, y in last]
 
     # How far values are apart
@@ -316,12 +323,17 @@ class Blamer:
 
     # Kernels
 
-    def kernel(self) -> Blame | None:
-        """The first op that is off by more than its type explains, where its partner is not or there is none."""
+    def kernel(self, among: set[int] | None = None) -> Blame | None:
+        """The first op that is off by more than its type explains, where its partner is not or there is none.
+
+        :param among: numbers of ops of the first run; no other is asked for.
+        """
         if self._judged is None:
             return None
         bad = [self._ends_bad(tape) for tape in (self.a, self.b)]
         for x, y in in_order(self.a, self.b, self._places):
+            if among is not None and (x is None or x.index not in among):
+                continue
             for k in range(min(len(op.outputs) for op in (x, y) if op is not None)):
                 units = [
                     local.get((op.index, k), 0.0) if op is not None else 0.0
@@ -344,8 +356,15 @@ class Blamer:
         return None
 
     def _ends_bad(self, tape: Tape) -> bool:
-        """Whether something that comes out is not finite."""
-        values = (t.value for op in tape.ops if op.phase == "sink" for t in op.inputs)
+        """Whether something that comes out is not finite; what nothing takes, where nothing comes out. Gradients that a
+        scaler looks at count only where weights are spoilt: it has left the step out."""
+        ends = [op for op in tape.ops if op.phase == "sink"]
+        scaled = {op.step for op in tape.ops if op.name.partition(".")[0] == SCALER}
+        ends = [op for op in ends if op.name == "weight" or op.step not in scaled]
+        values = {t.value for op in ends for t in op.inputs}
+        if not any(op.inputs for op in ends if op.name != "weight"):
+            taken = taken_from(tape)
+            values |= {v for op in tape.ops if not scaled and op.index not in taken for v in op.outputs}
         return any(v is not None and tape.prints[v].bad for v in values)
 
     def _unlike(self, x: TapeOp, y: TapeOp, k: int) -> bool:

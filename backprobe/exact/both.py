@@ -7,13 +7,16 @@ an op, is moved by a part in 10^12, ten thousand times what float64 rounds by. A
 one. Results are moved, too, since what comes from outside may be of no account: the gradient of a bias before a batch
 norm is nothing but rounding, whatever the weights. Whole numbers stay: they count, index, or are compared with.
 
+Note [What a dtype loses]: where terms cancel, what is rounding of them may be all that is left. No kernel is to be
+blamed for that, and where both runs have it it is no difference. But a value that has digits in float64, though all is
+moved by a part in 10^12 there, and not one in its own dtype, is lost at that op.
+
 Note [Aliases]: ops run as they ran: views are views, and what is written in place is seen through them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,13 +26,15 @@ from ..comparing.arguments import alike, same
 from ..comparing.estimate import distance
 from ..records import Gap, Judged, Taken, Tape, TapeOp
 from .alone import Alone, apart, step_of
-from .kept import Kept
+from .kept import Tensors
 from .ops import EMPTY, Opaque, call, moves, widened
 
 #: What values are moved by, and how many times what that does is a difference.
 STEP, TIMES = 1e-12, 10.0
 #: Results that are off by more steps of their type are looked at by themselves.
 SUSPECT = 8.0
+#: Of a value that is off by as much of itself not one binary digit is left.
+DIGIT = 0.5
 _FLOOR = 1e-11
 
 
@@ -62,13 +67,11 @@ class _Side:
 class Both:
     """Goes through two tapes that are paired."""
 
-    def __init__(
-        self, a: Tape, b: Tape, pairs: Sequence[tuple[int, int]], folders: tuple[Path, Path], names: Names
-    ) -> None:
+    def __init__(self, a: Tape, b: Tape, pairs: Sequence[tuple[int, int]], kept: Tensors, names: Names) -> None:
         self.a, self.b, self.moved = _Side(a), _Side(b), _Side(a)
         self.pairs = pairs
         self.partner = {a.ops[i].index: b.ops[j].index for i, j in pairs}
-        self.kept = Kept(list(folders))
+        self.kept = kept
         self.judged = Judged({}, {}, {}, {}, ({}, {}), ({}, {}))
         self._draw = torch.Generator().manual_seed(0)
         self._alone = Alone(self._recorded, self._draw)
@@ -251,8 +254,23 @@ class Both:
                     continue
             if any(self._suspect(side, op, k) for side, op in both):
                 for side, op in both:
-                    which = self.judged.local[side is self.b]
-                    which[op.index, k] = self._alone.off(side.tape, op, k)
+                    far = side is self.a and self._leaves(op, k)
+                    units, share = self._alone.look(side.tape, op, k, far)
+                    self.judged.local[side is self.b][op.index, k] = units
+                    if far and share >= DIGIT:
+                        self.judged.lost.add((op.index, k))
+
+    def _leaves(self, op: TapeOp, k: int) -> bool:
+        """Note how far a result of the first run is from float64, and whether no digit is left of what has some there:
+        Note [What a dtype loses]."""
+        value, exact, moved = op.outputs[k], self.a.env.get((op.index, k)), self.moved.env.get((op.index, k))
+        if value is None or exact is None or moved is None or tuple(exact.shape) != self.a.tape.prints[value].shape:
+            return False
+        seen, size = self.a.tape.prints[value], float(torch.linalg.vector_norm(exact))
+        if seen.norm is None or not size:
+            return False
+        error = self.judged.away[op.index, k] = apart(exact, seen) / size
+        return error >= DIGIT and float(torch.linalg.vector_norm(moved - exact)) < DIGIT * size
 
     def _outside(self, a: TapeOp, slot: int, one: Taken, two: Taken) -> None:
         """Something from outside that is not the same in both runs, beyond the rounding of its dtype."""
