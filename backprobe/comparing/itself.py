@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 
 from ..records import Applied, Judged, Tape, TapeOp
 from .blame import WRONG, Blamer, taken_from
@@ -17,12 +18,15 @@ from .compared import used
 #: Ops that add and subtract: what is lost in them has cancelled.
 _ADD = frozenset(("add", "sub", "rsub", "sum", "mean", "addmm", "mm", "bmm", "cumsum"))
 
+#: The least normal number of half precision.
+NORMAL = 2.0**-14
+
 
 @dataclass(frozen=True)
 class Departs:
     """Where a run departs from float64.
 
-    :ivar kind: ``kernel``, ``overflow``, ``lost`` or ``function``.
+    :ivar kind: ``kernel``, ``overflow``, ``underflow``, ``lost`` or ``function``.
     :ivar order: the number of the op that ran next, to tell what comes first.
     :ivar error: relative, from what float64 gives from the start; of a function that of the gradient by itself.
     :ivar function: the call of a custom function; `op` is then the first of its forward.
@@ -43,6 +47,8 @@ class Departs:
             return f"the backward of {self.function.name} gives another gradient than the derivative of its forward"
         if self.kind == "overflow":
             return f"an overflow in {self.dtype}: float64 gives finite values"
+        if self.kind == "underflow":
+            return f"an underflow: {self.dtype} has no numbers as small as that"
         if self.kind == "lost":
             how = (
                 "what it adds up cancels"
@@ -73,11 +79,13 @@ def departs(tape: Tape, judged: Judged, functions: Iterable[tuple[Applied, float
         op = blame.a
         bad = any(v is not None and tape.prints[v].bad for v in op.outputs)
         away = max((judged.away.get((op.index, k), 0.0) for k in range(len(op.outputs))), default=0.0)
-        found.append(Departs("overflow" if bad else "kernel", op, op.index, None if bad else away, _dtype(tape, op, 0)))
+        kind = "overflow" if bad else "underflow" if _small(tape, op, 0) else "kernel"
+        found.append(Departs(kind, op, op.index, None if bad else away, _dtype(tape, op, 0)))
     at = {op.index: op for op in tape.ops}
     for index, k in sorted(judged.lost):
         if index in ops:
-            found.append(Departs("lost", at[index], index, judged.away[index, k], _dtype(tape, at[index], k)))
+            kind = "underflow" if _small(tape, at[index], k) else "lost"
+            found.append(Departs(kind, at[index], index, judged.away[index, k], _dtype(tape, at[index], k)))
             break
     for one, units, error in functions:
         if units > WRONG:
@@ -88,6 +96,13 @@ def departs(tape: Tape, judged: Judged, functions: Iterable[tuple[Applied, float
 def _dtype(tape: Tape, op: TapeOp, k: int) -> str:
     value = op.outputs[k] if k < len(op.outputs) else None
     return tape.prints[value].dtype if value is not None else "its dtype"
+
+
+def _small(tape: Tape, op: TapeOp, k: int) -> bool:
+    """Whether a result is below the normal numbers of half precision."""
+    value = op.outputs[k]
+    seen = tape.prints[value] if value is not None else None
+    return seen is not None and seen.dtype == "float16" and (seen.norm or 0.0) < NORMAL * prod(seen.shape) ** 0.5
 
 
 def _ends(tape: Tape) -> list[TapeOp]:

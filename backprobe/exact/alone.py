@@ -4,7 +4,8 @@ Note [What a dtype explains]: each thing that an op takes may be off by a step o
 each partial sum on the way. The first is seen by moving what it takes by such steps: where terms cancel, that is much,
 and not to be blamed. The second grows with the number of terms: n steps at worst, their root where errors do not add
 up, which is what sums of floats are seen to do. Matrix products have their number of terms from torch's count of
-operations; ops that work element by element have one; others as many as go into one of what they give.
+operations; ops that work element by element have one; others as many as go into one of what they give. What is below
+the least normal number of a type may be given as zero; but for half precision, which has little room there.
 """
 
 from __future__ import annotations
@@ -81,14 +82,16 @@ class Alone:
             if tuple(exact.shape) != seen.shape or not fine:
                 return None, 0.0
             wrong, size = apart(exact, seen), float(torch.linalg.vector_norm(exact))
-            sums = count**0.5 * step * size
+            floor = _least(seen) * _size(seen.shape) ** 0.5
+            sums = count**0.5 * (step * size + (floor if seen.dtype != "float16" else 0.0))
             if wrong <= sums and not whole:
                 return (wrong / sums if sums else 0.0), 0.0
             noise = self._noise(op, k, tensors, seen, exact, step)
         except (Opaque, IndexError):
             return nan, 0.0
         explained = count**0.5 * noise + sums
-        return (wrong / explained if explained else float(wrong > 0)), (noise / size if size else inf if noise else 0.0)
+        lost = noise + (floor if seen.dtype == "float16" else 0.0)
+        return (wrong / explained if explained else float(wrong > 0)), (lost / size if size else inf if lost else 0.0)
 
     def _noise(
         self, op: TapeOp, k: int, tensors: list[torch.Tensor], seen: Print, exact: torch.Tensor, step: float
@@ -99,7 +102,7 @@ class Alone:
         for _ in range(draws):
             other = call(op, op.arguments, [self.moved(one, step) for one in tensors], seen.dtype)[k]
             total += float((exact - other).square().sum())
-        return (total / draws) ** 0.5
+        return float((total / draws) ** 0.5)
 
     @staticmethod
     def _finite(tape: Tape, op: TapeOp) -> bool:
@@ -110,6 +113,12 @@ class Alone:
         if not step or not tensor.dtype.is_floating_point:
             return tensor.clone()
         return tensor * (1 + step * torch.randn(tensor.shape, generator=self._draw, dtype=torch.float64))
+
+
+def _least(seen: Print) -> float:
+    """Below what a number of this type may be given as zero: of half precision, which has all small ones, the least."""
+    kind = torch.finfo(getattr(torch, seen.dtype))
+    return float(kind.tiny * kind.eps if seen.dtype == "float16" else kind.tiny)
 
 
 def _callable(name: str) -> bool:

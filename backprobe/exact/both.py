@@ -17,6 +17,7 @@ Note [Aliases]: ops run as they ran: views are views, and what is written in pla
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 import torch
@@ -76,6 +77,8 @@ class Both:
         self._draw = torch.Generator().manual_seed(0)
         self._alone = Alone(self._recorded, self._draw)
         self._names = names
+        #: How far values are apart, by where they come from in both.
+        self._known: dict[tuple[tuple[int, int], tuple[int, int]], Gap] = {}
         #: Named tensors from outside, as the first run had them last: by their names in the second.
         self._named: dict[str, tuple[int, int]] = {}
 
@@ -249,7 +252,8 @@ class Both:
                     self.judged.sizes[side is self.b][op.index, k] = norms
         for k in range(min(len(op.outputs) for _, op in both)):
             if a is not None and b is not None:
-                self.judged.outputs[a.index, k] = self._between((a.index, k), (b.index, k))
+                between = self._between((a.index, k), (b.index, k))
+                self.judged.outputs[a.index, k] = self._known[(a.index, k), (b.index, k)] = between
                 if _hash(self.a.tape, a, k) == _hash(self.b.tape, b, k):
                     continue
             if any(self._suspect(side, op, k) for side, op in both):
@@ -288,7 +292,13 @@ class Both:
             self.judged.outside[a.index, slot] = 1.0 if error is None else error
 
     def _gap(self, one: Taken, two: Taken) -> Gap:
-        return self._between(one.source, two.source)
+        if one.writer is not None or two.writer is not None:
+            return self._between(one.source, two.source)
+        # Nobody has written to it since: it is as it was when it was given, or taken first.
+        known = self._known.get((one.source, two.source))
+        if known is None:
+            known = self._known[one.source, two.source] = self._between(one.source, two.source)
+        return known
 
     def _between(self, source: tuple[int, int], its: tuple[int, int]) -> Gap:
         x, moved, y = self.a.env.get(source), self.moved.env.get(source), self.b.env.get(its)
@@ -322,15 +332,20 @@ def gap(x: torch.Tensor, moved: torch.Tensor, y: torch.Tensor, rough: float = 0.
         return Gap(part > 0, part)
     if not (y.dtype.is_floating_point or y.dtype.is_complex):
         y = y.to(x.dtype)
-    fine, same_ = torch.isfinite(x), torch.isfinite(y)
-    if not bool(fine.all()) or not bool(same_.all()):
+    size, off, noise = _norms(x, y, moved)
+    if not isfinite(size + off):
+        fine, same_ = torch.isfinite(x), torch.isfinite(y)
         if not torch.equal(fine, same_):
             return Gap(True, float((fine != same_).double().mean()))
-        x, y, moved = (torch.where(fine, one, torch.zeros_like(one)) for one in (x, y, moved))
-    size = float(torch.linalg.vector_norm(x))
-    off, noise = (float(torch.linalg.vector_norm(x - one)) for one in (y, moved))
+        size, off, noise = _norms(*(torch.where(fine, one, torch.zeros_like(one)) for one in (x, y, moved)))
     error = off / size if size else float(off > 0)
     return Gap(off > TIMES * noise + (_FLOOR + 1e3 * rough) * size, error)
+
+
+def _norms(x: torch.Tensor, y: torch.Tensor, moved: torch.Tensor) -> tuple[float, float, float]:
+    """Of `x`, and of how far each of the others is from it."""
+    norm = torch.linalg.vector_norm
+    return float(norm(x)), float(norm(x - y)), float(norm(x - moved))
 
 
 def _clone(tensor: torch.Tensor | None) -> torch.Tensor | None:
