@@ -405,6 +405,224 @@ for _ in range(3):
 }
 
 
+#: A second set, written when the first was right.
+FAULTS |= {
+    "a loss that half precision cannot hold": (
+        """
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 2)).half()
+out = model(torch.randn(8, 6).half())
+loss = out.square().mean() * 1e-9  # HERE
+loss.backward()
+""",
+        "",
+        "underflow",
+    ),
+    "a softplus of large negative numbers": (
+        """
+torch.manual_seed(0)
+model = nn.Linear(6, 6)
+h = model(torch.randn(8, 6)) - 25
+rate = (1 + h.exp()).log()  # HERE
+((rate * 1e9 - 1) ** 2).mean().backward()
+""",
+        "",
+        "no digit is left",
+    ),
+    "squared distances written out": (
+        """
+torch.manual_seed(0)
+model = nn.Linear(4, 8)
+a = model(torch.randn(16, 4)) + 3000
+b = a.detach() + 0.1 * torch.randn(16, 8)
+square = (a * a).sum(-1) + (b * b).sum(-1)
+both = 2 * (a * b).sum(-1)
+apart = square - both  # HERE
+apart.relu().mean().backward()
+""",
+        "",
+        "cancel",
+    ),
+    "a norm whose derivative is forgotten": (
+        FUNCTION.format(
+            given="x",
+            forward="size = x.norm(dim=-1, keepdim=True)\n        ctx.save_for_backward(size)\n        return x / size",
+            backward="(size,) = ctx.saved_tensors\n        return g / size  # HERE",
+        )
+        + """
+class Unit(nn.Module):
+    def forward(self, x):
+        return F.apply(x)
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(6, 8), Unit(), nn.Linear(8, 3))
+optimizer = torch.optim.Adam(model.parameters())
+for _ in range(2):
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(torch.randn(16, 6)), torch.randint(0, 3, (16,))).backward()
+    optimizer.step()
+""",
+        "1",
+        "backward of F",
+    ),
+    "a port whose mask is off by one": (
+        """
+class Attention(nn.Module):
+    def __init__(self, d, first):
+        super().__init__()
+        self.qkv, self.out, self.first = nn.Linear(d, 3 * d), nn.Linear(d, d), first
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, -1)
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(self.first)
+        scores = (q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).masked_fill(mask, float("-inf"))
+        return self.out(scores.softmax(-1) @ v)
+class Model(nn.Module):
+    def __init__(self, first):
+        super().__init__()
+        self.inp = nn.Linear(4, 8)
+        self.attn = Attention(8, first)  # HERE
+    def forward(self, x):
+        return self.attn(self.inp(x))
+torch.manual_seed(0)
+one, two = Model(1), Model(2)
+two.load_state_dict(one.state_dict())
+x = torch.randn(2, 6, 4)
+for model in (one, two):
+    model(x).square().mean().backward()
+""",
+        "attn",
+        "two models",
+    ),
+    "a product of many probabilities": (
+        """
+torch.manual_seed(0)
+model = nn.Linear(4, 80)
+hazard = torch.sigmoid(model(torch.randn(6, 4)) + 2)
+survival = (1 - hazard).cumprod(-1)
+score = survival.log()  # HERE
+(-score[:, -1]).mean().backward()
+""",
+        "",
+        "float64",
+    ),
+    "a sum of losses in half precision": (
+        """
+torch.manual_seed(0)
+model = nn.Linear(8, 1)
+losses = (model(torch.randn(2000, 8)) - 9).square()
+total = losses.half().sum()  # HERE
+(total / 2000).backward()
+""",
+        "",
+        "overflow",
+    ),
+}
+HEALTHY |= {
+    "a convnet in half precision with a scaler": """
+torch.manual_seed(0)
+model = nn.Sequential(
+    nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2), nn.ReLU(), nn.Flatten(),
+    nn.Linear(8 * 36, 10),
+)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+scaler = torch.amp.GradScaler("cpu")
+for _ in range(3):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.float16):
+        loss = nn.functional.cross_entropy(model(torch.randn(8, 3, 16, 16)), torch.randint(0, 10, (8,)))
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+""",
+    "a penalty on gradients": """
+torch.manual_seed(0)
+critic = nn.Sequential(nn.Linear(4, 32), nn.LeakyReLU(0.2), nn.Linear(32, 32), nn.Softplus(), nn.Linear(32, 1))
+optimizer = torch.optim.Adam(critic.parameters(), lr=1e-3, betas=(0.5, 0.9))
+for _ in range(3):
+    x = torch.randn(16, 4, requires_grad=True)
+    out = critic(x)
+    (g,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+    loss = out.mean() + 10 * (g.norm(dim=-1) - 1).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+    "checkpoints of both kinds, with dropout": """
+from torch.utils.checkpoint import checkpoint
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 32), nn.GELU(), nn.Dropout(0.1), nn.Linear(32, 16))
+    def forward(self, x):
+        return x + self.net(x)
+torch.manual_seed(0)
+first, blocks, last = nn.Linear(6, 16), nn.ModuleList(Block() for _ in range(3)), nn.Linear(16, 2)
+optimizer = torch.optim.SGD([*first.parameters(), *blocks.parameters(), *last.parameters()], lr=0.1)
+for step in range(3):
+    x = first(torch.randn(8, 6))
+    for block in blocks:
+        x = checkpoint(block, x, use_reentrant=bool(step % 2))
+    optimizer.zero_grad()
+    last(x).square().mean().backward()
+    optimizer.step()
+""",
+    "a student in bfloat16 of a teacher in float32": """
+import copy
+torch.manual_seed(0)
+teacher = nn.Sequential(nn.Linear(8, 32), nn.GELU(), nn.Linear(32, 4))
+student = copy.deepcopy(teacher).bfloat16()
+optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
+for _ in range(3):
+    x = torch.randn(16, 8)
+    with torch.no_grad():
+        aim = teacher(x).softmax(-1)
+    loss = nn.functional.kl_div(student(x.bfloat16()).float().log_softmax(-1), aim, reduction="batchmean")
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+    "a ratio of probabilities that begins at one": """
+torch.manual_seed(0)
+policy = nn.Sequential(nn.Linear(5, 32), nn.Tanh(), nn.Linear(32, 3))
+optimizer = torch.optim.Adam(policy.parameters(), lr=3e-4)
+x, action, advantage = torch.randn(32, 5), torch.randint(0, 3, (32, 1)), torch.randn(32, 1)
+with torch.no_grad():
+    old = torch.cat([policy(part).log_softmax(-1) for part in x.split(8)]).gather(1, action)
+for _ in range(3):
+    new = policy(x).log_softmax(-1).gather(1, action)
+    ratio = (new - old).exp()
+    loss = -torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean() + 0.1 * (new - old).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+    "attention with padding, and views of one batch held together": """
+torch.manual_seed(0)
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.qkv, self.out = nn.Embedding(40, 24), nn.Linear(24, 72), nn.Linear(24, 16)
+    def forward(self, ids):
+        x = self.embed(ids)
+        q, k, v = (one.unflatten(-1, (4, 6)).transpose(1, 2) for one in self.qkv(x).chunk(3, -1))
+        mask = torch.zeros(ids.shape).masked_fill(ids == 0, float("-inf"))[:, None, None]
+        x = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
+        return nn.functional.normalize(self.out(x.mean(1)), dim=-1)
+model = Encoder()
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for _ in range(3):
+    ids = torch.randint(1, 40, (8, 10))
+    ids[:, 7:] = 0
+    one, two = model(ids), model(ids.roll(1, 1).clamp(min=1))
+    loss = nn.functional.cross_entropy(one @ two.t() / 0.07, torch.arange(8))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+""",
+}
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_named_at_its_line(tmp_path, name) -> None:
     script, module, word = FAULTS[name]
