@@ -70,6 +70,11 @@ def taken_from(tape: Tape) -> set[int]:
     return {taken.last for op in tape.ops for taken in op.inputs if not (taken.outside and taken.writer is None)}
 
 
+def _roots(tape: Tape) -> set[int]:
+    """Ops that make the first gradient of a backward call, of the shape of its loss."""
+    return {op.index for op, after in pairwise(tape.ops) if op.name == "ones_like" and after.phase == "backward"}
+
+
 def _near(one: tuple[float, float], among: list[tuple[float, float]]) -> bool:
     """Whether two norms are among others, but for rounding in float64."""
     at = bisect_left(among, (one[0] * (1 - SAME), 0.0))
@@ -137,10 +142,7 @@ class Blamer:
         """What comes out of the runs: gradients, weights, numbers that were read, what backward calls began from. Where
         there is none of that, what nothing takes."""
         found = []
-        roots = [
-            {op.index for op, after in pairwise(tape.ops) if op.name == "ones_like" and after.phase == "backward"}
-            for tape in (self.a, self.b)
-        ]
+        roots = [_roots(tape) for tape in (self.a, self.b)]
         parts = len(roots[0]) != len(roots[1])  # of a batch: a loss of a part is another one
         for x, y in self.pairs:
             root = x.index in roots[0] and not parts
@@ -356,9 +358,10 @@ class Blamer:
         return None
 
     def _ends_bad(self, tape: Tape) -> bool:
-        """Whether something that comes out is not finite; what nothing takes, where nothing comes out. Gradients that a
-        scaler looks at count only where weights are spoilt: it has left the step out."""
-        ends = [op for op in tape.ops if op.phase == "sink"]
+        """Whether a loss, gradient or weight is not finite; where there is none, what nothing takes. Where a scaler
+        looks at gradients only weights count: it has left the step out."""
+        roots = _roots(tape)
+        ends = [op for op in tape.ops if op.phase == "sink" or op.index in roots]
         scaled = {op.step for op in tape.ops if op.name.partition(".")[0] == SCALER}
         ends = [op for op in ends if op.name == "weight" or op.step not in scaled]
         values = {t.value for op in ends for t in op.inputs}

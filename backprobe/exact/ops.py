@@ -69,7 +69,7 @@ def called_with(
     short = op.name.partition(".")[0]
     func = function(op.name)
     args, kwargs = _value(tree[0], tensors), {key: _value(one, tensors) for key, one in tree[1].items()}
-    names = _schema(func)[0]
+    names = _declared(func)[0]
     if short == "native_dropout":
         raise Opaque(short)
     if short in ("_softmax", "_log_softmax"):
@@ -89,7 +89,7 @@ def call(op: TapeOp, tree: Any, tensors: list[torch.Tensor], gave: str | None) -
     :raises Opaque: it cannot be called.
     """
     func, args, kwargs = called_with(op, tree, tensors, gave)
-    (names, writes), short = _schema(func), op.name.partition(".")[0]
+    (names, writes), short = _declared(func), op.name.partition(".")[0]
     try:
         out = func(*args, **kwargs)
     except Exception as error:
@@ -109,7 +109,7 @@ def call(op: TapeOp, tree: Any, tensors: list[torch.Tensor], gave: str | None) -
 
 
 @lru_cache(1000)
-def _schema(func: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _declared(func: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of an op's arguments, and of those that it says it writes to: torch takes long to tell them."""
     arguments = func._schema.arguments
     writes = (a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
