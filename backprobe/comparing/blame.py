@@ -148,11 +148,19 @@ class Blamer:
             root = x.index in roots[0] and not parts
             if x.phase == "sink" or root or (not x.outputs and not parts):
                 found += [(x, y, slot) for slot in range(max(len(x.inputs), len(y.inputs)))]
-        if found:
+        if any(x.name != "weight" and (x.inputs or y.inputs) for x, y, _ in found):
             return found
         taken = taken_from(self.a)
-        last = [(x, y) for x, y in self.pairs if x.index not in taken and self.output(x, y).differs]
-        return [(x, y, -1) for x, y in last]
+        last = [(x, y) for x, y in self.pairs if x.outputs and x.index not in taken and not self._alike(x, y)]
+        return [*found, *((x, y, -1) for x, y in last)]
+
+    def _alike(self, x: TapeOp, y: TapeOp) -> bool:
+        """Whether two ops gave the same bits."""
+        mine, other = (
+            [tape.prints[v].hash if v is not None else "" for v in op.outputs]
+            for tape, op in ((self.a, x), (self.b, y))
+        )
+        return mine == other
 
     # How far values are apart
 
