@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ...comparing.align import Names
+from ...comparing.blame import Blame
 from ...comparing.itself import Departs, departs, nothing
 from ...comparing.models import Parts, part, parts, settings
 from ...comparing.text import what
@@ -94,9 +95,17 @@ def _of_models(found: Parts, one: Model, two: Model) -> Divergence:
         tuple(changed),
         found.matching,
         assigned or lines[0],
-        what=what(blame),
+        what=_what(blame),
         op=op.name,
         phase=op.phase,
         step=op.step,
         other=lines[0] if assigned is not None else lines[-1] if lines[-1] != lines[0] else None,
     )
+
+
+def _what(blame: Blame) -> str:
+    """The difference in words: between models, not runs."""
+    if blame.kind == "outside":
+        off = f", off by {blame.error:.2g}" if blame.error is not None else ""
+        return f"another weight ({blame.name}){off}"
+    return what(blame).replace("the other run", "the other model").replace("one of the runs", "one of the two")
