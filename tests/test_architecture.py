@@ -22,6 +22,7 @@ PRODUCERS = {
     "derivatives",
     "editing",
     "engine",
+    "exact",
     "saved_tensors",
 }
 #: Room -> the rooms that it may import from. A room is a folder; a file that lies beside folders is one of its own.
@@ -33,6 +34,7 @@ ALLOWED = {
     "text": set(),
     "torch_texts": set(),
     "comparing": {"errors", "records"},
+    "exact": {"errors", "records", "comparing", "torchside"},
     "graphs": {"errors", "select", "records", "text"},
     "packed": {"graphs", "records"},
     "gradients": {"records", "packed"},
@@ -62,7 +64,7 @@ ALLOWED = {
     "activations": {"errors", "select", "records", "text", "torchside", "source", "observe.forward"},
     "derivatives": {"errors", "select", "text", "activations", "torchside"},
     "editing": {"errors", "select", "records", "torchside", "source"},
-    "engine": {"errors", "select", "records", "text", "graphs", "torchside", "source", "observe", "comparing"},
+    "engine": {"errors", "select", "records", "text", "graphs", "torchside", "source", "observe"},
     "saved_tensors": {"errors", "select", "records", "text", "graphs", "torchside", "source", "kept", "observe"},
     "desync": {"records", "text", "trust"},
     "observe": {
@@ -79,12 +81,12 @@ ALLOWED = {
         "kept",
     },
     "observe.live": {"findings"},
-    "observe.tape": {"comparing"},
+    "observe.tape": {"comparing", "exact"},
     "observe.trackers": {"comparing"},
     "observe.sinks": {"plugins"},
     "commands": {
         *("errors", "loading", "records", "text", "findings", "store", "traced", "view", "report"),
-        *("observe", "engine", "torchside", "comparing"),
+        *("observe", "engine", "exact", "torchside", "comparing"),
     },
     "notebook": {"commands", "errors", "packed", "records", "source", "traced", "view", "observe"},
     "integrations": {"commands", "errors", "findings", "records", "select", "store", "traced", "view", "observe"},

@@ -18,7 +18,7 @@ from backprobe.commands.compare import judge_of
 from backprobe.comparing.compared import compare
 from backprobe.comparing.estimate import distance
 from backprobe.comparing.files import read_tape, tape_folder
-from backprobe.observe.tape.prints import digest, plain, print_of, values_of
+from backprobe.exact.prints import digest, plain, print_of, values_of
 from backprobe.records import Tape
 
 
@@ -273,3 +273,79 @@ def test_changes_are_undone() -> None:
     assert (torch.manual_seed, nn.Module.__call__) == before
     torch.manual_seed(3)
     assert torch.equal(torch.rand(2), drawn)
+
+
+class Loss(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.smooth_l1_loss(x, torch.zeros_like(x))
+
+
+class Outer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.inner(x)
+        return y + Scale()(y)
+
+
+class Scale(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+def test_names_are_those_that_all_else_goes_by(tmp_path) -> None:
+    """Of weights that are used before there is a second outermost module, of modules beside the model, and of one that
+    is made in the forward."""
+    with backprobe.trace(record=tmp_path) as trace:
+        body, head, criterion = Outer(), nn.Linear(3, 2), Loss()
+        optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1)
+        for _ in range(2):
+            criterion(head(body(torch.randn(5, 4)))).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    tape = read_tape(tmp_path)
+    names = {one.name for one in trace.parameters}
+    assert names == {"body.inner.weight", "body.inner.bias", "head.weight", "head.bias"}
+    assert {op.module for op in tape.ops if op.phase == "sink"} == names
+    assert {one.name for op in tape.ops for one in op.inputs if one.name} == names and set(tape.start) <= names
+    assert {op.node.partition(" ")[2] for op in tape.ops if "AccumulateGrad" in op.node} == names
+    nodes = {run.name: run.module for run in trace.steps[1].backwards[0].nodes}
+    for op, node in (("mul.Tensor", "MulBackward0"), ("smooth_l1_loss", "SmoothL1LossBackward0")):
+        (module,) = {one.module for one in tape.ops if one.name == op}
+        assert module == nodes[node]
+    assert {one.module for one in tape.ops if one.name == "mul.Tensor"} == {"body"}
+    assert set(tape.steps[1]["modules"]) >= {"body", "body.inner", "head", "criterion"}
+
+
+def test_recorded_steps_have_their_loss(tmp_path) -> None:
+    def losses(**settings) -> list[float | None]:
+        with backprobe.trace(budget=None, **settings) as trace:
+            train(4)
+        return [step.loss for step in trace.steps]
+
+    alone = losses()
+    assert None not in alone and losses(record=tmp_path) == alone
+
+
+class Quiet(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def test_under_a_mode_of_the_users_no_loss_is_read(tmp_path) -> None:
+    with backprobe.trace(record=tmp_path) as trace, Quiet():
+        train(1)
+    assert [step.loss for step in trace.steps] == [None]
+
+
+def test_a_forward_alone_is_compared(tmp_path) -> None:
+    """No loss, gradient or weight comes out: what nothing takes does."""
+    for name, slope in (("a", 0.1), ("b", 0.1 + 1e-6)):
+        torch.manual_seed(0)
+        model = Net(slope)
+        with backprobe.trace(record=tmp_path / name), torch.no_grad():
+            model(torch.ones(6, 4))
+    found = judged(tmp_path / "a", tmp_path / "b")
+    assert found.blame is not None and found.blame.a.name == "leaky_relu"

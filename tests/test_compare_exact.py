@@ -13,10 +13,11 @@ from backprobe.commands.compare import judge_of
 from backprobe.comparing.blame import WRONG
 from backprobe.comparing.compared import Compared, compare
 from backprobe.comparing.files import read_tape, tape_folder
-from backprobe.engine.exact.alone import Alone
+from backprobe.comparing.itself import departs
+from backprobe.exact.alone import Alone
+from backprobe.exact.prints import print_of, values_of
 from backprobe.observe.tape.arguments import as_json
-from backprobe.observe.tape.prints import print_of, values_of
-from backprobe.records import Taken, Tape, TapeOp
+from backprobe.records import Applied, Judged, Print, Taken, Tape, TapeOp
 
 
 def off(name: str, args: list, out: torch.Tensor, k: int = 0, flags: dict | None = None, keep: bool = True):
@@ -191,3 +192,49 @@ def test_a_constant_of_fewer_digits_is_rounding(tmp_path) -> None:
         (model(x) * scale).square().mean().backward()
 
     assert pair(tmp_path, run).verdict == "rounding"
+
+
+def test_below_the_range_of_float32_zero_is_explained() -> None:
+    small = drawn(64) * 1e-30
+    args = [small, 1e-12]
+    assert off("mul.Tensor", args, small * 1e-12) < 1.0
+    assert off("mul.Tensor", args, torch.zeros(64)) < 1.0
+    half = (drawn(64) * 1e-4).half()
+    assert off("mul.Tensor", [half, half], half * half) > WRONG
+
+
+def one_op(norm: float | None, bad: int = 0) -> Tape:
+    """A tape of two ops and a gradient, with what the second gave."""
+    prints = (Print((4,), "float16", "x", 1.0), Print((4,), "float16", "y", norm, bad))
+    ops = (
+        TapeOp(0, 0, "forward", "mul.Tensor", "a", inputs=(Taken(0, 0, -1),), outputs=(0,)),
+        TapeOp(1, 0, "forward", "sub.Tensor", "b", inputs=(Taken(0, 0, 0),), outputs=(1,)),
+        TapeOp(2, 0, "forward", "exp", "c", inputs=(Taken(0, 0, 0),), outputs=(1,)),
+        TapeOp(3, 0, "sink", "gradient", "w", inputs=(Taken(1, 1, 0),)),
+    )
+    return Tape({}, ({"step": 0},), {}, ops, prints)
+
+
+def judgement(local: dict, away: dict | None = None, lost: set | None = None) -> Judged:
+    return Judged({}, {}, {}, {}, (local, {}), ({}, {}), away or {}, lost or set())
+
+
+def test_the_first_op_that_departs_from_float64() -> None:
+    told = lambda found: (found.op.index, found.kind)  # noqa: E731
+    assert departs(one_op(1.0), judgement({(1, 0): WRONG * 0.9})) is None
+    assert told(departs(one_op(1.0), judgement({(1, 0): WRONG * 1.1}))) == (1, "kernel")
+    assert told(departs(one_op(None, 1), judgement({(1, 0): inf}))) == (1, "overflow")
+    lost = departs(one_op(1.0), judgement({(1, 0): 0.5}, {(1, 0): 0.7}, {(1, 0)}))
+    assert told(lost) == (1, "lost") and lost.error == 0.7 and "cancels" in lost.what and "float16" in lost.what
+    assert told(departs(one_op(0.0), judgement({}, {(1, 0): 1.0}, {(1, 0)}))) == (1, "underflow")
+    # Nothing that comes out is made of the third op.
+    assert departs(one_op(1.0), judgement({(2, 0): 9.0}, {(2, 0): 1.0}, {(2, 0)})) is None
+
+
+def test_a_function_is_named_where_its_node_runs() -> None:
+    one = Applied("F", (0,), (Taken(0, 0, -1),), (1,), (0,), 9, None)
+    found = departs(one_op(1.0), judgement({}), [(one, WRONG * 2, 0.5)])
+    assert found is not None and (found.kind, found.order, found.error) == ("function", 9, 0.5)
+    assert departs(one_op(1.0), judgement({}), [(one, 1.0, 0.01)]) is None
+    first = departs(one_op(1.0), judgement({(1, 0): 9.0}), [(one, WRONG * 2, 0.5)])
+    assert first is not None and first.op.index == 1

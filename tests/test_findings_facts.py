@@ -286,10 +286,15 @@ def test_statistics_that_a_normalisation_changes() -> None:
     assert "train mode again" in found.advice and "through .data" not in found.title
 
 
-def test_what_a_module_gives_one_that_is_the_same_in_both() -> None:
-    seen = dataclasses.replace(DIVERGED, module="attn", class_name="Attention", inside="attn.o")
-    found = only(traced(STEP, seen=(seen,), ask="divergence"))
-    assert found.module == "attn" and "in what attn, a Attention" in found.title and "gives attn.o" in found.title
+def test_what_departs_from_float64() -> None:
+    lost = Divergence("norm", "", 3.0, site=at(8), against="float64", what="what it adds up cancels", op="sub.Tensor")
+    found = only(traced(STEP, seen=(lost,), ask="divergence"))
+    assert found.title == "departs from float64 at sub.Tensor in norm: what it adds up cancels, off by 3"
+    assert roles(found) == [("cause", 8)] and "log1p" in found.advice and found.evidence["against"] == "float64"
+    wrong = dataclasses.replace(lost, op="FBackward", node="FBackward", phase="backward", other=at(9))
+    found = only(traced(STEP, seen=(wrong,), ask="divergence"))
+    assert roles(found) == [("cause", 8), ("op", 9)] and "--ask functions" in found.advice
+    assert (found.node, found.evidence["direction"]) == ("FBackward", "backward")
 
 
 def test_a_random_number_before_what_differs() -> None:

@@ -151,7 +151,7 @@ def _all_kept(sides: Sequence[Side]) -> None:
     from ..comparing.steps import values_from_outside
 
     try:
-        kept = load("engine.exact.kept").Kept([tape_folder(side.folder) for side in sides])
+        kept = load("exact.kept").Kept([tape_folder(side.folder) for side in sides])
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
@@ -182,14 +182,14 @@ def _table(given: list[str]) -> list[tuple[str, str]]:
 def judge_of(one: Path, two: Path) -> Judge | None:
     """What calculates both again; ``None`` where torch is not installed."""
     try:
-        both = load("engine.exact.both").Both
+        both, kept = load("exact.both").Both, load("exact.kept").Kept
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         return None
 
     def judge(a: Tape, b: Tape, pairs: Sequence[tuple[int, int]], names: Names) -> Judged:
-        found: Judged = both(a, b, pairs, (one, two), names).run()
+        found: Judged = both(a, b, pairs, kept([one, two]), names).run()
         return found
 
     return judge

@@ -25,6 +25,8 @@ ROUNDED = 2.0
 #: An op whose result is off by as many times what its type explains is wrong, where the other run's is not: as torch
 #: itself has it where it checks what its compiler gives. Ops that are right are seen to be off by a fifth at most.
 WRONG = 3.0
+#: The op by which a scaler looks for gradients that are not finite.
+SCALER = "_amp_foreach_non_finite_check_and_unscale_"
 #: Norms of values that are the same in float64 differ by less.
 SAME = 1e-9
 
@@ -61,6 +63,16 @@ class Blame:
     def order(self) -> float:
         assert self.a is not None or self.b is not None
         return self.a.index if self.a is not None else self.b.index  # type: ignore[union-attr]
+
+
+def taken_from(tape: Tape) -> set[int]:
+    """Ops that others take something from."""
+    return {taken.last for op in tape.ops for taken in op.inputs if not (taken.outside and taken.writer is None)}
+
+
+def _roots(tape: Tape) -> set[int]:
+    """Ops that make the first gradient of a backward call, of the shape of its loss."""
+    return {op.index for op, after in pairwise(tape.ops) if op.name == "ones_like" and after.phase == "backward"}
 
 
 def _near(one: tuple[float, float], among: list[tuple[float, float]]) -> bool:
@@ -130,20 +142,25 @@ class Blamer:
         """What comes out of the runs: gradients, weights, numbers that were read, what backward calls began from. Where
         there is none of that, what nothing takes."""
         found = []
-        roots = [
-            {op.index for op, after in pairwise(tape.ops) if op.name == "ones_like" and after.phase == "backward"}
-            for tape in (self.a, self.b)
-        ]
+        roots = [_roots(tape) for tape in (self.a, self.b)]
         parts = len(roots[0]) != len(roots[1])  # of a batch: a loss of a part is another one
         for x, y in self.pairs:
             root = x.index in roots[0] and not parts
             if x.phase == "sink" or root or (not x.outputs and not parts):
                 found += [(x, y, slot) for slot in range(max(len(x.inputs), len(y.inputs)))]
-        if found:
+        if any(x.name != "weight" and (x.inputs or y.inputs) for x, y, _ in found):
             return found
-        used = {taken.op for op in self.a.ops for taken in op.inputs}
-        last = [(x, y) for x, y in self.pairs if x.index not in used and self.output(x, y).differs]
-        return [(x, y, -1) for x, y in last]
+        taken = taken_from(self.a)
+        last = [(x, y) for x, y in self.pairs if x.outputs and x.index not in taken and not self._alike(x, y)]
+        return [*found, *((x, y, -1) for x, y in last)]
+
+    def _alike(self, x: TapeOp, y: TapeOp) -> bool:
+        """Whether two ops gave the same bits."""
+        mine, other = (
+            [tape.prints[v].hash if v is not None else "" for v in op.outputs]
+            for tape, op in ((self.a, x), (self.b, y))
+        )
+        return mine == other
 
     # How far values are apart
 
@@ -316,12 +333,17 @@ class Blamer:
 
     # Kernels
 
-    def kernel(self) -> Blame | None:
-        """The first op that is off by more than its type explains, where its partner is not or there is none."""
+    def kernel(self, among: set[int] | None = None) -> Blame | None:
+        """The first op that is off by more than its type explains, where its partner is not or there is none.
+
+        :param among: numbers of ops of the first run; no other is asked for.
+        """
         if self._judged is None:
             return None
         bad = [self._ends_bad(tape) for tape in (self.a, self.b)]
         for x, y in in_order(self.a, self.b, self._places):
+            if among is not None and (x is None or x.index not in among):
+                continue
             for k in range(min(len(op.outputs) for op in (x, y) if op is not None)):
                 units = [
                     local.get((op.index, k), 0.0) if op is not None else 0.0
@@ -344,8 +366,16 @@ class Blamer:
         return None
 
     def _ends_bad(self, tape: Tape) -> bool:
-        """Whether something that comes out is not finite."""
-        values = (t.value for op in tape.ops if op.phase == "sink" for t in op.inputs)
+        """Whether a loss, gradient or weight is not finite; where there is none, what nothing takes. Where a scaler
+        looks at gradients only weights count: it has left the step out."""
+        roots = _roots(tape)
+        ends = [op for op in tape.ops if op.phase == "sink" or op.index in roots]
+        scaled = {op.step for op in tape.ops if op.name.partition(".")[0] == SCALER}
+        ends = [op for op in ends if op.name == "weight" or op.step not in scaled]
+        values = {t.value for op in ends for t in op.inputs}
+        if not any(op.inputs for op in ends if op.name != "weight"):
+            taken = taken_from(tape)
+            values |= {v for op in tape.ops if not scaled and op.index not in taken for v in op.outputs}
         return any(v is not None and tape.prints[v].bad for v in values)
 
     def _unlike(self, x: TapeOp, y: TapeOp, k: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -151,9 +151,9 @@ def _outside(a: Tape, b: Tape, blamer: Blamer, judged: Judged | None) -> Blame |
 
 def _drawn(a: Tape, b: Tape, blamer: Blamer) -> Blame | None:
     """The first random numbers that are others, drawn in the same way, and not written over before they are used."""
-    used = _used(a, blamer)
+    counts = used(a, [x.index for x, _, _ in blamer.ends()])
     for x, y in blamer.pairs:
-        if x.random and x.outputs and y.outputs and x.random != y.random and x.index in used:
+        if x.random and x.outputs and y.outputs and x.random != y.random and x.index in counts:
             mine, other = x.outputs[0], y.outputs[0]
             if mine is None or other is None:
                 continue
@@ -163,19 +163,19 @@ def _drawn(a: Tape, b: Tape, blamer: Blamer) -> Blame | None:
     return None
 
 
-def _used(a: Tape, blamer: Blamer) -> set[int]:
-    """Ops of the first run that what comes out is calculated by."""
-    ops = {op.index: op for op in a.ops}
-    used = {x.index for x, _, _ in blamer.ends()}
-    todo = list(used)
+def used(tape: Tape, ends: Iterable[int]) -> set[int]:
+    """Ops that those of `ends` are calculated by, and these."""
+    ops = {op.index: op for op in tape.ops}
+    found = set(ends)
+    todo = list(found)
     while todo:
         op = ops[todo.pop()]
         for slot, taken in enumerate(op.inputs):
             for index in (taken.last, taken.op) if reads(op, slot) else ():
-                if index in ops and index not in used:
-                    used.add(index)
+                if index in ops and index not in found:
+                    found.add(index)
                     todo.append(index)
-    return used
+    return found
 
 
 def _drift(a: Tape, b: Tape, blamer: Blamer) -> list[tuple[str, float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -19,16 +20,20 @@ def only_step(tape: Tape, step: int) -> Tape:
         raise BackprobeError(f"step {step} was not recorded to be compared: there are {', '.join(map(str, numbers))}")
     mine = [op for op, number in zip(tape.ops, _steps(tape, numbers), strict=True) if number == step]
     start = dict(tape.start) if step == numbers[0] else {}
-    sources = _Sources({op.index for op in mine}, start)
-    ops = []
-    for op in mine:
-        taken = [sources.outside(one, op, slot) for slot, one in enumerate(op.inputs)]
-        ops.append(replace(op, step=step, inputs=tuple(taken)))
+    ops = alone([replace(op, step=step) for op in mine], start)
     for op in ops if step != numbers[0] else ():
         for one in op.inputs:
             if one.name and one.outside and one.writer is None and one.value is not None:
                 start.setdefault(one.name, one.value)
     return replace(tape, steps=(tape.steps[numbers.index(step)],), start=start, ops=tuple(ops))
+
+
+def alone(ops: Sequence[TapeOp], start: dict[str, int]) -> list[TapeOp]:
+    """`ops` as a tape of their own: what they take from others comes from outside. `start`: weights at their start."""
+    sources = _Sources({op.index for op in ops}, start)
+    return [
+        replace(op, inputs=tuple(sources.outside(one, op, slot) for slot, one in enumerate(op.inputs))) for op in ops
+    ]
 
 
 class _Sources:

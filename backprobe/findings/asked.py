@@ -48,32 +48,54 @@ def _function(seen: FunctionChecked) -> Finding:
 
 
 @question(
-    Kind("first-divergence", "warning", "the first module where two models differ", rank=DIFFERS + 10),
-    topic=Topic("divergence", "two models of one structure in the script", whole_script=True),
+    Kind("first-divergence", "warning", "where a run departs from float64, or two models part", rank=DIFFERS + 10),
+    topic=Topic("divergence", "the run against itself in float64, and models of one structure", whole_script=True),
 )
 def divergences(trace: Trace) -> list[Finding]:
-    found = []
-    for seen in trace.facts.of(Divergence):
-        what = f" ({few(seen.attributes)})" if seen.attributes else ""
-        at = f"at {seen.module}, a {seen.class_name}{what}: by"
-        if seen.inside:
-            around = seen.module or "the outermost module"
-            at = f"in what {around}, a {seen.class_name}{what}, gives {seen.inside}, the same in both: by"
-        found.append(
-            Finding(
-                kind="first-divergence",
-                severity="warning",
-                title=f"two models of one structure first differ {at} {number(seen.difference)} of its largest value",
-                confidence="certain",
-                module=seen.module,
-                sites=(FindingSite("cause", seen.site),) if seen.site else (),
-                evidence={
-                    "direction": "forward",
-                    "attributes": list(seen.attributes),
-                    "matching_modules": list(seen.matching[-50:]),
-                    "relative_difference": seen.difference,
-                },
-                advice="Everything that ran before it agrees. Compare this module's settings and weights in the two.",
-            )
-        )
-    return found
+    return [_models(seen) if seen.against == "model" else _run(seen) for seen in trace.facts.of(Divergence)]
+
+
+def _models(seen: Divergence) -> Finding:
+    settings = f" ({few(seen.attributes)})" if seen.attributes else ""
+    at = f"at {seen.module or 'the outermost module'}, a {seen.class_name}{settings}"
+    off = f": {seen.what}" if seen.what else f": by {number(seen.difference or 0.0)}"
+    return _divergence(
+        seen,
+        f"two models of one structure first differ {at}{off}",
+        "Everything that ran before it agrees. Compare this module's settings and weights in the two.",
+    )
+
+
+def _run(seen: Divergence) -> Finding:
+    inside = f" in {seen.module}" if seen.module else ""
+    off = f", off by {number(seen.difference)}" if seen.difference is not None else ""
+    advice = (
+        "Check the formula for each input; --ask functions holds it against finite differences."
+        if seen.node and seen.node == seen.op
+        else "Calculate this line in float32 (or float64), or write it so that nothing cancels or overflows: "
+        "subtract the largest before exp, the mean before squares, use log1p, expm1, logsumexp."
+    )
+    return _divergence(seen, f"departs from float64 at {seen.op}{inside}: {seen.what}{off}", advice)
+
+
+def _divergence(seen: Divergence, title: str, advice: str) -> Finding:
+    pairs = (("cause", seen.site), ("op", seen.other))
+    return Finding(
+        kind="first-divergence",
+        severity="warning",
+        title=title,
+        confidence="certain",
+        module=seen.module,
+        node=seen.node,
+        step=seen.step,
+        sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
+        evidence={
+            "against": seen.against,
+            "direction": seen.phase,
+            "op": seen.op,
+            "attributes": list(seen.attributes),
+            "matching_modules": list(seen.matching[-50:]),
+            "relative_difference": seen.difference,
+        },
+        advice=advice,
+    )

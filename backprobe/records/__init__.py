@@ -5,7 +5,7 @@ Producers (``observe``) make them, consumers (``findings``, ``view``, ``report``
 
 from .calls import BackwardCall, ModuleCall, Mutation, Raised, Reuse, Root
 from .checks import Divergence, FunctionChecked
-from .compared import Gap, Judged, Print, Taken, Tape, TapeOp
+from .compared import Applied, Gap, Judged, Print, Taken, Tape, TapeOp
 from .compiled import CompiledRegion, GivenToCompiled, GraphBreak, Recompiled, RefusedToCompile
 from .facts import Aside, Facts, Unseen
 from .findings import Finding, FindingSite
@@ -38,6 +38,7 @@ __all__ = [
     "ACCUMULATE_SEQ",
     "COLLECTIVES",
     "KINDS",
+    "Applied",
     "Aside",
     "BackwardCall",
     "BadNode",

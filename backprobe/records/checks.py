@@ -28,17 +28,25 @@ class FunctionChecked:
 @record
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first module whose results differ between two outermost modules of one structure.
+    """The first op where a run departs from float64, or one outermost module from another of one structure.
 
-    ``difference`` is relative to the largest value; ``attributes`` are settings that differ; ``matching`` the modules
-    that returned before it. ``inside``: it is the module around this one, which is the same in both and gave something
-    else.
+    :ivar difference: relative, of what the op gives; ``None`` where it is not finite, or cannot be compared.
+    :ivar attributes: settings of the module that differ; ``matching`` the modules before it, which agree.
+    :ivar site: the line to look at; ``other`` a second one: of the op, or of where a custom function is applied.
+    :ivar against: ``model`` or ``float64``.
+    :ivar what: the difference in words; ``op``, ``phase``, ``step``, ``node``: of the op.
     """
 
     module: str
     class_name: str
-    difference: float
-    attributes: tuple[str, ...]
-    matching: tuple[str, ...]
-    site: Site | None
-    inside: str = ""
+    difference: float | None
+    attributes: tuple[str, ...] = ()
+    matching: tuple[str, ...] = ()
+    site: Site | None = None
+    against: str = "model"
+    what: str = ""
+    op: str = ""
+    phase: str = "forward"
+    step: int | None = None
+    node: str | None = None
+    other: Site | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .places import Site
@@ -111,6 +111,27 @@ class Tape:
 
 
 @dataclass(frozen=True)
+class Applied:
+    """A call of a custom ``Function`` whose node has run.
+
+    :ivar name: of the class.
+    :ivar ops: the ops of its forward, by number.
+    :ivar given: the tensors that it was given; ``None`` for what is no tensor.
+    :ivar came, went: numbers of fingerprints of the gradients that its node was given, and of those that it gave.
+    :ivar ran: the number that the next op had when the node had run.
+    :ivar at: the line where its backward returns.
+    """
+
+    name: str
+    ops: tuple[int, ...]
+    given: tuple[Taken | None, ...]
+    came: tuple[int | None, ...]
+    went: tuple[int | None, ...]
+    ran: int
+    at: Site | None
+
+
+@dataclass(frozen=True)
 class Gap:
     """How far a value of one run is from its partner in the other, where both are calculated in float64 from the same
     tensors: what rounding did is not in it.
@@ -135,6 +156,9 @@ class Judged:
         they overflow, ``None`` where it cannot be told.
     :ivar sizes: for each run, by its own op and the number of the output, two norms of what float64 gives: whatever its
         shape and order.
+    :ivar away: of results of the first run that are off by much, how far from what float64 gives from the start:
+        relative.
+    :ivar lost: those of them of which no digit is left, since what the op was given is rounded to its dtype.
     :ivar outside: tensors from outside that differ: by op and slot, with the error.
     :ivar opaque: names of ops that could not be calculated again, and how often.
     """
@@ -145,3 +169,5 @@ class Judged:
     opaque: dict[str, int]
     local: tuple[dict[tuple[int, int], float | None], dict[tuple[int, int], float | None]]
     sizes: tuple[dict[tuple[int, int], tuple[float, float]], dict[tuple[int, int], tuple[float, float]]]
+    away: dict[tuple[int, int], float] = field(default_factory=dict)
+    lost: set[tuple[int, int]] = field(default_factory=set)

@@ -90,9 +90,9 @@ def root_record(tensor: Any, node: int | None) -> Root:
     if not isinstance(tensor, torch.Tensor):
         return Root(node, (), "", None, None)
     value, suspect = None, True
-    if not modes.hands_off(tensor):
+    if not modes.hands_off(tensor, past_ours=True):
         # A subclass may have no values, and raise what it likes when it is asked for them.
-        with torch.no_grad(), contextlib.suppress(Exception):
+        with torch.no_grad(), modes.undispatched(), contextlib.suppress(Exception):
             if tensor.numel() == 1 and not tensor.is_complex() and tensor.layout is torch.strided:
                 here = local(tensor)
                 if here is not None and here.numel() == 1:  # one that is split has it on one rank

@@ -35,6 +35,9 @@ is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 #: Whether a profiler records the ops of this thread.
 profiled = torch._C._autograd._profiler_enabled
 
+#: Marks dispatch modes of ours.
+OURS = "of_backprobe"
+
 #: Whether a profiler, where one is on, is to record the ops of this thread.
 record_ops = torch._C._autograd._enable_record_function
 
@@ -144,12 +147,19 @@ def depth_of(mode: Any) -> int | None:
 
 
 def in_mode() -> bool:
-    """Whether a dispatch mode of the user's is on."""
+    """Whether a dispatch mode is on."""
     return bool(torch._C._len_torch_dispatch_stack() > 0)
 
 
+def in_mode_of_others() -> bool:
+    """Whether a dispatch mode is on that we have not put on ourselves."""
+    on = range(torch._C._len_torch_dispatch_stack())
+    return not all(getattr(torch._C._get_dispatch_stack_at(i), OURS, False) for i in on)
+
+
 def put_dispatch_mode(mode: Any) -> None:
-    """Put a dispatch mode on, innermost of this thread's."""
+    """Put a dispatch mode of ours on, innermost of this thread's."""
+    setattr(mode, OURS, True)
     mode.__enter__()
 
 
@@ -265,12 +275,13 @@ def is_plain(tensor: Any) -> bool:
     return type(tensor) in (torch.Tensor, torch.nn.Parameter)
 
 
-def hands_off(tensor: torch.Tensor) -> bool:
+def hands_off(tensor: torch.Tensor, past_ours: bool = False) -> bool:
     """Whether reading `tensor`'s values here would disturb or mislead: inside a ``torch.func`` transform, under a
-    dispatch mode of the user's or ``torch.jit.trace``, in a CUDA graph capture, or on the meta device."""
+    dispatch mode or ``torch.jit.trace``, in a CUDA graph capture, or on the meta device. `past_ours`: it is read where
+    modes do not see it (``undispatched``), so that those of our own are no reason."""
     return bool(
         torch._C._functorch.maybe_current_level() is not None
-        or torch._C._len_torch_dispatch_stack() > 0
+        or (in_mode_of_others() if past_ours else in_mode())
         or torch._C._get_tracing_state() is not None
         or (not tensor.is_cpu and (tensor.is_meta or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())))
     )

@@ -86,7 +86,10 @@ def loss_value(root: Any) -> float | None:
         return None
     try:
         here = None if private.is_partial(root) else private.local(root)
-        return None if here is None or here.layout is not torch.strided or private.hands_off(here) else here.item()
+        if here is None or here.layout is not torch.strided or private.hands_off(here, past_ours=True):
+            return None
+        with private.undispatched():
+            return float(here.item())
     except Exception:  # a subclass may have none, and raise what it likes when it is asked for it
         return None
 

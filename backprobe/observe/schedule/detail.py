@@ -48,7 +48,7 @@ class Settings:
     first: int = 0
     last: int | None = None
     careful: int = 3
-    #: What to look for besides: ``functions``, ``divergence``.
+    #: What to look for besides: ``functions``, ``divergence``, ``checkpoints``, ``memory``, ``levels``.
     ask: frozenset[str] = frozenset()
     #: Globs on the names of modules and parameters whose tensors are looked at.
     tensors: tuple[str, ...] = ()

@@ -18,13 +18,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...comparing.arguments import OVER, WRITES
+from ...exact.prints import digest, plain, print_of, values_of
 from ...records import Site, Taken, TapeOp
 from ...source.frames import Frames
 from ...source.roots import Where
 from ...source.stand_ins import STAND_IN
 from ...torchside import places, private
+from .applied import Calls
 from .arguments import as_json
-from .prints import digest, plain, print_of, values_of
 from .space import Space
 
 _next = private.next_sequence_nr
@@ -63,6 +64,8 @@ class TapeMode(TorchDispatchMode):
         self.count = 0
         self.step = 0
         self.optimizing = False
+        #: Hears of ops that run with gradient mode off, where somebody asks for custom functions.
+        self.calls: Calls | None = None
         #: It is on, and is to note nothing: Note [Not taken off where code is compiled].
         self.quiet = False
         #: By hash: the numbers of fingerprints.
@@ -162,6 +165,8 @@ class TapeMode(TorchDispatchMode):
             site, inner = own
         index = self.count
         self.count += 1
+        if self.calls is not None and running is None:
+            self.calls.op(sys._getframe(2), index, now - 1)
         if grad:
             self._by_node[now - 1] = index
         self._wheres.append((where, site, inner))
@@ -190,10 +195,15 @@ class TapeMode(TorchDispatchMode):
             self._givers[_key(one)] = (index, number, value)
         self.ops.append((replace(op, outputs=tuple(values)), where))
 
-    def value_of(self, tensor: Any) -> int | None:
-        """The number of the fingerprint that `tensor` has now."""
+    def value_of(self, tensor: Any, first: bool = False) -> int | None:
+        """The number of the fingerprint that `tensor` has now. `first`: it is kept before others."""
         with private.below_autograd():
-            return self._value(tensor)
+            return self._value(tensor, first)
+
+    def taken(self, tensor: Any, slot: int) -> Taken:
+        """`tensor` as a custom function gets it that runs now."""
+        with private.below_autograd():
+            return self._take(tensor, False, slot)
 
     def sink(self, kind: str, name: str, tensor: Any) -> None:
         """Note what a gradient or weight is in the end; `tensor` may be ``None``."""

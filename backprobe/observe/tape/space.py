@@ -13,10 +13,12 @@ from safetensors.torch import save_file
 
 
 class Space:
-    """Holds copies until the step is over."""
+    """Holds copies until the step is over. `stay`: until all is, where they are looked at in this process."""
 
-    def __init__(self, most: int) -> None:
-        self._most, self._used, self._rest = most, 0, 0
+    def __init__(self, most: int, stay: bool = False) -> None:
+        self._most, self._used, self._rest, self._stay = most, 0, 0, stay
+        #: By hash, where copies stay.
+        self.all: dict[str, torch.Tensor] = {}
         self._held: dict[str, torch.Tensor] = {}
         self._known: set[str] = set()
         #: Tensors that there was no room for, and those of them that nothing else tells of.
@@ -37,9 +39,14 @@ class Space:
             self._rest += size
         self._held[name] = values.clone()
 
-    def write(self, folder: Path, step: int) -> None:
-        """:raises OSError: it cannot be written."""
-        if self._held:
+    def write(self, folder: Path | None, step: int) -> None:
+        """The step is over. `folder`: where its tensors go to.
+
+        :raises OSError: it cannot be written.
+        """
+        if self._held and folder is not None:
             path = folder / f"tensors-{step:06d}.safetensors"
             save_file(self._held, path)
+        if self._stay:
+            self.all.update(self._held)
         self._held = {}

@@ -100,8 +100,8 @@ def staying_off() -> None:
 @fact(
     "dispatch modes",
     "a dispatch mode of the user's sees ops that backprobe computes",
-    "_python_dispatch _disable_current_modes _len_torch_dispatch_stack _DisableTorchDispatch "
-    "_AutoDispatchBelowAutograd",
+    "_python_dispatch _disable_current_modes _len_torch_dispatch_stack _get_dispatch_stack_at "
+    "_DisableTorchDispatch _AutoDispatchBelowAutograd",
     [DYNAMO],
 )
 def dispatch_modes() -> None:
@@ -110,6 +110,7 @@ def dispatch_modes() -> None:
     with _Dispatched() as mode:
         expect(modes.in_mode() and modes.dispatch_modes() == 1, "a dispatch mode that is on does not count")
         expect(modes.hands_off(x), "values count as safe to read under a dispatch mode")
+        expect(modes.hands_off(x, past_ours=True), "a dispatch mode of the user's counts as ours")
         x.exp()
         with modes.undispatched():
             x.sin()

@@ -4,21 +4,23 @@ Note [What a dtype explains]: each thing that an op takes may be off by a step o
 each partial sum on the way. The first is seen by moving what it takes by such steps: where terms cancel, that is much,
 and not to be blamed. The second grows with the number of terms: n steps at worst, their root where errors do not add
 up, which is what sums of floats are seen to do. Matrix products have their number of terms from torch's count of
-operations; ops that work element by element have one; others as many as go into one of what they give.
+operations; ops that work element by element have one; others as many as go into one of what they give. What is below
+the least normal number of a type may be given as zero; but for half precision, which has little room there.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from ...observe.tape.prints import sketch
-from ...records import Print, Tape, TapeOp
+from ..records import Print, Tape, TapeOp
 from .ops import Opaque, call, called_with, function
+from .prints import sketch
 
 #: Steps of matrix products of float32, by the precision that the run has asked for.
 _PRECISION = {"high": 2.0**-10, "medium": 2.0**-7}
@@ -37,7 +39,10 @@ def step_of(tape: Tape, value: int | None) -> float:
 
 def apart(exact: torch.Tensor, seen: Print) -> float:
     """How far a tensor is from a finite one of which there is the fingerprint."""
-    return float((sketch(exact.reshape(-1)) - torch.tensor(seen.sketch or [0.0], dtype=torch.float64)).norm())
+    found = sketch(exact.reshape(-1))
+    if seen.sketch:
+        found -= torch.frombuffer(array("d", seen.sketch), dtype=torch.float64)
+    return float(torch.linalg.vector_norm(found))
 
 
 class Alone:
@@ -50,38 +55,70 @@ class Alone:
         """How far output `k` is off, in units of what its type explains: Note [What a dtype explains]. ``inf`` where it
         has overflown, ``nan`` where `op` cannot be called again; ``None`` where what it was given was not kept, or it
         is random."""
+        return self.look(tape, op, k)[0]
+
+    def look(self, tape: Tape, op: TapeOp, k: int, whole: bool = False) -> tuple[float | None, float]:
+        """The same; and how large, by that which is exact, what comes of the rounding of that which it was given.
+
+        :param whole: measure that too where the steps of partial sums explain all, which gives an upper bound of 1.
+        """
         value = op.outputs[k]
         step = step_of(tape, value)
         given = [self._recorded(tape, taken.value) for taken in op.inputs]
         if op.random or value is None or not step:
-            return None
+            return None, 0.0
         if any(one is None for one in given):
-            return None if _callable(op.name) else nan
+            return (None if _callable(op.name) else nan), 0.0
         tensors = [one for one in given if one is not None]
         seen = tape.prints[value]
         try:
-            terms = _terms(tape, op, tensors)
+            count = terms(tape, op, tensors)
             step = max(step, _asked(tape, op)) if seen.dtype == "float32" else step
-            draws = DRAWS if _size(seen.shape) < FEW else 1
-            others = [
-                call(op, op.arguments, [self._moved(one, step) for one in tensors], seen.dtype)[k] for _ in range(draws)
-            ]
-            exact = call(op, op.arguments, tensors, seen.dtype)[k]  # last: it may write to what it is given
+            # It may write to what it is given.
+            exact = call(op, op.arguments, [self.moved(one, 0.0) for one in tensors], seen.dtype)[k]
+            fine = bool(torch.isfinite(exact).all())
+            if seen.norm is None and tuple(exact.shape) == seen.shape and (fine or self._finite(tape, op)):
+                return inf, 0.0
+            if tuple(exact.shape) != seen.shape or not fine:
+                return None, 0.0
+            wrong, size = apart(exact, seen), float(torch.linalg.vector_norm(exact))
+            floor = _least(seen) * _size(seen.shape) ** 0.5
+            sums = count**0.5 * (step * size + (floor if seen.dtype != "float16" else 0.0))
+            if wrong <= sums and not whole:
+                return (wrong / sums if sums else 0.0), 0.0
+            noise = self._noise(op, k, tensors, seen, exact, step)
         except (Opaque, IndexError):
-            return nan
-        if tuple(exact.shape) != seen.shape or not bool(torch.isfinite(exact).all()):
-            return None
-        if seen.norm is None:
-            return float("inf")
-        wrong = apart(exact, seen)
-        noise = sum(float((exact - other).square().sum()) for other in others) / draws
-        explained = terms**0.5 * (noise**0.5 + step * float(torch.linalg.vector_norm(exact)))
-        return wrong / explained if explained else float(wrong > 0)
+            return nan, 0.0
+        explained = count**0.5 * noise + sums
+        lost = noise + (floor if seen.dtype == "float16" else 0.0)
+        return (wrong / explained if explained else float(wrong > 0)), (lost / size if size else inf if lost else 0.0)
 
-    def _moved(self, tensor: torch.Tensor, step: float) -> torch.Tensor:
-        if not tensor.dtype.is_floating_point:
+    def _noise(
+        self, op: TapeOp, k: int, tensors: list[torch.Tensor], seen: Print, exact: torch.Tensor, step: float
+    ) -> float:
+        """How far the result moves where what it is made of moves by a step."""
+        draws = DRAWS if _size(seen.shape) < FEW else 1
+        total = 0.0
+        for _ in range(draws):
+            other = call(op, op.arguments, [self.moved(one, step) for one in tensors], seen.dtype)[k]
+            total += float((exact - other).square().sum())
+        return float((total / draws) ** 0.5)
+
+    @staticmethod
+    def _finite(tape: Tape, op: TapeOp) -> bool:
+        """Whether all that an op was given is finite."""
+        return not any(tape.prints[taken.value].bad for taken in op.inputs if taken.value is not None)
+
+    def moved(self, tensor: torch.Tensor, step: float) -> torch.Tensor:
+        if not step or not tensor.dtype.is_floating_point:
             return tensor.clone()
         return tensor * (1 + step * torch.randn(tensor.shape, generator=self._draw, dtype=torch.float64))
+
+
+def _least(seen: Print) -> float:
+    """Below what a number of this type may be given as zero: of half precision, which has all small ones, the least."""
+    kind = torch.finfo(getattr(torch, seen.dtype))
+    return float(kind.tiny * kind.eps if seen.dtype == "float16" else kind.tiny)
 
 
 def _callable(name: str) -> bool:
@@ -92,7 +129,7 @@ def _callable(name: str) -> bool:
     return "::" not in name
 
 
-def _terms(tape: Tape, op: TapeOp, tensors: list[torch.Tensor]) -> float:
+def terms(tape: Tape, op: TapeOp, tensors: list[torch.Tensor]) -> float:
     """How many terms are summed for one of what `op` gives."""
     func, args, kwargs = called_with(op, op.arguments, tensors, None)
     sizes = [_size(tape.prints[v].shape) for v in op.outputs if v is not None]

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from ...records import Print
-from ...torchside import private
-from ...torchside.measure import dtype_name, shape_of
+from ..records import Print
+from ..torchside import private
+from ..torchside.measure import dtype_name, shape_of
 
 GROUPS = 32
 #: Places after which signs come again, with one more sign for each such stretch.
@@ -37,19 +37,31 @@ def _signs() -> torch.Tensor:
     return 1.0 - 2.0 * spread.reshape(-1).double()
 
 
+@cache
+def _first_sign() -> float:
+    return float(_signs()[0])
+
+
+def _stretch(part: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
+    """The sums of one stretch, or less."""
+    n = part.numel()
+    signed = part * signs[:n]
+    if n % GROUPS:
+        signed = torch.cat([signed, signed.new_zeros(GROUPS - n % GROUPS)])
+    return signed.reshape(-1, GROUPS).sum(0)
+
+
 def sketch(flat: torch.Tensor) -> torch.Tensor:
     """The ``GROUPS`` signed sums of a vector, in float64: Note [Sketches]."""
     signs = _signs()
+    if flat.numel() <= STRETCH:
+        return _stretch(flat.double(), signs) * _first_sign()
     total = torch.zeros(GROUPS, dtype=torch.float64)
     for begin in range(0, flat.numel(), _SLAB):
         part = flat[begin : begin + _SLAB].double()
         n = part.numel()
         if n <= STRETCH:
-            rest = n % GROUPS
-            signed = part * signs[:n]
-            if rest:
-                signed = torch.cat([signed, signed.new_zeros(GROUPS - rest)])
-            total += signed.reshape(-1, GROUPS).sum(0) * signs[begin // STRETCH % STRETCH]
+            total += _stretch(part, signs) * signs[begin // STRETCH % STRETCH]
             continue
         if n % STRETCH:
             part = torch.cat([part, part.new_zeros(STRETCH - n % STRETCH)])

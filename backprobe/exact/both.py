@@ -7,29 +7,35 @@ an op, is moved by a part in 10^12, ten thousand times what float64 rounds by. A
 one. Results are moved, too, since what comes from outside may be of no account: the gradient of a bias before a batch
 norm is nothing but rounding, whatever the weights. Whole numbers stay: they count, index, or are compared with.
 
+Note [What a dtype loses]: where terms cancel, what is rounding of them may be all that is left. No kernel is to be
+blamed for that, and where both runs have it it is no difference. But a value that has digits in float64, though all is
+moved by a part in 10^12 there, and not one in its own dtype, is lost at that op.
+
 Note [Aliases]: ops run as they ran: views are views, and what is written in place is seen through them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from math import isfinite
 from typing import Any
 
 import torch
 
-from ...comparing.align import Names, in_order
-from ...comparing.arguments import alike, same
-from ...comparing.estimate import distance
-from ...records import Gap, Judged, Taken, Tape, TapeOp
+from ..comparing.align import Names, in_order
+from ..comparing.arguments import alike, same
+from ..comparing.estimate import distance
+from ..records import Gap, Judged, Taken, Tape, TapeOp
 from .alone import Alone, apart, step_of
-from .kept import Kept
+from .kept import Tensors
 from .ops import EMPTY, Opaque, call, moves, widened
 
 #: What values are moved by, and how many times what that does is a difference.
 STEP, TIMES = 1e-12, 10.0
 #: Results that are off by more steps of their type are looked at by themselves.
 SUSPECT = 8.0
+#: Of a value that is off by as much of itself not one binary digit is left.
+DIGIT = 0.5
 _FLOOR = 1e-11
 
 
@@ -62,17 +68,17 @@ class _Side:
 class Both:
     """Goes through two tapes that are paired."""
 
-    def __init__(
-        self, a: Tape, b: Tape, pairs: Sequence[tuple[int, int]], folders: tuple[Path, Path], names: Names
-    ) -> None:
+    def __init__(self, a: Tape, b: Tape, pairs: Sequence[tuple[int, int]], kept: Tensors, names: Names) -> None:
         self.a, self.b, self.moved = _Side(a), _Side(b), _Side(a)
         self.pairs = pairs
         self.partner = {a.ops[i].index: b.ops[j].index for i, j in pairs}
-        self.kept = Kept(list(folders))
+        self.kept = kept
         self.judged = Judged({}, {}, {}, {}, ({}, {}), ({}, {}))
         self._draw = torch.Generator().manual_seed(0)
         self._alone = Alone(self._recorded, self._draw)
         self._names = names
+        #: How far values are apart, by where they come from in both.
+        self._known: dict[tuple[tuple[int, int], tuple[int, int]], Gap] = {}
         #: Named tensors from outside, as the first run had them last: by their names in the second.
         self._named: dict[str, tuple[int, int]] = {}
 
@@ -246,13 +252,29 @@ class Both:
                     self.judged.sizes[side is self.b][op.index, k] = norms
         for k in range(min(len(op.outputs) for _, op in both)):
             if a is not None and b is not None:
-                self.judged.outputs[a.index, k] = self._between((a.index, k), (b.index, k))
+                between = self._between((a.index, k), (b.index, k))
+                self.judged.outputs[a.index, k] = self._known[(a.index, k), (b.index, k)] = between
                 if _hash(self.a.tape, a, k) == _hash(self.b.tape, b, k):
                     continue
             if any(self._suspect(side, op, k) for side, op in both):
                 for side, op in both:
-                    which = self.judged.local[side is self.b]
-                    which[op.index, k] = self._alone.off(side.tape, op, k)
+                    far = side is self.a and self._leaves(op, k)
+                    units, share = self._alone.look(side.tape, op, k, far)
+                    self.judged.local[side is self.b][op.index, k] = units
+                    if far and share >= DIGIT:
+                        self.judged.lost.add((op.index, k))
+
+    def _leaves(self, op: TapeOp, k: int) -> bool:
+        """Note how far a result of the first run is from float64, and whether no digit is left of what has some there:
+        Note [What a dtype loses]."""
+        value, exact, moved = op.outputs[k], self.a.env.get((op.index, k)), self.moved.env.get((op.index, k))
+        if value is None or exact is None or moved is None or tuple(exact.shape) != self.a.tape.prints[value].shape:
+            return False
+        seen, size = self.a.tape.prints[value], float(torch.linalg.vector_norm(exact))
+        if seen.norm is None or not size:
+            return False
+        error = self.judged.away[op.index, k] = apart(exact, seen) / size
+        return error >= DIGIT and float(torch.linalg.vector_norm(moved - exact)) < DIGIT * size
 
     def _outside(self, a: TapeOp, slot: int, one: Taken, two: Taken) -> None:
         """Something from outside that is not the same in both runs, beyond the rounding of its dtype."""
@@ -270,7 +292,13 @@ class Both:
             self.judged.outside[a.index, slot] = 1.0 if error is None else error
 
     def _gap(self, one: Taken, two: Taken) -> Gap:
-        return self._between(one.source, two.source)
+        if one.writer is not None or two.writer is not None:
+            return self._between(one.source, two.source)
+        # Nobody has written to it since: it is as it was when it was given, or taken first.
+        known = self._known.get((one.source, two.source))
+        if known is None:
+            known = self._known[one.source, two.source] = self._between(one.source, two.source)
+        return known
 
     def _between(self, source: tuple[int, int], its: tuple[int, int]) -> Gap:
         x, moved, y = self.a.env.get(source), self.moved.env.get(source), self.b.env.get(its)
@@ -304,15 +332,20 @@ def gap(x: torch.Tensor, moved: torch.Tensor, y: torch.Tensor, rough: float = 0.
         return Gap(part > 0, part)
     if not (y.dtype.is_floating_point or y.dtype.is_complex):
         y = y.to(x.dtype)
-    fine, same_ = torch.isfinite(x), torch.isfinite(y)
-    if not bool(fine.all()) or not bool(same_.all()):
+    size, off, noise = _norms(x, y, moved)
+    if not isfinite(size + off):
+        fine, same_ = torch.isfinite(x), torch.isfinite(y)
         if not torch.equal(fine, same_):
             return Gap(True, float((fine != same_).double().mean()))
-        x, y, moved = (torch.where(fine, one, torch.zeros_like(one)) for one in (x, y, moved))
-    size = float(torch.linalg.vector_norm(x))
-    off, noise = (float(torch.linalg.vector_norm(x - one)) for one in (y, moved))
+        size, off, noise = _norms(*(torch.where(fine, one, torch.zeros_like(one)) for one in (x, y, moved)))
     error = off / size if size else float(off > 0)
     return Gap(off > TIMES * noise + (_FLOOR + 1e3 * rough) * size, error)
+
+
+def _norms(x: torch.Tensor, y: torch.Tensor, moved: torch.Tensor) -> tuple[float, float, float]:
+    """Of `x`, and of how far each of the others is from it."""
+    norm = torch.linalg.vector_norm
+    return float(norm(x)), float(norm(x - y)), float(norm(x - moved))
 
 
 def _clone(tensor: torch.Tensor | None) -> torch.Tensor | None:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
 
-from ...errors import BackprobeError
+from ..errors import BackprobeError
+
+
+class Tensors(Protocol):
+    """Where tensors are, by the hash of their values."""
+
+    def get(self, name: str, /) -> torch.Tensor | None: ...
 
 
 class Kept:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
 
-from ...comparing.arguments import WRITES
-from ...records import TapeOp
+from ..comparing.arguments import WRITES
+from ..records import TapeOp
 
 #: Ops that give memory with nothing in it yet.
 EMPTY = frozenset(("empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted"))
@@ -68,7 +69,7 @@ def called_with(
     short = op.name.partition(".")[0]
     func = function(op.name)
     args, kwargs = _value(tree[0], tensors), {key: _value(one, tensors) for key, one in tree[1].items()}
-    names = [a.name for a in func._schema.arguments]
+    names = _declared(func)[0]
     if short == "native_dropout":
         raise Opaque(short)
     if short in ("_softmax", "_log_softmax"):
@@ -88,13 +89,12 @@ def call(op: TapeOp, tree: Any, tensors: list[torch.Tensor], gave: str | None) -
     :raises Opaque: it cannot be called.
     """
     func, args, kwargs = called_with(op, tree, tensors, gave)
-    names, short = [a.name for a in func._schema.arguments], op.name.partition(".")[0]
+    (names, writes), short = _declared(func), op.name.partition(".")[0]
     try:
         out = func(*args, **kwargs)
     except Exception as error:
         raise Opaque(f"{op.name}: {type(error).__name__}") from None
-    writes = [a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    writes += WRITES.get(short, ())
+    writes = (*writes, *WRITES.get(short, ()))
     written: list[torch.Tensor] = []
     for at, value in enumerate(args):
         if at < len(names) and names[at] in writes:
@@ -106,6 +106,14 @@ def call(op: TapeOp, tree: Any, tensors: list[torch.Tensor], gave: str | None) -
         for one in _tensors(out):
             one.zero_()
     return written + [one for one in _tensors(out) if not any(one is w for w in written)]
+
+
+@lru_cache(1000)
+def _declared(func: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of an op's arguments, and of those that it says it writes to: torch takes long to tell them."""
+    arguments = func._schema.arguments
+    writes = (a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
+    return tuple(a.name for a in arguments), tuple(writes)
 
 
 def function(name: str) -> Any:

@@ -1,0 +1,114 @@
+"""One run against itself in float64: the first op where it departs from that.
+
+Where ``blame`` has two runs, the second is here what float64 gives: it is off nowhere. So an op is named that gives
+something else than its dtype explains, as there. Besides it is named where not a digit is left of a value (Note [What a
+dtype loses]), and where the backward of a custom function is not the derivative of its forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+from ..records import Applied, Judged, Tape, TapeOp
+from .blame import WRONG, Blamer, taken_from
+from .compared import used
+
+#: Ops that add and subtract: what is lost in them has cancelled.
+_ADD = frozenset(("add", "sub", "rsub", "sum", "mean", "addmm", "mm", "bmm", "cumsum"))
+
+#: The least normal number of half precision.
+NORMAL = 2.0**-14
+
+
+@dataclass(frozen=True)
+class Departs:
+    """Where a run departs from float64.
+
+    :ivar kind: ``kernel``, ``overflow``, ``underflow``, ``lost`` or ``function``.
+    :ivar order: the number of the op that ran next, to tell what comes first.
+    :ivar error: relative, from what float64 gives from the start; of a function that of the gradient by itself.
+    :ivar function: the call of a custom function; `op` is then the first of its forward.
+    """
+
+    kind: str
+    op: TapeOp
+    order: int
+    error: float | None
+    dtype: str = ""
+    function: Applied | None = None
+
+    @property
+    def what(self) -> str:
+        """In words."""
+        if self.kind == "function":
+            assert self.function is not None
+            return f"the backward of {self.function.name} gives another gradient than the derivative of its forward"
+        if self.kind == "overflow":
+            return f"an overflow in {self.dtype}: float64 gives finite values"
+        if self.kind == "underflow":
+            return f"an underflow: {self.dtype} has no numbers as small as that"
+        if self.kind == "lost":
+            how = (
+                "what it adds up cancels"
+                if self.op.name.partition(".")[0].rstrip("_") in _ADD
+                else "it magnifies rounding"
+            )
+            return f"{how}: no digit is left in {self.dtype}"
+        return f"it gives something else than {self.dtype} explains"
+
+
+def nothing(tape: Tape) -> Tape:
+    """The other side where there is no other run."""
+    return Tape(tape.about, tape.steps, {}, (), ())
+
+
+def departs(tape: Tape, judged: Judged, functions: Iterable[tuple[Applied, float, float]] = ()) -> Departs | None:
+    """The first, of what comes out is calculated by.
+
+    :param judged: of `tape` and ``nothing``.
+    :param functions: calls of custom functions, how far a gradient of theirs is off in units of what its type explains,
+        and how far relative to itself.
+    """
+    blamer = Blamer(tape, nothing(tape), (), judged)
+    ops = used(tape, [op.index for op in _ends(tape)])
+    blame = blamer.kernel(ops)
+    found = []
+    if blame is not None and blame.a is not None:
+        op = blame.a
+        bad = any(v is not None and tape.prints[v].bad for v in op.outputs)
+        away = max((judged.away.get((op.index, k), 0.0) for k in range(len(op.outputs))), default=0.0)
+        kind = "overflow" if bad else "underflow" if _small(tape, op, 0) else "kernel"
+        found.append(Departs(kind, op, op.index, None if bad else away, _dtype(tape, op, 0)))
+    at = {op.index: op for op in tape.ops}
+    for index, k in sorted(judged.lost):
+        if index in ops:
+            kind = "underflow" if _small(tape, at[index], k) else "lost"
+            found.append(Departs(kind, at[index], index, judged.away[index, k], _dtype(tape, at[index], k)))
+            break
+    for one, units, error in functions:
+        if units > WRONG:
+            found.append(Departs("function", at[one.ops[0]], one.ran, error, function=one))
+    return min(found, key=lambda one: one.order, default=None)
+
+
+def _dtype(tape: Tape, op: TapeOp, k: int) -> str:
+    value = op.outputs[k] if k < len(op.outputs) else None
+    return tape.prints[value].dtype if value is not None else "its dtype"
+
+
+def _small(tape: Tape, op: TapeOp, k: int) -> bool:
+    """Whether a result is below the normal numbers of half precision."""
+    value = op.outputs[k]
+    seen = tape.prints[value] if value is not None else None
+    return seen is not None and seen.dtype == "float16" and (seen.norm or 0.0) < NORMAL * prod(seen.shape) ** 0.5
+
+
+def _ends(tape: Tape) -> list[TapeOp]:
+    """What comes out: gradients, weights, numbers that were read; and what nothing takes, where there is none."""
+    ends = [op for op in tape.ops if op.phase == "sink" or not op.outputs]
+    if any(op.inputs for op in ends):
+        return ends
+    taken = taken_from(tape)
+    return [op for op in tape.ops if op.index not in taken]

@@ -1,0 +1,64 @@
+"""Two models of one structure in one run: each a tape of its own, and the first op where they part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..records import Tape, TapeOp
+from .blame import Blame
+from .compared import Judge, compare
+from .steps import alone
+
+#: What counts between two models: other weights are looked at apart, other random numbers are none of theirs.
+_KINDS = ("arguments", "taken", "structure", "missing", "cut")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Where two models part.
+
+    :ivar module: the path of the module.
+    :ivar matching: the modules before it, in which all agrees.
+    """
+
+    blame: Blame
+    module: str
+    matching: tuple[str, ...]
+
+
+def part(tape: Tape, ops: Sequence[TapeOp]) -> Tape:
+    """`ops` of `tape` as a tape of their own: `tape` has their fingerprints."""
+    step = ops[0].step if ops else 0
+    return Tape(tape.about, ({"step": step},), {}, tuple(alone(ops, {})), tape.prints)
+
+
+def parts(a: Tape, b: Tape, judge: Judge, meant: bool) -> Parts | None:
+    """The first op where the models of `a` and `b` calculate other things of the same tensors.
+
+    :param meant: whether they are meant to have the same weights: then a weight that is another counts.
+    """
+    found = compare(a, b, judge, given=False)
+    blame = found.blame if found.blame is not None and found.blame.kind in _KINDS else None
+    pairs = {a.ops[i].index: (a.ops[i], b.ops[j]) for i, j in found.partners}
+    for (index, slot), error in sorted(found.judged.outside.items()) if found.judged is not None and meant else ():
+        x, y = pairs[index]
+        name = x.inputs[slot].name
+        if name and name == y.inputs[slot].name and (blame is None or index < blame.order):
+            blame = Blame("outside", x, y, slot, error, name=name)
+            break
+    if blame is None:
+        return None
+    op = blame.a or blame.b
+    assert op is not None
+    module = blame.name.rpartition(".")[0] if blame.kind == "outside" else op.module
+    seen = dict.fromkeys(x.module for x, _ in pairs.values() if x.phase == "forward" and x.index < blame.order)
+    return Parts(blame, module, tuple(one for one in seen if one and one != module))
+
+
+def settings(one: dict[str, Any], two: dict[str, Any]) -> list[str]:
+    """Settings of two modules that differ."""
+    return [
+        f"{key}: {one[key]} and {two[key]}" for key in one if key in two and one[key] != two[key] and key != "training"
+    ]
