@@ -199,6 +199,8 @@ def test_below_the_range_of_float32_zero_is_explained() -> None:
     args = [small, 1e-12]
     assert off("mul.Tensor", args, small * 1e-12) < 1.0
     assert off("mul.Tensor", args, torch.zeros(64)) < 1.0
+    double = drawn(4096).double() * 1e-163  # whose squares, of which norms are made, are zero in float64
+    assert off("mul.Tensor", [double, 3.0], double * 3.0) < 1.0
     half = (drawn(64) * 1e-4).half()
     assert off("mul.Tensor", [half, half], half * half) > WRONG
 

@@ -116,8 +116,11 @@ class Alone:
 
 
 def _least(seen: Print) -> float:
-    """Below what a number of this type may be given as zero: of half precision, which has all small ones, the least."""
+    """Below what a number of this type may be given as zero: of half precision, which has all small ones, the least; of
+    double precision what has no square, since all is measured in it by squares."""
     kind = torch.finfo(getattr(torch, seen.dtype))
+    if seen.dtype == "float64":
+        return float(kind.tiny**0.5)
     return float(kind.tiny * kind.eps if seen.dtype == "float16" else kind.tiny)
 
 
