@@ -83,6 +83,10 @@ def called_with(
     return func, args, kwargs
 
 
+#: It gives zeros that have no memory, which cannot be written to.
+_ZEROS = "_efficientzerotensor"
+
+
 def call(op: TapeOp, tree: Any, tensors: list[torch.Tensor], gave: str | None) -> list[torch.Tensor]:
     """Call `op` with the arguments `tree`; what it gives, with what it writes in place first.
 
@@ -102,9 +106,13 @@ def call(op: TapeOp, tree: Any, tensors: list[torch.Tensor], gave: str | None) -
     for key, value in kwargs.items():
         if key in writes:
             written += _tensors(value)
+    if short == _ZEROS:
+        out = torch.zeros(out.shape, dtype=out.dtype)
     if short in EMPTY:
         for one in _tensors(out):
             one.zero_()
+    if any(one.layout is not torch.strided for one in _tensors(out)):
+        raise Opaque(f"{op.name}: {out.layout if isinstance(out, torch.Tensor) else 'a sparse result'}")
     return written + [one for one in _tensors(out) if not any(one is w for w in written)]
 
 

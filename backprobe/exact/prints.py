@@ -76,14 +76,20 @@ def plain(tensor: Any) -> bool:
     """Whether the values of `tensor` can be read: one of torch's own, with memory behind it."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout is not torch.strided:
         return False
-    if tensor.is_meta or tensor.is_quantized or private.is_wrapped(tensor):
-        return False
+    if tensor.is_meta or tensor.is_quantized or private.is_wrapped(tensor) or private.in_transform():
+        return False  # what is made of it inside a transform is wrapped
     if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
         return False
     if not tensor.numel():
         return True
     last = tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    return bool(tensor.untyped_storage().nbytes() >= (last + 1) * tensor.element_size())
+    memory = tensor.untyped_storage()
+    if memory.device.type == "meta" or memory.nbytes() < (last + 1) * tensor.element_size():
+        return False
+    try:
+        return tensor.data_ptr() != 0  # zeros that forward mode makes have none
+    except RuntimeError:
+        return False
 
 
 def values_of(tensor: torch.Tensor) -> torch.Tensor:

@@ -171,7 +171,7 @@ def drop_dispatch_mode(mode: Any) -> None:
         if top is mode:
             mode.__exit__(None, None, None)
             break
-        above.append(torch._C._pop_torch_dispatch_stack())
+        above.append(torch._C._pop_torch_dispatch_stack(None))
     for other in reversed(above):
         torch._C._push_on_torch_dispatch_stack(other)
 
@@ -209,13 +209,18 @@ def below_autograd() -> Iterator[None]:
 
 @contextmanager
 def undispatched() -> Iterator[None]:
-    """Dispatch modes of the user's do not see the ops inside. Where there is one it is for plain tensors only:
-    subclasses do their work where the modes do."""
-    if not in_mode():
+    """Dispatch modes do not see the ops inside. They are taken off, as torch does it: to turn the dispatcher's part for
+    Python off would reach subclasses too, which have no values without it, and reading what has no storage crashes."""
+    count = torch._C._len_torch_dispatch_stack()
+    if not count:
         yield
         return
-    with torch._C._DisableTorchDispatch():
+    off = [torch._C._pop_torch_dispatch_stack(None) for _ in range(count)]
+    try:
         yield
+    finally:
+        for mode in reversed(off):
+            torch._C._push_on_torch_dispatch_stack(mode)
 
 
 @contextmanager

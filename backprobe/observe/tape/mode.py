@@ -318,6 +318,8 @@ def _memory(tensor: Any) -> int:
 
 
 def _key(tensor: Any) -> Any:
+    if _fake(tensor):  # torch warns of asking one
+        return id(tensor)
     try:
         return (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
     except (RuntimeError, NotImplementedError):

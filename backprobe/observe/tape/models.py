@@ -8,11 +8,18 @@ from typing import Any
 
 from torch import nn
 
+from ...exact.prints import plain
 from ...records import Site
 from ...source.defined import defined_at
 from ...source.roots import RootModule, Where
 from ..forward.leaves import owners_of
 from .surroundings import modules
+
+
+def _varies(weight: Any) -> bool:
+    """Whether the values of a weight are not all the same, as far as they can be read."""
+    flat = weight.detach().flatten() if plain(weight) else None
+    return flat is None or bool(flat.numel() and (flat != flat[0]).any())
 
 
 @dataclass
@@ -73,7 +80,5 @@ class Models:
         for path, one in named:
             for key, weight in one._parameters.items():
                 if weight is not None:
-                    flat = weight.detach().flatten()
-                    varied = flat.is_meta or bool(flat.numel() and (flat != flat[0]).any())
-                    weights[f"{path}.{key}".strip(".")] = self._value_of(weight), varied
+                    weights[f"{path}.{key}".strip(".")] = self._value_of(weight), _varies(weight)
         return Model(root, modules(named), weights, {path: owners_of(module, path) for path, _ in named})

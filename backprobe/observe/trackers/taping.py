@@ -266,7 +266,8 @@ class Taping(Tracker):
         inputs = op.inputs
         if any(one.name for one in inputs):
             inputs = tuple(replace(one, name=self._name_of(one.name, root)) if one.name else one for one in inputs)
-        node, _, weight = op.node.partition(" ")
+        # Some of C++ have a blank in their names.
+        node, _, weight = op.node.rpartition(" ") if op.node.rpartition(" ")[2].isdecimal() else (op.node, "", "")
         return replace(
             op,
             module=self._name_of(op.module) if op.phase == "sink" else module,

@@ -101,7 +101,7 @@ def staying_off() -> None:
     "dispatch modes",
     "a dispatch mode of the user's sees ops that backprobe computes",
     "_python_dispatch _disable_current_modes _len_torch_dispatch_stack _get_dispatch_stack_at "
-    "_DisableTorchDispatch _AutoDispatchBelowAutograd",
+    "_DisableTorchDispatch _AutoDispatchBelowAutograd _pop_torch_dispatch_stack _push_on_torch_dispatch_stack",
     [DYNAMO],
 )
 def dispatch_modes() -> None:
@@ -114,6 +114,7 @@ def dispatch_modes() -> None:
         x.exp()
         with modes.undispatched():
             x.sin()
+        expect(modes.in_mode() and modes.dispatch_modes() == 1, "a dispatch mode that was taken off is not put back")
         with modes.no_dispatch_modes():
             x.cos()
         with modes.below_autograd():
