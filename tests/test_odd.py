@@ -12,12 +12,14 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from watching import same, watched
 
 import backprobe
 from backprobe.observe.events import ALL
 from backprobe.observe.session import Settings
 from backprobe.report.document import document, packed
+from backprobe.torchside import modes
 from backprobe.view.parts import report
 from backprobe.view.terminal import write
 
@@ -426,3 +428,25 @@ def test_what_always_fails_does_not_end_the_watching_of_the_rest(monkeypatch: py
     assert trace.watched.stopped is None
     assert [u.count for u in trace.unseen if "planted" in u.note] == [ALL + 10]
     assert "unregistered-parameter" in [f.kind for f in trace.findings]
+
+
+class Doubles(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def test_modes_that_are_taken_off_for_a_while_are_put_back() -> None:
+    """Of the user's, above and below ours; a subclass is dispatched all the while."""
+    ours, above = Doubles(), Doubles()
+    with Doubles() as below:
+        modes.put_dispatch_mode(ours)
+        with above:
+            assert modes.in_mode_of_others()
+            with modes.undispatched():
+                assert not modes.in_mode()
+                two = TwoTensor(torch.ones(2), torch.ones(2))
+                assert bool((two + 1 == 2).all())
+            assert [*map(torch._C._get_dispatch_stack_at, range(3))] == [below, ours, above]
+            modes.drop_dispatch_mode(ours)
+            assert [*map(torch._C._get_dispatch_stack_at, range(2))] == [below, above]
+    assert not modes.in_mode()

@@ -1,8 +1,8 @@
 """One run against itself in float64: the first op where it departs from that.
 
 Where ``blame`` has two runs, the second is here what float64 gives: it is off nowhere. So an op is named that gives
-something else than its dtype explains, as there. Besides it is named where not a digit is left of a value (Note [What a
-dtype loses]), and where the backward of a custom function is not the derivative of its forward.
+something else than its dtype explains, as there. Besides it is named where not a digit is left of a value
+(Note [What a dtype loses]), and where the backward of a custom function is not the derivative of its forward.
 """
 
 from __future__ import annotations
