@@ -87,7 +87,7 @@ def plain(tensor: Any) -> bool:
     if memory.device.type == "meta" or memory.nbytes() < (last + 1) * tensor.element_size():
         return False
     try:
-        return tensor.data_ptr() != 0  # zeros that forward mode makes have none
+        return bool(tensor.data_ptr() != 0)  # zeros that forward mode makes have none
     except RuntimeError:
         return False
 
