@@ -11,7 +11,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from handmade import traced
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backprobe.commands import main
@@ -106,6 +106,7 @@ def test_commands_for_github_are_escaped(tmp_path: Path) -> None:
     ]
 
 
+@settings(max_examples=15)
 @given(st.integers(0, 300), st.integers(0, 400), st.integers(0, 5000))
 def test_json_is_bounded_and_the_first_finding_stays(findings: int, names: int, letters: int) -> None:
     found = [

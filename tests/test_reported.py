@@ -180,6 +180,7 @@ def test_parameters_that_a_look_freezes() -> None:
     assert not evaluate(freeze)  # on purpose, though all of the training is in a function of such a name
 
 
+@pytest.mark.slow
 def test_graphs_in_kept_exceptions_and_generators() -> None:
     errors, runs = [], []
 
