@@ -245,6 +245,7 @@ def test_a_fault_anywhere_stays_there(which: str, at: int) -> None:
     finally:
         session.stop()
         sys.setprofile(None)  # what takes it off may be what failed
+    assert torch._C._len_torch_dispatch_stack() == 0
     assert all(same(a, b) for a, b in zip(ALONE, seen, strict=True))
     said = [u for u in session.unseen() if u.what == "internal error"]
     assert bool(said) == (calls >= at)

@@ -169,6 +169,7 @@ class Session:
             return
         self._entered = self.special.on = False
         self.events.tell("detached")
+        private.drop_our_dispatch_modes()
         if self._filter in warnings.filters:
             warnings.filters.remove(self._filter)  # type: ignore[attr-defined]
         self._switch.detach()
@@ -181,6 +182,7 @@ class Session:
         self._calls.leave()
         self._switch.detach()
         self.events.tell("detached")
+        private.drop_our_dispatch_modes()
         self._entered = self.special.on = False
         self._steps.remove()
 

@@ -176,6 +176,13 @@ def drop_dispatch_mode(mode: Any) -> None:
         torch._C._push_on_torch_dispatch_stack(other)
 
 
+def drop_our_dispatch_modes() -> None:
+    """Take off those of ours that are still on: what was to do that may have failed."""
+    for mode in [torch._C._get_dispatch_stack_at(i) for i in range(torch._C._len_torch_dispatch_stack())]:
+        if getattr(mode, OURS, False):
+            drop_dispatch_mode(mode)
+
+
 @contextmanager
 def unprofiled() -> Iterator[None]:
     """A profiler of the user's does not record the ops inside. One that asks an accelerator for its kernels does. One
