@@ -213,6 +213,14 @@ def names() -> list[str]:
 ALONE: list[object] = []
 
 
+def hears_of_compilers() -> bool:
+    """Whether something of ours is between torch's compiler and who calls it."""
+    dynamo = sys.modules.get("torch._dynamo.output_graph")
+    return hasattr(torch.compile, "__wrapped__") or (
+        dynamo is not None and hasattr(dynamo.OutputGraph.call_user_compiler, "__wrapped__")
+    )
+
+
 @pytest.mark.parametrize("which", names())
 @pytest.mark.parametrize("at", [1, 4])
 def test_a_fault_anywhere_stays_there(which: str, at: int) -> None:
@@ -245,7 +253,7 @@ def test_a_fault_anywhere_stays_there(which: str, at: int) -> None:
     finally:
         session.stop()
         sys.setprofile(None)  # what takes it off may be what failed
-    assert torch._C._len_torch_dispatch_stack() == 0
+    assert torch._C._len_torch_dispatch_stack() == 0 and not hears_of_compilers()
     assert all(same(a, b) for a, b in zip(ALONE, seen, strict=True))
     said = [u for u in session.unseen() if u.what == "internal error"]
     assert bool(said) == (calls >= at)
@@ -255,3 +263,18 @@ def test_a_fault_anywhere_stays_there(which: str, at: int) -> None:
     if owner not in ("Strays", "Leaves", "Reached", "_Handing", "Session"):
         assert "unregistered-parameter" in found
     assert not torch.nn.modules.module._global_forward_hooks and not torch.nn.modules.module._global_forward_pre_hooks
+
+
+def test_what_cannot_be_taken_off_leaves_the_rest_to_be_taken_off() -> None:
+    session, _ = watched(settings())
+    put = []
+
+    def fails() -> None:
+        raise ZeroDivisionError("planted")
+
+    session.scene.put_back[:] = [fails, *session.scene.put_back, lambda: put.append(hears_of_compilers())]
+    session.start()
+    assert hears_of_compilers()
+    session.stop()
+    assert put == [False]
+    assert any("planted" in one.note for one in session.unseen())

@@ -38,10 +38,11 @@ class Blame:
     :ivar kind: ``arguments`` (one op, called differently), ``taken`` (one op, given another tensor), ``structure`` (ops
         that the other run has not), ``kernel`` (one op of the same, calculated differently), ``missing`` (no gradient),
         ``cut`` (an op that has no part in the graph in one run), ``random`` (other random numbers), ``outside``
-        (another tensor from outside).
+        (another tensor from outside), ``loses`` (one run has lost more by rounding: Note [Rounding that piles up]).
     :ivar a, b: the op in each run; ``None`` where it has none.
     :ivar slot: which of what it was given is another.
     :ivar exact: it was calculated again in float64; else it is an estimate from fingerprints.
+    :ivar other: of ``loses``, how far the other run is off.
     :ivar rounded: a constant that one run has in fewer digits explains as much.
     """
 
@@ -53,6 +54,7 @@ class Blame:
     exact: bool = True
     name: str = ""
     rounded: float = 0.0
+    other: float = 0.0
 
     @property
     def late(self) -> bool:

@@ -11,7 +11,8 @@ from .align import Aligner, Names, Pair
 from .arguments import reads
 from .before import Early, before
 from .blame import Blame, Blamer
-from .estimate import Estimate, eps_of
+from .drift import drift, loses
+from .estimate import Estimate
 
 #: Blames that stand on ops which the other run does not have.
 _BY_STRUCTURE = ("structure", "cut", "taken", "missing")
@@ -33,6 +34,7 @@ class Compared:
     :ivar partners: places of partners in the ops of both.
     :ivar judged: what calculating both again said, where that was needed.
     :ivar given: whether other tensors from outside count as a difference: not between steps of one run.
+    :ivar loses: where all is rounding, the op by which one run has lost much more by it than the other.
     """
 
     verdict: str
@@ -47,6 +49,7 @@ class Compared:
     partners: Sequence[Pair] = ()
     judged: Judged | None = None
     given: bool = True
+    loses: Blame | None = None
 
     @property
     def before(self) -> list[str]:
@@ -84,14 +87,14 @@ def compare(a: Tape, b: Tape, judge: Judge | None = None, names: Names | None = 
         blame = blamer.kernel()
     kernels = [max((int(step.get("kernels", 0)) for step in tape.steps), default=0) for tape in (a, b)]
     if blame is not None and blame.kind in _BY_STRUCTURE and any(kernels):
-        drift = _apart(a, b, ends)
+        apart = _apart(a, b, ends)
         which = " and ".join(f"{count} in {name}" for name, count in zip("AB", kernels, strict=True) if count)
         notes.append(
             f"kernels that Inductor has generated are not recorded ({which}): run with --compiled aot_eager to have "
             "each op of a compiled region, or without compiling"
         )
         return Compared(
-            "unseen", told, None, len(pairs), alone, len(ends), different, drift, notes, pairs, judged, given
+            "unseen", told, None, len(pairs), alone, len(ends), different, apart, notes, pairs, judged, given
         )
     if judged is None:
         notes.append("estimated from fingerprints: nothing was calculated again")
@@ -105,9 +108,11 @@ def compare(a: Tape, b: Tape, judge: Judge | None = None, names: Names | None = 
             f"{blamer.untold} results that are off were not looked at by themselves: give more with --record-mb"
         )
     verdict = "rounding" if blame is None else "differs"
-    drift = _drift(a, b, blamer) if blame is None else []
     counts = len(pairs), alone, len(ends), different
-    return Compared(verdict, told, blame, *counts, drift, notes, pairs, judged, given)
+    if blame is not None:
+        return Compared(verdict, told, blame, *counts, [], notes, pairs, judged, given)
+    worse = loses(a, b, blamer.pairs, judged) if judged is not None else None
+    return Compared(verdict, told, None, *counts, drift(a, b, blamer.pairs), notes, pairs, judged, given, worse)
 
 
 def _apart(a: Tape, b: Tape, ends: Sequence[tuple[TapeOp, TapeOp, int]]) -> list[tuple[str, float]]:
@@ -178,45 +183,32 @@ def used(tape: Tape, ends: Iterable[int]) -> set[int]:
     return found
 
 
-def _drift(a: Tape, b: Tape, blamer: Blamer) -> list[tuple[str, float]]:
-    """How far the last value of each module is from its partner, in the order of the forward."""
-    found: dict[str, float] = {}
-    estimate = Estimate(a, b)
-    step = a.ops[0].step if a.ops else 0
-    for x, y in blamer.pairs:
-        if x.phase == "forward" and x.step == step and x.outputs:
-            mine = x.outputs[0]
-            if mine is None or not eps_of(a.prints[mine]):
-                continue
-            error = estimate.error(mine, y.outputs[0] if y.outputs else None)
-            if error is not None:
-                found.pop(x.module, None)
-                found[x.module] = error
-    return list(found.items())
-
-
 def as_dict(found: Compared) -> dict[str, Any]:
     """As JSON has it."""
-    blame = found.blame
     return {
         "verdict": found.verdict,
         "before": found.before,
-        "blame": None
-        if blame is None
-        else {
-            "kind": blame.kind,
-            "slot": blame.slot,
-            "error": blame.error,
-            "tensor": blame.name,
-            "a": _op(blame.a),
-            "b": _op(blame.b),
-        },
+        "blame": _blame(found.blame),
+        "loses": _blame(found.loses),
         "ops": {"paired": found.pairs, "only_a": len(found.alone[0]), "only_b": len(found.alone[1])},
         "only_a": [_op(op) for op in found.alone[0][:100]],
         "only_b": [_op(op) for op in found.alone[1][:100]],
         "ends": {"compared": found.ends, "different": found.different},
         "drift": [{"module": name, "error": error} for name, error in found.drift],
         "notes": found.notes,
+    }
+
+
+def _blame(blame: Blame | None) -> dict[str, Any] | None:
+    if blame is None:
+        return None
+    return {
+        "kind": blame.kind,
+        "slot": blame.slot,
+        "error": blame.error,
+        "tensor": blame.name,
+        "a": _op(blame.a),
+        "b": _op(blame.b),
     }
 
 

@@ -40,7 +40,7 @@ def parts(a: Tape, b: Tape, judge: Judge, meant: bool) -> Parts | None:
     :param meant: whether they are meant to have the same weights: then a weight that is another counts.
     """
     found = compare(a, b, judge, given=False)
-    blame = found.blame if found.blame is not None and found.blame.kind in _KINDS else None
+    blame = found.blame if found.blame is not None and found.blame.kind in _KINDS else found.loses
     pairs = {a.ops[i].index: (a.ops[i], b.ops[j]) for i, j in found.partners}
     for (index, slot), error in sorted(found.judged.outside.items()) if found.judged is not None and meant else ():
         x, y = pairs[index]

@@ -33,6 +33,8 @@ def report(found: Compared, a: str, b: str) -> str:
         lines += ["The first that differs:", *_blame(found.blame)]
     lines.append(result(found))
     if found.verdict == "rounding":
+        if found.loses is not None:
+            lines += ["Rounding that piles up:", *_blame(found.loses)]
         lines += _drift(found)
     elif found.verdict == "unseen":
         lines += ["Farthest apart:", *(f"  {name}: {error:.1e}" for name, error in found.drift[:_MOST])]
@@ -66,9 +68,11 @@ def result(found: Compared) -> str:
 
 def what(blame: Blame) -> str:
     """The difference that was found, in a few words."""
-    said = _KINDS[blame.kind]
     if blame.kind == "kernel" and (blame.a is None or blame.b is None):
         said = "an op that the other run does not have gives something else than its dtype explains"
+    if blame.kind == "loses":
+        return f"one of the runs has lost more digits: it is off by {blame.error:.2g}, the other by {blame.other:.2g}"
+    said = _KINDS[blame.kind]
     off = f", off by {blame.error:.2g}" if blame.error is not None else ""
     name = f" ({blame.name})" if blame.name else ""
     return f"{said}{name}{off}"
@@ -77,6 +81,8 @@ def what(blame: Blame) -> str:
 def _blame(blame: Blame) -> list[str]:
     lines = [f"  {what(blame)}"]
     for which, op in (("A", blame.a), ("B", blame.b)):
+        if op is None and blame.kind == "loses":
+            continue
         lines.append(f"  {which}: {_long(op)}" if op is not None else f"  {which}: has no such op")
         if op is not None and op.place is not None:
             lines.append(f"       {op.place.text}")

@@ -17,7 +17,7 @@ Note [Aliases]: ops run as they ran: views are views, and what is written in pla
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 import torch
@@ -48,6 +48,8 @@ class _Side:
         self.env: dict[tuple[int, int], torch.Tensor | None] = {}
         #: What is known of them only as the run had it, with its rounding: relative.
         self.rough: dict[tuple[int, int], float] = {}
+        #: The coarsest relative step of the dtypes that they have been through; infinite where it had other tensors.
+        self.coarse: dict[tuple[int, int], float] = {}
         self._last: dict[tuple[int, int], int] = {}
         for op in tape.ops:
             for taken in op.inputs:
@@ -55,6 +57,16 @@ class _Side:
         self._ends: dict[int, list[tuple[int, int]]] = {}
         for source, index in self._last.items():
             self._ends.setdefault(index, []).append(source)
+
+    def made(self, op: TapeOp) -> None:
+        """Note the coarsest dtype on the way to what `op` has given, and written to."""
+        given = [self.coarse.get(taken.source, step_of(self.tape, taken.value)) for taken in op.inputs]
+        made = [(op.index, k) for k in range(len(op.outputs))]
+        given += [self.coarse.get(one, 0.0) for one in made] + [step_of(self.tape, value) for value in op.outputs]
+        coarsest = max(given, default=0.0)
+        self.coarse.update(dict.fromkeys(made, coarsest))
+        if op.inputs and op.name.partition(".")[0].endswith("_"):
+            self.coarse[op.inputs[0].source] = coarsest
 
     def done(self, op: TapeOp) -> None:
         """Let go of what no later op takes."""
@@ -81,6 +93,8 @@ class Both:
         self._known: dict[tuple[tuple[int, int], tuple[int, int]], Gap] = {}
         #: Named tensors from outside, as the first run had them last: by their names in the second.
         self._named: dict[str, tuple[int, int]] = {}
+        #: The bits of what came from outside to the first run.
+        self._bits: dict[tuple[int, int], str | None] = {}
 
     def run(self) -> Judged:
         with torch.no_grad():
@@ -128,6 +142,7 @@ class Both:
         if source in self.a.env:
             return
         found = self._recorded(self.a.tape, taken.value)
+        self._bits[source] = _bits(self.a.tape, taken.value)
         self.a.env[source] = found
         moved = self.moved.env[source] = _clone(found)
         self._move(moved)
@@ -143,6 +158,8 @@ class Both:
         shape = self.b.tape.prints[taken.value].shape if taken.value is not None else None
         if shared is not None and (shape is None or tuple(shared.shape) == shape):
             self.b.env[source] = shared.clone()
+            if there is None or self._bits.get(there) != _bits(self.b.tape, taken.value):
+                self.b.coarse[source] = inf
             return
         self.b.env[source] = self._recorded(self.b.tape, taken.value)
 
@@ -176,6 +193,7 @@ class Both:
             # The same op of the same: what it calculates is taken to be the same.
             for k in range(len(op.outputs)):
                 self.a.rough.pop((partner.index, k), None)
+                self.b.coarse[op.index, k] = inf
             self._given(self.b, op, [_clone(self.a.env.get((partner.index, k))) for k in range(len(op.outputs))])
             return
         self._call(self.b, op, arguments)
@@ -186,6 +204,9 @@ class Both:
             shapes = [_shape(self.b.tape, v) for v in op.outputs]
             if shapes == [_shape(self.a.tape, v) for v in partner.outputs]:
                 self._given(self.b, op, [_clone(self.a.env.get((partner.index, k))) for k in range(len(shapes))])
+                for k, value in enumerate(op.outputs):
+                    if _bits(self.b.tape, value) != _bits(self.a.tape, partner.outputs[k]):
+                        self.b.coarse[op.index, k] = inf
                 return
         self._given(self.b, op, [self._recorded(self.b.tape, v) for v in op.outputs])
 
@@ -245,6 +266,7 @@ class Both:
     def _compare_outputs(self, a: TapeOp | None, b: TapeOp | None) -> None:
         both = [(side, op) for side, op in ((self.a, a), (self.b, b)) if op is not None]
         for side, op in both:
+            side.made(op)
             for k in range(len(op.outputs)):
                 value = side.env.get((op.index, k))
                 if value is not None and value.dtype.is_floating_point:
@@ -254,9 +276,10 @@ class Both:
             if a is not None and b is not None:
                 between = self._between((a.index, k), (b.index, k))
                 self.judged.outputs[a.index, k] = self._known[(a.index, k), (b.index, k)] = between
-                if _hash(self.a.tape, a, k) == _hash(self.b.tape, b, k):
+                if _bits(self.a.tape, a.outputs[k]) == _bits(self.b.tape, b.outputs[k]):
                     continue
-            if any(self._suspect(side, op, k) for side, op in both):
+            suspects = [self._suspect(side, op, k) for side, op in both]  # of both, for what they note
+            if any(suspects):
                 for side, op in both:
                     far = side is self.a and self._leaves(op, k)
                     units, share = self._alone.look(side.tape, op, k, far)
@@ -316,7 +339,10 @@ class Both:
             return False
         if seen.norm is None:
             return bool(torch.isfinite(exact).all())
-        return apart(exact, seen) > SUSPECT * step_of(side.tape, value) * float(torch.linalg.vector_norm(exact))
+        off, size, step = apart(exact, seen), float(torch.linalg.vector_norm(exact)), step_of(side.tape, value)
+        if size and step and isfinite(side.coarse[op.index, k]):
+            self.judged.off[side is self.b][op.index, k] = off / size, side.coarse[op.index, k]
+        return off > SUSPECT * step * size
 
 
 def gap(x: torch.Tensor, moved: torch.Tensor, y: torch.Tensor, rough: float = 0.0) -> Gap:
@@ -356,6 +382,5 @@ def _shape(tape: Tape, value: int | None) -> tuple[int, ...] | None:
     return None if value is None else tape.prints[value].shape
 
 
-def _hash(tape: Tape, op: TapeOp, k: int) -> str | None:
-    value = op.outputs[k]
+def _bits(tape: Tape, value: int | None) -> str | None:
     return None if value is None else tape.prints[value].hash

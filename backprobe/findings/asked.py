@@ -59,6 +59,13 @@ def _models(seen: Divergence) -> Finding:
     settings = f" ({few(seen.attributes)})" if seen.attributes else ""
     at = f"at {seen.module or 'the outermost module'}, a {seen.class_name}{settings}"
     off = f": {seen.what}" if seen.what else f": by {number(seen.difference or 0.0)}"
+    if seen.rounding:
+        return _divergence(
+            seen,
+            f"two models of one structure drift apart {at}{off}",
+            "Both calculate the same, and one of them with too few digits: add up in float32 what has many terms, or "
+            "terms of very different size, and go back to the narrow dtype with the result.",
+        )
     return _divergence(
         seen,
         f"two models of one structure first differ {at}{off}",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..records import Measured
 from ..source.frames import Frames
+from ..torchside import private
 from .backward.calls import BackwardCalls
 from .events import Events
 from .forward.eye import Eye
@@ -36,6 +37,8 @@ class Scene:
     :ivar record_to: the folder of the run, for those who keep files of their own beside it.
     :ivar look_closely: asks for a closer look at the steps before a number.
     :ivar hand_on: takes statistics of a step, for who wants to know.
+    :ivar put_back: what takes ours off the process when watching pauses, also where the listener that should have
+        done so has failed. Each may be called twice.
     """
 
     settings: Settings
@@ -55,6 +58,7 @@ class Scene:
     record_to: Path | None = None
     look_closely: Callable[[int], None] = lambda step: None
     hand_on: Callable[[Measured], None] = lambda measured: None
+    put_back: list[Callable[[], None]] = field(default_factory=lambda: [private.drop_our_dispatch_modes])
 
     @property
     def modules(self) -> ModuleWatch:

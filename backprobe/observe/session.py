@@ -169,12 +169,19 @@ class Session:
             return
         self._entered = self.special.on = False
         self.events.tell("detached")
-        private.drop_our_dispatch_modes()
+        self._put_back()
         if self._filter in warnings.filters:
             warnings.filters.remove(self._filter)  # type: ignore[attr-defined]
         self._switch.detach()
         self.events.tell("about_to_write")  # nothing waits to be looked at any longer; not in a forked child
         self._steps.pause()
+
+    def _put_back(self) -> None:
+        for put in self.scene.put_back:
+            try:
+                put()
+            except Exception as error:
+                self.events.fault(self, error)
 
     def leave(self) -> None:
         """In a forked child: take off what the parent had put on, without finishing anything."""
@@ -182,7 +189,7 @@ class Session:
         self._calls.leave()
         self._switch.detach()
         self.events.tell("detached")
-        private.drop_our_dispatch_modes()
+        self._put_back()
         self._entered = self.special.on = False
         self._steps.remove()
 

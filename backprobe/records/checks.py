@@ -34,6 +34,7 @@ class Divergence:
     :ivar attributes: settings of the module that differ; ``matching`` the modules before it, which agree.
     :ivar site: the line to look at; ``other`` a second one: of the op, or of where a custom function is applied.
     :ivar against: ``model`` or ``float64``.
+    :ivar rounding: both models calculate the same, and one has lost much more by rounding.
     :ivar what: the difference in words; ``op``, ``phase``, ``step``, ``node``: of the op.
     """
 
@@ -50,3 +51,4 @@ class Divergence:
     step: int | None = None
     node: str | None = None
     other: Site | None = None
+    rounding: bool = False

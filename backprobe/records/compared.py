@@ -158,6 +158,8 @@ class Judged:
         shape and order.
     :ivar away: of results of the first run that are off by much, how far from what float64 gives from the start:
         relative.
+    :ivar off: for each run, by its own op and the number of the output, of results without a partner of the same bits:
+        how far from what float64 gives from the start, relative, and the step of the coarsest dtype on the way.
     :ivar lost: those of them of which no digit is left, since what the op was given is rounded to its dtype.
     :ivar outside: tensors from outside that differ: by op and slot, with the error.
     :ivar opaque: names of ops that could not be calculated again, and how often.
@@ -171,3 +173,6 @@ class Judged:
     sizes: tuple[dict[tuple[int, int], tuple[float, float]], dict[tuple[int, int], tuple[float, float]]]
     away: dict[tuple[int, int], float] = field(default_factory=dict)
     lost: set[tuple[int, int]] = field(default_factory=set)
+    off: tuple[dict[tuple[int, int], tuple[float, float]], dict[tuple[int, int], tuple[float, float]]] = field(
+        default_factory=lambda: ({}, {})
+    )

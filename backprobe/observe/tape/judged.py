@@ -88,18 +88,21 @@ def _of_models(found: Parts, one: Model, two: Model) -> Divergence:
     assert op is not None
     lines = [side.site or side.inner for side in (blame.a, blame.b) if side is not None]
     assigned = one.assigned(path) if changed or blame.kind == "outside" else None
+    sites = [assigned, *lines] if assigned is not None and blame.kind != "loses" else [*lines, assigned]
+    cause, *others = dict.fromkeys(site for site in sites if site is not None) or [None]
     return Divergence(
         path,
         str(mine.get("class", one.root.class_name)),
         blame.error,
         tuple(changed),
         found.matching,
-        assigned or lines[0],
+        cause,
         what=_what(blame),
         op=op.name,
         phase=op.phase,
         step=op.step,
-        other=lines[0] if assigned is not None else lines[-1] if lines[-1] != lines[0] else None,
+        other=others[0] if others else None,
+        rounding=blame.kind == "loses",
     )
 
 

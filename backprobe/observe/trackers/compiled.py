@@ -45,6 +45,7 @@ class InsideRegions(Tracker):
         self._graphs = private.CompiledGraphs(
             self._called, lambda error: scene.events.fault(self, error), self._raised, self._refused, self._updated
         )
+        scene.put_back.append(self._graphs.detach)
         #: Steps of optimizers that were called compiled.
         self._updates = 0
         #: The last calls of regions, by their graph, in the order of their last call.
@@ -69,7 +70,6 @@ class InsideRegions(Tracker):
         self._graphs.attach()
 
     def detached(self) -> None:
-        self._graphs.detach()
         self._let_go()
 
     def step_over(self, step: Step) -> None:

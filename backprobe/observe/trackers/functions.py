@@ -50,6 +50,7 @@ class Functions(Tracker):
         self._on = False
         self._skipped: list[str] = []
         self._found: list[FunctionChecked] = []
+        scene.put_back.append(self._off)
 
     def attached(self) -> None:
         if sys.getprofile() is None:
@@ -58,7 +59,7 @@ class Functions(Tracker):
         else:
             self._skipped.append("a profiler is running, so custom functions were not seen")
 
-    def detached(self) -> None:
+    def _off(self) -> None:
         if self._on:
             sys.setprofile(None)
             self._on = False

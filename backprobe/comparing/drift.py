@@ -1,0 +1,78 @@
+"""Two runs that calculate the same and round differently: how far they are apart, and where one loses more.
+
+Note [Rounding that piles up]: no op may be to blame, and yet one of the runs adds up hundreds of terms in a dtype in
+which the last of them are nothing. What tells it is the other run: of the same dtypes, it is off by a third or less
+where this one is off by more steps than a few ops explain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from ..records import Judged, Taken, Tape, TapeOp
+from .blame import WRONG, Blame
+from .estimate import Estimate, eps_of
+
+#: What is off by no more steps of its dtype than that has lost nothing to speak of.
+STEPS = 3.0
+#: Of fewer numbers one run may be close to float64 by chance.
+FEW = 16
+
+
+def drift(a: Tape, b: Tape, pairs: Sequence[tuple[TapeOp, TapeOp]]) -> list[tuple[str, float]]:
+    """How far the last value of each module is from its partner, in the order of the forward."""
+    found: dict[str, float] = {}
+    estimate = Estimate(a, b)
+    step = a.ops[0].step if a.ops else 0
+    for x, y in pairs:
+        if x.phase == "forward" and x.step == step and x.outputs:
+            mine = x.outputs[0]
+            if mine is None or not eps_of(a.prints[mine]):
+                continue
+            error = estimate.error(mine, y.outputs[0] if y.outputs else None)
+            if error is not None:
+                found.pop(x.module, None)
+                found[x.module] = error
+    return list(found.items())
+
+
+def loses(a: Tape, b: Tape, pairs: Sequence[tuple[TapeOp, TapeOp]], judged: Judged) -> Blame | None:
+    """The first op of the forward by which half of the most is lost that one run loses more than the other:
+    Note [Rounding that piles up]."""
+    found = [one for x, y in pairs if x.phase == "forward" for one in _worse(a, x, y, judged)]
+    worst = max((error for error, *_ in found), default=0.0)
+    for error, better, second, op in found:
+        if error >= worst / 2:
+            first = _begins(b if second else a, judged.off[second], op, worst / 2)
+            return Blame("loses", None if second else first, first if second else None, None, error, other=better)
+    return None
+
+
+def _worse(a: Tape, x: TapeOp, y: TapeOp, judged: Judged) -> Iterator[tuple[float, float, bool, TapeOp]]:
+    """Of what two partners give: how far the worse is off, how far the other, which that is, and its op."""
+    for k, value in enumerate(x.outputs):
+        mine, its = (off.get((op.index, k)) for off, op in zip(judged.off, (x, y), strict=True))
+        gap = judged.outputs.get((x.index, k))
+        if value is None or mine is None or its is None or gap is None or gap.differs is not False:
+            continue
+        (worse, step), (better, other) = max(mine, its), min(mine, its)
+        # In other dtypes other things are lost.
+        if step == other and worse > STEPS * step and worse > WRONG * better and prod(a.prints[value].shape) >= FEW:
+            yield worse, better, its > mine, y if its > mine else x
+
+
+def _begins(tape: Tape, off: dict[tuple[int, int], tuple[float, float]], last: TapeOp, half: float) -> TapeOp:
+    """The op by which half of what is lost was lost: back from where it shows, along what is off by as much."""
+    ops = {op.index: op for op in tape.ops}
+    at = last
+    while True:
+        lost = {t.last for t in at.inputs if t.last in ops and t.last < at.index and _off(off, t) >= half}
+        if not lost:
+            return at
+        at = ops[max(lost)]
+
+
+def _off(off: dict[tuple[int, int], tuple[float, float]], taken: Taken) -> float:
+    """How far a tensor is off that an op was given."""
+    return off.get(taken.source if taken.writer is None else (taken.writer, 0), (0.0, 0.0))[0]
