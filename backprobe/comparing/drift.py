@@ -2,7 +2,8 @@
 
 Note [Rounding that piles up]: no op may be to blame, and yet one of the runs adds up hundreds of terms in a dtype in
 which the last of them are nothing. What tells it is the other run: of the same dtypes, it is off by a third or less
-where this one is off by more steps than a few ops explain.
+where this one is off by more steps than a few ops explain. That is said of the first forward: optimizers that divide by
+the size of a gradient magnify what is nothing but rounding.
 """
 
 from __future__ import annotations
@@ -38,27 +39,30 @@ def drift(a: Tape, b: Tape, pairs: Sequence[tuple[TapeOp, TapeOp]]) -> list[tupl
 
 
 def loses(a: Tape, b: Tape, pairs: Sequence[tuple[TapeOp, TapeOp]], judged: Judged) -> Blame | None:
-    """The first op of the forward by which half of the most is lost that one run loses more than the other:
+    """The first op of the first forward by which half of the most is lost that one run loses more than the other:
     Note [Rounding that piles up]."""
-    found = [one for x, y in pairs if x.phase == "forward" for one in _worse(a, x, y, judged)]
+    step = a.ops[0].step if a.ops else 0
+    first = [(x, y) for x, y in pairs if x.phase == "forward" and x.step == step]
+    found = [one for x, y in first for one in _worse(a, b, x, y, judged)]
     worst = max((error for error, *_ in found), default=0.0)
     for error, better, second, op in found:
         if error >= worst / 2:
-            first = _begins(b if second else a, judged.off[second], op, worst / 2)
-            return Blame("loses", None if second else first, first if second else None, None, error, other=better)
+            lost = _begins(b if second else a, judged.off[second], op, worst / 2)
+            return Blame("loses", None if second else lost, lost if second else None, None, error, other=better)
     return None
 
 
-def _worse(a: Tape, x: TapeOp, y: TapeOp, judged: Judged) -> Iterator[tuple[float, float, bool, TapeOp]]:
+def _worse(a: Tape, b: Tape, x: TapeOp, y: TapeOp, judged: Judged) -> Iterator[tuple[float, float, bool, TapeOp]]:
     """Of what two partners give: how far the worse is off, how far the other, which that is, and its op."""
-    for k, value in enumerate(x.outputs):
+    for k, (value, partner) in enumerate(zip(x.outputs, y.outputs, strict=False)):
         mine, its = (off.get((op.index, k)) for off, op in zip(judged.off, (x, y), strict=True))
         gap = judged.outputs.get((x.index, k))
-        if value is None or mine is None or its is None or gap is None or gap.differs is not False:
+        if value is None or partner is None or mine is None or its is None or gap is None or gap.differs is not False:
             continue
         (worse, step), (better, other) = max(mine, its), min(mine, its)
-        # In other dtypes other things are lost.
-        if step == other and worse > STEPS * step and worse > WRONG * better and prod(a.prints[value].shape) >= FEW:
+        if (step, a.prints[value].dtype) != (other, b.prints[partner].dtype):
+            continue  # in other dtypes other things are lost
+        if worse > STEPS * step and worse > WRONG * better and prod(a.prints[value].shape) >= FEW:
             yield worse, better, its > mine, y if its > mine else x
 
 
