@@ -5,12 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from scripts import line_of, run
+from torch import nn
 
-from backprobe.comparing.compared import Compared
+import backprobe
+from backprobe.commands.compare import judge_of
+from backprobe.comparing.compared import Compared, as_dict, compare
 from backprobe.comparing.drift import FEW, STEPS, drift, loses
+from backprobe.comparing.files import read_tape, tape_folder
+from backprobe.comparing.sides import Side
 from backprobe.comparing.text import report
 from backprobe.records import Gap, Judged, Print, Site, Taken, Tape, TapeOp
+from backprobe.report.comparison import document
 
 EPS = 2.0**-7
 #: Name -> a script, and the module that is to be named. ``# HERE`` is on the line.
@@ -195,16 +202,16 @@ def named(first: list[float], second: list[float], *, shape: tuple[int, ...] = (
     return loses(one, two, list(zip(one.ops, two.ops, strict=True)), judged(first, second, same))
 
 
-def test_the_op_by_which_half_is_lost() -> None:
+def test_the_op_by_which_a_third_is_lost() -> None:
     little, much = EPS / 2, 20 * EPS
     # The second run: it loses some in the first op, most in the third, and carries that on.
     found = named([little] * 5, [4 * EPS, 4 * EPS, much, much, much])
     assert found is not None and found.kind == "loses" and found.a is None and found.b.module == "m2"
     assert (found.error, found.other) == (much, little)
-    # The other way round; and where it grows bit by bit, the op by which half of it is there.
+    # The other way round; and where it grows bit by bit, the op by which a third of it is there.
     grows = [k * EPS for k in range(1, 9)]
     found = named(grows, [little] * 8)
-    assert found is not None and found.b is None and found.a.module == "m3"
+    assert found is not None and found.b is None and found.a.module == "m2"
 
 
 def test_what_is_no_drift() -> None:
@@ -228,3 +235,36 @@ def test_it_is_said_with_how_far_modules_are_apart() -> None:
     text = report(Compared("rounding", [], None, 2, ([], []), 1, 1, apart, loses=found), "A", "B")
     assert "lost more digits: it is off by 0.25, the other by 0.0039" in text
     assert "B: add.Tensor in m1 at train.py:2" in text and "has no such op" not in text
+
+
+def mean_of(x: torch.Tensor, wide: bool) -> torch.Tensor:
+    if wide:
+        return x.float().sum(1).bfloat16() / x.shape[1]
+    total = torch.zeros_like(x[:, 0])
+    for t in range(x.shape[1]):
+        total = total + x[:, t]  # PILES UP
+    return total / x.shape[1]
+
+
+def test_two_runs_and_their_page(tmp_path: Path) -> None:
+    for wide in (True, False):
+        torch.manual_seed(0)
+        lin = nn.Linear(8, 4).bfloat16()
+        with backprobe.trace(lin, record=tmp_path / str(wide), steps=(0, 1)):
+            x = torch.relu(lin(torch.randn(4, 600, 8).bfloat16()))
+            mean_of(x, wide).float().square().mean().backward()
+    folders = [tmp_path / str(wide) for wide in (True, False)]
+    a, b = (read_tape(folder) for folder in folders)
+    found = compare(a, b, judge_of(*map(tape_folder, folders)))
+    here = line_of(Path(__file__).read_text(), "# PILES UP")
+    assert found.verdict == "rounding" and found.blame is None
+    told = as_dict(found)
+    assert told["blame"] is None and told["loses"]["a"] is None and told["loses"]["b"]["line"] == here
+    assert told["loses"]["error"] > 3 * EPS
+    said = report(found, "A", "B")
+    assert "Rounding that piles up" in said and f"B: add.Tensor at test_drift.py:{here}" in said
+    assert "A: add" not in said
+    sides = [Side(name, folder, tape) for name, folder, tape in zip("AB", folders, (a, b), strict=True)]
+    (one,) = document(sides, [found])["comparisons"]
+    assert one["blame"]["kind"] == "loses" and one["blame"]["b"]["line"] == here and one["blame"]["row"] >= 0
+    assert any(here == line["b"][0] for line in one["blame"]["lines"] if line["b"])

@@ -52,6 +52,11 @@ class Compared:
     loses: Blame | None = None
 
     @property
+    def suspect(self) -> Blame | None:
+        """The op to look at: that which differs, or that which loses most."""
+        return self.blame if self.blame is not None else self.loses
+
+    @property
     def before(self) -> list[str]:
         """``early``, each as a line."""
         return [one.text for one in self.early]

@@ -17,6 +17,10 @@ from .estimate import Estimate, eps_of
 
 #: What is off by no more steps of its dtype than that has lost nothing to speak of.
 STEPS = 3.0
+#: Where a third of what is lost is lost it begins: a square loses twice what it is given.
+PART = 3.0
+#: Ops that put terms together which count by their size.
+_TERMS = frozenset(("add", "sub", "rsub", "cat", "stack"))
 #: Of fewer numbers one run may be close to float64 by chance.
 FEW = 16
 
@@ -39,15 +43,15 @@ def drift(a: Tape, b: Tape, pairs: Sequence[tuple[TapeOp, TapeOp]]) -> list[tupl
 
 
 def loses(a: Tape, b: Tape, pairs: Sequence[tuple[TapeOp, TapeOp]], judged: Judged) -> Blame | None:
-    """The first op of the first forward by which half of the most is lost that one run loses more than the other:
+    """The first op of the first forward by which a third of the most is lost that one run loses more than the other:
     Note [Rounding that piles up]."""
     step = a.ops[0].step if a.ops else 0
     first = [(x, y) for x, y in pairs if x.phase == "forward" and x.step == step]
     found = [one for x, y in first for one in _worse(a, b, x, y, judged)]
     worst = max((error for error, *_ in found), default=0.0)
     for error, better, second, op in found:
-        if error >= worst / 2:
-            lost = _begins(b if second else a, judged.off[second], op, worst / 2)
+        if error >= worst / PART:
+            lost = _begins(b if second else a, judged.off[second], op, worst / PART)
             return Blame("loses", None if second else lost, lost if second else None, None, error, other=better)
     return None
 
@@ -66,17 +70,23 @@ def _worse(a: Tape, b: Tape, x: TapeOp, y: TapeOp, judged: Judged) -> Iterator[t
             yield worse, better, its > mine, y if its > mine else x
 
 
-def _begins(tape: Tape, off: dict[tuple[int, int], tuple[float, float]], last: TapeOp, half: float) -> TapeOp:
-    """The op by which half of what is lost was lost: back from where it shows, along what is off by as much."""
+def _begins(tape: Tape, off: dict[tuple[int, int], tuple[float, float]], last: TapeOp, part: float) -> TapeOp:
+    """The op by which `part` of what is lost was lost: back from where it shows, along what is off by as much."""
     ops = {op.index: op for op in tape.ops}
     at = last
     while True:
-        lost = {t.last for t in at.inputs if t.last in ops and t.last < at.index and _off(off, t) >= half}
-        if not lost:
+        sums = at.name.partition(".")[0].rstrip("_") in _TERMS
+        size = max((tape.prints[v].norm or 0.0 for v in at.outputs if v is not None and sums), default=0.0)
+        given = [(_off(tape, off, t, size), t.last) for t in at.inputs if t.last in ops and t.last < at.index]
+        error, giver = max(given, default=(0.0, -1))
+        if error < part:
             return at
-        at = ops[max(lost)]
+        at = ops[giver]
 
 
-def _off(off: dict[tuple[int, int], tuple[float, float]], taken: Taken) -> float:
-    """How far a tensor is off that an op was given."""
-    return off.get(taken.source if taken.writer is None else (taken.writer, 0), (0.0, 0.0))[0]
+def _off(tape: Tape, off: dict[tuple[int, int], tuple[float, float]], taken: Taken, size: float) -> float:
+    """How far a tensor is off that an op was given. Of a sum, which has the norm `size`, a small term is of little
+    account."""
+    error = off.get(taken.source if taken.writer is None else (taken.writer, 0), (0.0, 0.0))[0]
+    mine = tape.prints[taken.value].norm if taken.value is not None else None
+    return error * min(1.0, mine / size) if mine is not None and size else error

@@ -87,7 +87,7 @@ class _Pair:
             "result": result(found),
             "given": found.given,
             "calculated": found.judged is not None,
-            "blame": None if found.blame is None else self._blame(found.blame),
+            "blame": None if found.suspect is None else self._blame(found.suspect),
             "early": [_early(one) for one in found.early],
             "same": _surroundings(*self._tapes),
             "pairs": found.pairs,

@@ -192,7 +192,7 @@ class Paired:
         return BITS, error, None
 
     def _is_suspect(self, row: Row) -> bool:
-        blame = self._found.blame
+        blame = self._found.suspect
         return blame is not None and any(
             op is not None and named is not None and op.index == named.index
             for op, named in zip(row, (blame.a, blame.b), strict=True)

@@ -41,6 +41,7 @@ export interface Comparison {
   given: boolean;
   /** Both were calculated again in float64. */
   calculated: boolean;
+  /** The op to look at: that which differs; where all is rounding, that by which one run loses more (`loses`). */
   blame: Blame | null;
   /** What differs before any number; without `a` and `b` all of it is in `what`. */
   early: { what: string; a: string; b: string; of: string }[];

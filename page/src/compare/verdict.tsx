@@ -41,7 +41,11 @@ export function Verdict({ pair, set, link }: Props) {
         <h2>
           <Mark one={doc} />
         </h2>
-        {doc.blame !== null && <p class="compare-what">The first that differs: {doc.blame.what}.</p>}
+        {doc.blame !== null && (
+          <p class="compare-what">
+            {suspicion(doc.blame)}: {doc.blame.what}.
+          </p>
+        )}
         <p>{said(doc)}</p>
         <p class="quiet">
           {count(doc.pairs, "operation")} paired; {doc.alone[0].toLocaleString("en-US")} only in A,{" "}
@@ -66,16 +70,21 @@ export function Verdict({ pair, set, link }: Props) {
   );
 }
 
+/** What is named. */
+function suspicion(blame: Blame): string {
+  return blame.kind === "loses" ? "Rounding that piles up" : "The first that differs";
+}
+
 function Suspects({ blame, link }: { blame: Blame; link: Props["link"] }) {
   const { a, b } = blame;
   return (
     <Panel
-      title="The first that differs"
+      title={suspicion(blame)}
       tools={blame.row >= 0 && <a href={link("ops", { row: String(blame.row) })}>See it among the operations</a>}
     >
       <div class="compare-two">
-        <Card side="A" one={a} other={b} />
-        <Card side="B" one={b} other={a} />
+        {(a !== null || blame.kind !== "loses") && <Card side="A" one={a} other={b} />}
+        {(b !== null || blame.kind !== "loses") && <Card side="B" one={b} other={a} />}
       </div>
       {blame.lines.length > 0 && <Source blame={blame} />}
     </Panel>
