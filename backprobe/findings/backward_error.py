@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..records import BackwardCall, Facts, Finding, FindingSite, NodeRun, RegionDiffers, StaleRead
+from ..records import BackwardCall, Facts, Finding, FindingSite, NodeRun, RegionDiffers, Site, StaleRead
 from ..torch_texts import DONATED, NO_SECOND, NOT_SCALAR, READY_TWICE
 from .questions import GENERAL, Kind, question
 
@@ -35,8 +35,17 @@ def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
         place, site, module = f", which is the derivative of {second.op},", second.site, second.module
     elif site is None and (named := _named(call, raised.text)) is not None:
         site, module, place = named.site, named.module, f", which is the derivative of {named.node.op or named.name},"
-    refused = _refused(call, raised.text)
-    scalar, shape = NOT_SCALAR in raised.text, list(call.roots[0].shape) if call.roots else []
+    title, advice = _refused(call, raised.text) or (
+        f"{run.name}{place} raised {raised.type} in the backward{text}",
+        _advice(site, run.site),
+    )
+    if NOT_SCALAR in raised.text:
+        shape = list(call.roots[0].shape) if call.roots else []
+        title = f"the backward was started from {run.node.op or run.name}, which gives more than one number: {shape}"
+        advice = (
+            "Reduce the loss to a scalar (mean or sum; reduction='none' leaves one value an element), or pass "
+            "backward(gradient=...)."
+        )
     sites = [FindingSite("cause", site)] if site else []
     if run.site is not None and run.site != site:
         sites.append(FindingSite("derived", run.site))
@@ -48,34 +57,36 @@ def backward_errors(call: BackwardCall, facts: Facts) -> list[Finding]:
         Finding(
             kind="backward-error",
             severity="error",
-            title=f"the backward was started from {run.node.op or run.name}, which gives more than one number: {shape}"
-            if scalar
-            else refused[0]
-            if refused is not None
-            else f"{run.name}{place} raised {raised.type} in the backward{text}",
+            title=title,
             confidence="certain" if raised.certain else "likely",
             module=module,
             node=run.name,
             step=call.step,
             sites=tuple(sites),
             evidence={"error": raised.text[:2000], "ran_before": sum(r.order is not None for r in call.nodes)},
-            advice="Reduce the loss to a scalar (mean or sum; reduction='none' leaves one value an element), or pass "
-            "backward(gradient=...)."
-            if scalar
-            else refused[1]
-            if refused is not None
-            else "Look at the forward line named here: the shapes, dtypes and devices that went into it decide what "
-            "its backward gets."
-            if site == run.site and site is not None
-            else "A gradient of a gradient is asked for, and the backward of this operation has none: use operations "
-            "that have (a custom function without once_differentiable, a formula of simple operations in place of a "
-            "fused one), or leave this part out of the penalty."
-            if site
-            else "No line of the forward made this node. What the error says is about the operations of the first "
-            "backward, where gradients of gradients are asked for: look at custom functions and fused operations in "
-            "the forward.",
+            advice=advice,
         )
     ]
+
+
+def _advice(site: Site | None, forward: Site | None) -> str:
+    """What to look at, by the line that is named and that of the node's own forward."""
+    if site is None:
+        return (
+            "No line of the forward made this node. What the error says is about the operations of the first "
+            "backward, where gradients of gradients are asked for: look at custom functions and fused operations in "
+            "the forward."
+        )
+    if site == forward:
+        return (
+            "Look at the forward line named here: the shapes, dtypes and devices that went into it decide what "
+            "its backward gets."
+        )
+    return (
+        "A gradient of a gradient is asked for, and the backward of this operation has none: use operations "
+        "that have (a custom function without once_differentiable, a formula of simple operations in place of a "
+        "fused one), or leave this part out of the penalty."
+    )
 
 
 def _refused(call: BackwardCall, text: str) -> tuple[str, str] | None:

@@ -19,7 +19,7 @@ from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
 from ..text import few, number
 from .carried import carriers
 from .questions import LEARNING, MEANT, SPOILED, Kind, question
-from .spikes import norm_of, spiked
+from .spikes import largest_of, looked_at, norm_of, spiked
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -73,10 +73,8 @@ def _outgrown(trace: Trace, big: set[str]) -> Finding | None:
     """The first call whose gradients are far beyond those of the calls before it, and grow with each use of a weight: a
     horizon that became longer."""
     before: dict[Site | None, list[float]] = {}
-    for call in trace.backwards:
-        if call.raised is not None or call.inside is not None or not len(call.nodes):
-            continue
-        most = max((norm for run in call.nodes if run.parameter is not None and (norm := norm_of(run))), default=0.0)
+    for call in looked_at(trace):
+        most = largest_of(call)
         if not 0 < most < math.inf:
             continue
         usual = before.setdefault(call.site, [])  # in order

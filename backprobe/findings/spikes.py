@@ -28,11 +28,11 @@ SUDDEN, SEVERAL = 1e5, 6
 
 def spiked(trace: Trace) -> Finding | None:
     """The first call in which one operation makes a gradient explode."""
-    calls = [*_calls(trace)]
+    calls = [*looked_at(trace)]
     largest: dict[Site | None, list[float]] = {}
     usual = []
     for call in calls:
-        most = max((norm for run in call.nodes if run.parameter is not None and (norm := norm_of(run))), default=0.0)
+        most = largest_of(call)
         before = largest.setdefault(call.site, [])
         usual.append(_usual(before))
         if 0.0 < most < math.inf:
@@ -49,7 +49,8 @@ def _usual(norms: Sequence[float]) -> float:
     return norms[len(norms) // 2] if len(norms) >= SEVERAL else math.inf
 
 
-def _calls(trace: Trace) -> Iterator[BackwardCall]:
+def looked_at(trace: Trace) -> Iterator[BackwardCall]:
+    """Calls whose gradients are known and mean something by themselves."""
     return (call for call in trace.backwards if call.raised is None and call.inside is None and len(call.nodes))
 
 
@@ -103,6 +104,11 @@ def _finding(
         "bound that counts (an eps of 1e-6 or more, under the root where there is one), or leave such rows out. "
         "Clipping the norm of all gradients scales the others to nothing.",
     )
+
+
+def largest_of(call: BackwardCall) -> float:
+    """The largest norm of a parameter's gradient in `call`."""
+    return max((norm for run in call.nodes if run.parameter is not None and (norm := norm_of(run))), default=0.0)
 
 
 def norm_of(run: NodeRun) -> float | None:
