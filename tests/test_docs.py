@@ -121,7 +121,7 @@ DOCUMENTS = {
 
 
 #: They run many scripts, or a real encoder.
-LONG = {"compare.md", "capture.md"}
+LONG = {"compare.md", "capture.md", "first-hour.md", "frameworks.md"}
 
 
 @pytest.mark.parametrize(

@@ -602,6 +602,41 @@ def test_everything_died_while_the_loss_is_not_zero() -> None:
     assert kinds(traced(flat(), *often[1:], parameters=learned)) == []
 
 
+def emptied(step: int, name: str, norm: float, loss: float) -> BackwardCall:
+    made = call(
+        run(name, 1, op=name.removesuffix("Backward0").lower(), line=11, gave=(norm,)),
+        leaf("a.weight", came=norm),
+        index=step,
+        step=step,
+    )
+    return dataclasses.replace(made, roots=(dataclasses.replace(made.roots[0], value=loss),))
+
+
+def test_nothing_is_left_in_the_loss() -> None:
+    """A loss of zero from a step on: by a factor or a mask of zeros, and not since it is met."""
+
+    def seen(name: str, zeros: list[bool], loss: float = 0.0) -> list:
+        calls = [emptied(i, name, 0.0 if z else 1.0, loss if z else 0.5) for i, z in enumerate(zeros)]
+        return traced(*calls, parameters=reached("a.weight")).findings
+
+    late = [False] * 9 + [True] * 15
+    (found,) = seen("MulBackward0", late)
+    assert (found.kind, found.step, found.sites[0].site, found.confidence) == ("zero-grad", 9, at(11), "likely")
+    assert "leaves out everything" in found.title
+    assert [f.kind for f in seen("WhereBackward0", late)] == ["zero-grad"]
+    assert seen("ReluBackward0", late) == []  # a margin that is kept
+    assert seen("MulBackward0", [False] * 15 + [True] * 9) == []  # for a while
+    assert seen("MulBackward0", [*late, False]) == []
+    assert seen("MulBackward0", [True, *late]) == []  # as at the start
+
+
+def test_gradients_that_a_dtype_does_not_hold() -> None:
+    calls = [emptied(i, "ToCopyBackward0", 1.0 if i < 9 else 0.0, 0.5) for i in range(24)]
+    (found,) = traced(*calls, parameters=reached("a.weight")).findings
+    assert (found.kind, found.sites[0].site) == ("zero-grad", at(11))
+    assert "too small for the dtype" in found.title and "GradScaler" in found.advice
+
+
 def test_a_last_part_that_the_optimizer_was_not_given() -> None:
     nodes = (
         run("MmBackward0", 1, 2, op="mm", line=12),

@@ -155,7 +155,7 @@ def test_nothing_keeps_the_graph() -> None:
     assert alive() is None
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(programs())
 def test_generated_graphs(program) -> None:
     seen: list = []

@@ -47,9 +47,7 @@ MAIN = {
 ASK = {"wrong-backward": "functions", "wrong-double-backward": "functions", "first-divergence": "divergence"}
 
 MISSED: set[str] = {
-    "answers_cut_off",
     "blocks_computed_again_in_a_hurry",
-    "relief_in_small_numbers",
     "forces_by_vmap_grad",
     "tower_tuned_in_second_stage",
 }

@@ -30,8 +30,14 @@ BACK = 1000
 NEARLY = 0.75
 #: And where none of the first calls did.
 OFTEN = 0.5
+#: The first calls that have to be known to say that it was not so at the start.
+FEWEST = 3
 #: Ops whose derivative is zero wherever it exists.
 _FLAT = ("Sign", "Round", "Floor", "Ceil", "Trunc", "Heaviside", "Fix", "Frac")
+#: Ops that leave out all that they are given where a factor is zero, or a mask covers everything.
+_LEAVE_OUT = ("MulBackward", "WhereBackward", "MaskedFill", "MaskedSelect", "MaskedScatter", "IndexBackward")
+#: Conversions to a dtype in which what is small is zero.
+_ROUND = "ToCopyBackward"
 #: Nodes that add an input to something, as a bias: which of them; all where none is named.
 _ADDED: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("AddBackward0", "SubBackward0", "RsubBackward1"), ()),
@@ -86,7 +92,7 @@ def _died(trace: Trace) -> list[Finding]:
     """Parameters that learned, and got exact zeros in all of the last calls while others went on learning, because of
     an operation that is flat where its input went, or of a custom function's backward; or all of them did, in nearly
     all calls, or in half of them and in none at the start, while the loss is not zero. A factor of zero, and a loss
-    that is met, are taken for choices."""
+    that is met, are taken for choices; a loss of zero in all of the last calls, since nothing is left in it, is not."""
     alive = {p.name for p in learned(trace)}
     steps = last_recorded(trace, 2 * AT_THE_END)
     if not steps:
@@ -95,8 +101,12 @@ def _died(trace: Trace) -> list[Finding]:
     calls = [c for calls in steps[-AT_THE_END:] for c in calls]
     whole = [c for c in late if _all_zero(c, alive)]
     share = len(whole) / len(late)
-    if share >= NEARLY or (share > OFTEN and not _at_first(trace, alive, late[0].index)):
-        dead: set[str] | None = set(_norms(whole[-1], alive))
+    may_die = _may_die
+    if all(_empty(c, alive) for c in late) and not _at_first(trace, alive, late[0].index, FEWEST):
+        dead: set[str] | None = set(_norms(late[-1], alive))
+        calls, may_die = late[-1:], _leaves_out
+    elif share >= NEARLY or (share > OFTEN and not _at_first(trace, alive, late[0].index)):
+        dead = set(_norms(whole[-1], alive))
         calls = whole[-1:]
     else:
         dead = None
@@ -110,13 +120,13 @@ def _died(trace: Trace) -> list[Finding]:
     rest = set(dead or ())
     for call, names in _died_in(trace, rest):  # what died first is not to be taken for what died with all others
         for name, run, _ in _killers(call, names):
-            if _may_die(run):
+            if may_die(run):
                 groups.setdefault((run.name, run.site, run.module), (run, set(), call))[1].add(name)
                 rest.discard(name)
         if groups:
             break
     for name, run, _ in _killers(calls[0], rest):
-        if _may_die(run):
+        if may_die(run):
             groups.setdefault((run.name, run.site, run.module), (run, set(), calls[0]))[1].add(name)
     return [
         replace(
@@ -132,7 +142,12 @@ def _died(trace: Trace) -> list[Finding]:
 
 def _may_die(run: NodeRun) -> bool:
     """Whether the node's derivative may become zero by where its input went."""
-    return run.name.startswith((*_SATURATE, *_FLAT)) or run.node.op == OWN_FUNCTION
+    return run.name.startswith((*_SATURATE, *_FLAT, _ROUND)) or run.node.op == OWN_FUNCTION
+
+
+def _leaves_out(run: NodeRun) -> bool:
+    """Whether the node gives zeros where what it was given does not count."""
+    return run.name.startswith(_LEAVE_OUT)
 
 
 def _died_in(trace: Trace, names: set[str]) -> list[tuple[BackwardCall, set[str]]]:
@@ -158,11 +173,16 @@ def _all_zero(call: BackwardCall, names: set[str]) -> bool:
     return all(root.value for root in call.roots) and not any(_norms(call, names).values())
 
 
-def _at_first(trace: Trace, names: set[str], before: int) -> bool:
+def _empty(call: BackwardCall, names: set[str]) -> bool:
+    """Whether a loss of zero gave no gradient."""
+    return bool(call.roots) and all(root.value == 0 for root in call.roots) and not any(_norms(call, names).values())
+
+
+def _at_first(trace: Trace, names: set[str], before: int, count: int = 2 * AT_THE_END) -> bool:
     """Whether that was so in one of the first recorded calls already, or too few are known that came `before`."""
     calls = (c for c in trace.backwards if c.inside is None and len(c.nodes) and c.index < before)
-    first = [*islice(calls, 2 * AT_THE_END)]
-    return len(first) < 3 or any(_all_zero(c, names) for c in first)
+    first = [*islice(calls, count)]
+    return len(first) < FEWEST or any(_all_zero(c, names) or _empty(c, names) for c in first)
 
 
 def _norms(call: BackwardCall, names: set[str]) -> dict[str, float | None]:
@@ -244,8 +264,16 @@ def _feeds_leaf(call: BackwardCall, run: NodeRun) -> bool:
 
 def _finding(run: NodeRun, names: list[str], call: BackwardCall) -> Finding:
     op = run.node.op or run.name
-    flat, cancels = run.name.startswith(_FLAT), _cancels(run)
-    why = "its derivative is zero wherever it exists" if flat else "its derivative was zero for everything that it got"
+    flat, cancels, rounds = run.name.startswith(_FLAT), _cancels(run), run.name.startswith(_ROUND)
+    why = "its derivative was zero for everything that it got"
+    if call.roots and all(root.value == 0 for root in call.roots) and _leaves_out(run):
+        why = "a factor of zero or a mask leaves out everything that it got"
+    if flat or rounds:
+        why = (
+            "its derivative is zero wherever it exists"
+            if flat
+            else "they are too small for the dtype that it came from"
+        )
     came = next((g.norm for g in run.grad_outputs if g is not None and g.norm), None)
     sites = [FindingSite("cut", run.site)] if run.site else []
     if call.site:
@@ -271,6 +299,9 @@ def _finding(run: NodeRun, names: list[str], call: BackwardCall) -> Finding:
             else "Over a single element a mean is that element, and a sum is too: subtract or divide over a dimension "
             "that has several, or leave the normalisation out."
             if cancels
+            else "Scale the loss up before the backward (torch.amp.GradScaler, with a scale that is large enough), or "
+            "keep this part in bfloat16 or float32."
+            if rounds
             else "Look at what goes into this operation: a clamp or relu with every value outside its range, a factor "
             "or a weight of zero, a mask that covers everything."
         ),

@@ -353,13 +353,21 @@ def _common_holders(tensors: list[Any], enough: int) -> Iterator[tuple[Any, Any]
     for _ in range(DEEP + 1):
         things = [thing for thing, _ in level.values()]
         count: dict[int, list[Any]] = {}
-        for thing, tensor in level.values():
-            for holder in gc.get_referrers(thing):
-                if id(holder) in ours or holder is things or type(holder).__name__ == "list_iterator":
-                    continue
-                for one in _of_frame(holder) if type(holder) is FrameType else (holder,):
-                    entry = count.setdefault(id(one), [one, tensor, 0])
-                    entry[2] += 1
+        frames: dict[int, list[int]] = {}
+        held = [(holder, mine) for holder, mine in _who_holds(things) if id(holder) not in ours]
+        ours |= {id(things), id(held), *map(id, held)}
+        for holder, mine in held:
+            if holder is things or type(holder).__name__ == "list_iterator":
+                continue
+            if type(holder) is FrameType:
+                frames[id(holder)] = mine
+            else:
+                for key in mine:
+                    count.setdefault(id(holder), [holder, level[key][1], 0])[2] += 1
+        for error, mine in _raised_through([h for h, _ in held if id(h) in frames], frames):
+            for key in mine:
+                count.setdefault(id(error), [error, level[key][1], 0])[2] += 1
+        del held
         several = [
             e
             for e in count.values()
@@ -377,19 +385,26 @@ def _common_holders(tensors: list[Any], enough: int) -> Iterator[tuple[Any, Any]
             break
 
 
-def _of_frame(frame: FrameType) -> list[Any]:
-    """The exceptions whose tracebacks hold a frame that is over; nothing of one that runs."""
+def _who_holds(things: list[Any]) -> list[tuple[Any, list[int]]]:
+    """Who holds any of `things`, and the ids of those. A look at all objects takes long: one for all of them."""
+    known = set(map(id, things))
+    return [(h, [*{id(one) for one in gc.get_referents(h)} & known]) for h in gc.get_referrers(*things)]
+
+
+def _raised_through(frames: list[FrameType], held: Mapping[int, list[int]]) -> list[tuple[BaseException, list[int]]]:
+    """The exceptions whose tracebacks hold frames that are over, and not any that run: each with what those hold."""
     running = {id(one) for one in _running()}
-    if id(frame) in running:
-        return []
-    level: list[Any] = [frame]
-    found: list[Any] = []
+    level: list[Any] = [one for one in frames if id(one) not in running]
+    mine = {id(one): set(held[id(one)]) for one in level}
+    found: list[tuple[BaseException, list[int]]] = []
     for _ in range(FRAMES):
-        level = [h for h in gc.get_referrers(*level) if type(h) is TracebackType or isinstance(h, BaseException)]
-        found += [h for h in level if isinstance(h, BaseException)]
-        level = [h for h in level if type(h) is TracebackType]
         if not level:
             break
+        above = [pair for pair in _who_holds(level) if isinstance(pair[0], (TracebackType, BaseException))]
+        for holder, keys in above:
+            mine[id(holder)] = set[int]().union(*(mine[key] for key in keys))
+        found += [(holder, sorted(mine[id(holder)])) for holder, _ in above if isinstance(holder, BaseException)]
+        level = [holder for holder, _ in above if isinstance(holder, TracebackType)]
     return found
 
 
