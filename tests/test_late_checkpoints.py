@@ -85,3 +85,36 @@ def test_frozen_statistics_are_fine() -> None:
     net = Net(True)
     net.eval()
     assert trained(net) == ([], None)
+
+
+class Dropped(nn.Module):
+    """A layer that ends with a dropout: a recomputation has all that it needs before that gives anything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, x):
+        return nn.functional.dropout(self.linear(x).tanh(), 0.5, self.training)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("p", ["train", "eval"])
+def test_another_mask_in_a_recomputation(kept: bool, p: str) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(*(Dropped() for _ in range(3))).train(p == "train")
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    with backprobe.trace(net, budget=None) as trace:
+        for step in range(STEPS):
+            x = torch.randn(8, 16)
+            for layer in net:
+                x = checkpoint(layer, x, use_reentrant=False, preserve_rng_state=kept) if step >= LATE else layer(x)
+            optimizer.zero_grad()
+            x.square().mean().backward()
+            optimizer.step()
+    if kept or p == "eval":
+        assert trace.findings == []
+        return
+    (found,) = trace.findings
+    assert (found.kind, found.step) == ("checkpoint-mismatch", LATE)
+    assert found.sites[0].site.text.startswith("return nn.functional.dropout(")

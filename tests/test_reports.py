@@ -47,7 +47,6 @@ MAIN = {
 ASK = {"wrong-backward": "functions", "wrong-double-backward": "functions", "first-divergence": "divergence"}
 
 MISSED: set[str] = {
-    "blocks_computed_again_in_a_hurry",
     "forces_by_vmap_grad",
     "tower_tuned_in_second_stage",
 }

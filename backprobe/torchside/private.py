@@ -42,6 +42,7 @@ from .compiled_graphs import (
     CompiledGraph,
     CompiledGraphs,
     RegionCall,
+    random_state,
 )
 from .compiled_regions import (
     backward_module,
@@ -188,6 +189,7 @@ __all__ = [
     "push_function_mode",
     "put_dispatch_mode",
     "put_mode",
+    "random_state",
     "read_saved",
     "record_ops",
     "refused_write",

@@ -8,6 +8,7 @@ graph. No frame of the user's is held.
 
 from __future__ import annotations
 
+import re
 import sys
 import weakref
 from bisect import bisect_right
@@ -36,9 +37,13 @@ if TYPE_CHECKING:
     from ..backward.calls import Running
 
 _LIMIT = 20_000
+#: Regions of a line whose values are compared in any step: a checkpoint may come late.
+FIRST = 4
 _STOPPED = object()
 #: The place of an op that is none of the region's.
 _LIBRARY: Spot = ((lambda: None).__code__, -1)
+#: Ops whose random numbers are all that they keep, so that a recomputation ends in them.
+_DRAWS = re.compile(r"dropout|rrelu")
 _PLAIN = frozenset({bool, int, float, str})
 
 
@@ -57,6 +62,8 @@ class _Op:
     made: tuple[tuple[Any, Any, bool], ...]
     #: Sum and norm of the first tensor, where values are looked at.
     value: tuple[float, float] | None
+    #: Of an op that draws random numbers a hash of the generators' states, there too.
+    drew: int | None = None
 
     def same_call(self, other: _Op) -> bool:
         """Whether both are the same op of the region. The module call around the region itself is running in the
@@ -78,6 +85,8 @@ class _Region:
     ops: list[_Op] = field(default_factory=list)
     first: int = 0
     last: int = 0
+    #: Whether its values are compared.
+    closely: bool = False
     #: Ids of the leaves that a reentrant checkpoint loses, because nothing that goes in requires a gradient.
     lost: set[int] | None = None
     where: Where | None = None
@@ -107,6 +116,8 @@ class Regions:
         self._open: list[tuple[_Region, bool]] = []
         self._redone: dict[int, _Region] = {}
         self._found: dict[Any, RegionDiffers] = {}
+        #: How many regions each line has begun.
+        self._seen: dict[Spot | None, int] = {}
         #: Line of a reentrant checkpoint whose inputs require no gradient -> module call, ids of leaves inside.
         self._lost: dict[Any, tuple[Where | None, set[int]]] = {}
         #: Whether there was any, and whether each op is heard now: until there is one, in careful steps only.
@@ -162,7 +173,7 @@ class Regions:
 
     def _saw(self, op: Op) -> bool:
         """An op ran. Whether it is of a recomputation whose nodes no backward will run. Values are compared too in a
-        step that is looked at closely."""
+        step that is looked at closely, and in the first regions of a line."""
         out = op.out
         mark = private.checkpoint_mark()
         if mark is None:
@@ -193,18 +204,21 @@ class Regions:
             if tensors or out is _STOPPED:
                 stack = self._modules.stack
                 made = tuple((t.shape, t.dtype, t.requires_grad) for t in tensors)
-                value = _value(tensors[0]) if op.careful and tensors else None
+                value = _value(tensors[0]) if (op.careful or region.closely) and tensors else None
                 where = stack[-1] if stack else None
                 given = (*enumerate(op.args), *op.kwargs.items())
                 plain = tuple((k, v) for k, v in given if type(v) in _PLAIN)
                 parameters = tuple(_of_parameter(v) for _, v in given if type(v) is torch.nn.Parameter)
-                ops.append(_Op(inside, op.func, where, plain, parameters, made, value))
+                drew = _drew(op) if region.closely and _DRAWS.search(_named(op)) else None
+                ops.append(_Op(inside, op.func, where, plain, parameters, made, value, drew))
         return again and not region.reentrant
 
     def _begin(self, holder: Any, spot: Spot | None, reentrant: bool, frame: Any) -> _Region:
         """A region runs for the first time. `frame` is inside it, where a sample of it is worth taking."""
         stack = self._modules.stack
         region = self._regions[holder] = _Region(spot, reentrant, where=stack[-1] if stack else None)
+        seen = self._seen[spot] = self._seen.get(spot, 0) + 1
+        region.closely = seen <= FIRST and len(self._seen) < _LIMIT
         self.known, self._modules.no_regions = True, False
         self._hear(True)
         if frame is not None:
@@ -362,6 +376,8 @@ def difference(ops: list[Any], again: list[Any], reentrant: bool, raised: bool) 
                 return "grad", op, *_flags(grad, grad_now)
         if was.value is not None and op.value is not None and not _close(was.value, op.value):
             return "values", op, f"norm {was.value[1]:.4g}", f"norm {op.value[1]:.4g}"
+        if not op.made and was.drew is not None and op.drew is not None and was.drew != op.drew:
+            return "values", op, "a mask", "another mask"
     if raised and len(again) < len(ops) and again:
         was = ops[len(again)]
         return "missing", was, _made(was), ""
@@ -394,6 +410,12 @@ def _value(tensor: Any) -> tuple[float, float] | None:
     with torch.no_grad():
         detached = tensor.detach()
         return float(detached.sum(dtype=torch.float64)), norm(detached)
+
+
+def _drew(op: Op) -> int:
+    given = (*op.args, *op.kwargs.values())
+    cpu, others = private.random_state(tuple(a for a in given if isinstance(a, torch.Tensor)))
+    return hash((cpu.numpy().tobytes(), *(state.numpy().tobytes() for _, state in others)))
 
 
 def _close(a: tuple[float, float], b: tuple[float, float]) -> bool:
