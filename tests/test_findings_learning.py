@@ -237,6 +237,27 @@ def test_a_reentrant_checkpoint_without_an_input_that_requires_a_gradient() -> N
     assert kinds(traced(NO_GRAPH, seen=[cut])) == []
 
 
+def test_a_reentrant_checkpoint_that_loses_them_late() -> None:
+    """What is inside is reached by a call of its own in the backward."""
+
+    def steps(since: int) -> list[BackwardCall]:
+        found = []
+        for step in range(16):
+            found.append(dataclasses.replace(STEP, index=2 * step, step=step))
+            if step < since:
+                inner = call(run("MmBackward0", 1, op="mm"), leaf("b.weight"), index=2 * step + 1, step=step)
+                found.append(dataclasses.replace(inner, inside=2 * step))
+        return found
+
+    parameters = reached("a.weight", "b.weight")
+    cut = Cut("checkpoint", at(16), None, ("b.weight",), step=8)
+    found = only(traced(*steps(8), parameters=parameters, seen=[cut]))
+    assert (found.kind, found.parameters, found.step, roles(found)[0]) == ("none-grad", ("b.weight",), 8, ("cut", 16))
+    assert kinds(traced(*steps(15), parameters=parameters, seen=[cut])) == []
+    early = dataclasses.replace(cut, step=0)
+    assert kinds(traced(*steps(8), parameters=parameters, seen=[early])) == []
+
+
 def test_gradient_mode_that_was_off_for_a_part() -> None:
     found = only(none(*lost("b.weight", calls=0, quiet_calls=4, turned_off=at(17))))
     assert (found.sites[0].role, found.sites[0].site) == ("cut", at(17))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ..records import BackwardCall, NodeRun, Parameter
+from ..records import BackwardCall, Cut, NodeRun, Parameter
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -36,6 +36,16 @@ def feeders(call: BackwardCall) -> dict[int, list[tuple[int, int]]]:
 def learned(trace: Trace) -> list[Parameter]:
     """Parameters that had a gradient which was not zero."""
     return [p for p in trace.parameters if p.requires_grad and p.alive and all(p.shape)]
+
+
+def reached_no_more(trace: Trace, cut: Cut) -> list[Parameter]:
+    """Parameters that learned before `cut`, and that no call of the last steps reached: not those inside others either,
+    as a reentrant checkpoint's are."""
+    steps = [step for step in trace.steps if any(len(call.nodes) for call in step.backwards)][-AT_THE_END:]
+    if len(steps) < AT_THE_END or steps[0].index < cut.step:
+        return []
+    reached = {run.parameter for step in steps for call in step.backwards for run in call.nodes}
+    return [p for p in learned(trace) if p.name in cut.parameters and p.name not in reached and p.trained is not False]
 
 
 def left_out(trace: Trace) -> list[tuple[NodeRun, list[str], BackwardCall]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..records import COLLECTIVES, Cut, Finding, FindingSite, GivenToCompiled, Parameter, Site
 from ..text import few, plural
+from .ended import reached_no_more
 from .growth import common_module
 from .no_graph import checkpoint_lost, defined_sites, without_graph
 from .questions import LEARNING, Kind, question
@@ -44,6 +45,9 @@ def none_grads(trace: Trace) -> list[Finding]:
         if held:
             lost = [p for p in lost if p not in held]
             found.append(checkpoint_lost(cut, held))
+        elif cut.op == "checkpoint" and cut.step and (since := reached_no_more(trace, cut)):
+            late = checkpoint_lost(cut, since)
+            found.append(replace(late, title=f"{late.title}, from step {cut.step} on", step=cut.step))
     quiet = [p for p in lost if p.quiet_calls and not p.calls]
     lost = [p for p in lost if p not in quiet]
     found += _turned_off(quiet, used_roots)

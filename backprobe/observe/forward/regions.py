@@ -118,12 +118,15 @@ class Regions:
         self._found: dict[Any, RegionDiffers] = {}
         #: How many regions each line has begun.
         self._seen: dict[Spot | None, int] = {}
-        #: Line of a reentrant checkpoint whose inputs require no gradient -> module call, ids of leaves inside.
-        self._lost: dict[Any, tuple[Where | None, set[int]]] = {}
+        #: Line of a reentrant checkpoint whose inputs require no gradient -> module call, ids of leaves inside, the
+        #: first step.
+        self._lost: dict[Any, tuple[Where | None, set[int], int]] = {}
+        self._step = 0
         #: Whether there was any, and whether each op is heard now: until there is one, in careful steps only.
         self.known, self._hears = False, False
 
     def step_begins(self, step: int, careful: bool) -> None:
+        self._step = step
         self._hear(careful or self.known)
 
     def region_entered(self) -> None:
@@ -153,7 +156,7 @@ class Regions:
                 if self._open:
                     self._open.pop()
                 if known.lost:
-                    self._lost.setdefault(known.spot, (known.where, set()))[1].update(known.lost)
+                    self._lost.setdefault(known.spot, (known.where, set(), self._step))[1].update(known.lost)
                 return
             trains = self._modules.grad_was_on()
             region = self._begin(ctx, self._frames.spot(frame), True, frame if trains else None)
@@ -334,8 +337,8 @@ class Regions:
     def records(self) -> tuple[Cut | RegionDiffers, ...]:
         """Reentrant checkpoints that lost a gradient's path, and regions that ran again differently."""
         cuts = (
-            SeenCut("checkpoint", spot, where, frozenset(ids), 0, 0).record(self._names, None)
-            for spot, (where, ids) in self._lost.items()
+            SeenCut("checkpoint", spot, where, frozenset(ids), 0, step).record(self._names, None)
+            for spot, (where, ids, step) in self._lost.items()
         )
         return (*cuts, *self._found.values())
 
