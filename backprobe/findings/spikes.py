@@ -10,15 +10,11 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
 from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
 from ..text import number
-
-if TYPE_CHECKING:
-    from ..traced import Trace
 
 #: A parameter's gradient against that of the loss and the median of the others; what one op multiplies.
 BEYOND, FACTOR = 1e6, 1e5
@@ -26,9 +22,9 @@ BEYOND, FACTOR = 1e6, 1e5
 SUDDEN, SEVERAL = 1e5, 6
 
 
-def spiked(trace: Trace) -> Finding | None:
+def spiked(backwards: Iterable[BackwardCall]) -> Finding | None:
     """The first call in which one operation makes a gradient explode."""
-    calls = [*_calls(trace)]
+    calls = [call for call in backwards if call.raised is None and call.inside is None and len(call.nodes)]
     largest: dict[Site | None, list[float]] = {}
     usual = []
     for call in calls:
@@ -47,10 +43,6 @@ def spiked(trace: Trace) -> Finding | None:
 def _usual(norms: Sequence[float]) -> float:
     """The median of the largest gradients of calls, in order; infinite where too few are known."""
     return norms[len(norms) // 2] if len(norms) >= SEVERAL else math.inf
-
-
-def _calls(trace: Trace) -> Iterator[BackwardCall]:
-    return (call for call in trace.backwards if call.raised is None and call.inside is None and len(call.nodes))
 
 
 def _spike(call: BackwardCall, usual: float) -> Finding | None:
