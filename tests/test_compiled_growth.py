@@ -15,7 +15,7 @@ from torch import nn
 import backprobe
 from backprobe.findings.opened import opened
 from backprobe.observe.trackers import compiled_norms as kept
-from backprobe.records import GradStat, RegionRun, Unseen
+from backprobe.records import RegionRun
 from backprobe.torchside import compiled_norms
 
 dynamo = pytest.importorskip("torch._dynamo")
@@ -34,9 +34,10 @@ class Layer(nn.Module):
     def __init__(self, factor: float) -> None:
         super().__init__()
         self.inner, self.factor = nn.Linear(6, 6, bias=False), factor
+        self.bend = torch.tanh if factor < 2 else torch.relu
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = torch.tanh(self.inner(x)) + x * 0.1
+        x = self.bend(self.inner(x)) + x * 0.1
         return x * self.factor
 
 
@@ -45,7 +46,7 @@ class Net(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.layers, self.head = nn.ModuleList(Layer(factor) for _ in range(8)), nn.Linear(6, 1)
-        self.drop = nn.Dropout(drop)
+        self.drop = nn.Dropout(drop) if drop else nn.Identity()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
@@ -72,7 +73,7 @@ def trained(
 ) -> Any:
     torch.manual_seed(1)
     forward = compiles(net) if compiles else net
-    optimizer = torch.optim.SGD(net.parameters(), lr=1e-6)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-6 if net.layers[0].factor < 2 else 1e-30)
     scaler = torch.amp.GradScaler("cpu", init_scale=scale, enabled=scale != 1.0)
 
     def train() -> None:
@@ -97,7 +98,7 @@ def norms_at_layers(net: Net) -> list[float]:
     x, made = torch.randn(4, 6), []
     for layer in net.layers:
         made.append(layer.inner(x))
-        x = (torch.tanh(made[-1]) + x * 0.1) * layer.factor
+        x = (layer.bend(made[-1]) + x * 0.1) * layer.factor
     return [float(g.norm()) for g in torch.autograd.grad(net.head(x).square().mean(), made)]
 
 
@@ -122,15 +123,16 @@ def test_norms_inside_are_those_of_autograd(compiles: Compile, scale: float) -> 
         if i not in reached:
             reached.add(i)
             stack += [edge[0] for edge in whole_call.nodes[i].node.edges if edge is not None]
-    names = {whole_call.nodes[i].parameter for i in reached} - {None}
+    names = {str(whole_call.nodes[i].parameter).removeprefix("model.") for i in reached} - {"None"}
     assert names == {name for name, _ in Net(1.3).named_parameters()}
 
 
-@pytest.mark.parametrize(("factor", "kind"), [(3.0, "vanishing-gradient"), (0.1, "vanishing-gradient"), (1.3, None)])
+@pytest.mark.parametrize(("factor", "kind"), [(12.0, "exploding-gradient"), (0.1, "vanishing-gradient"), (1.3, None)])
 def test_the_same_is_found_as_without_compiling(factor: float, kind: str | None) -> None:
     alone, found = (trained(Net(factor), compiles).findings for compiles in (None, whole))
     told = [
-        [(f.kind, f.module, f.parameters, f.sites[0].site, f.evidence["op"]) for f in some] for some in (alone, found)
+        [(f.kind, f.module, f.parameters, f.sites[0].site, f.evidence.get("op")) for f in some]
+        for some in (alone, found)
     ]
     assert told[0] == told[1] and [one[0] for one in told[1]] == ([kind] if kind else [])
 
@@ -175,7 +177,7 @@ def test_a_region_that_is_too_large_is_said_to_be(limit: str, monkeypatch: pytes
     else:
         monkeypatch.setattr(kept, "NODES", 10)
     trace = trained(Net(0.1), whole)
-    (said,) = [one for one in trace.facts.of(Unseen) if "not run again" in one.what]
+    (said,) = [one for one in trace.unseen if "not run again" in one.what]
     assert said.count == 3 and not trace.facts.of(RegionRun) and not trace.findings
 
 
@@ -207,7 +209,7 @@ def test_a_region_in_place_of_its_node() -> None:
     edges = {one.name: one.node.edges for one in found.nodes}
     assert edges["CompiledFunctionBackward"] == ((5, 0),) and not found.nodes[1].grad_inputs
     assert edges["AddBackward0"] == ((6, 0), None) and edges["ExpBackward0"] == ((3, 0),)
-    assert found.nodes[5].grad_outputs == (GradStat(None, None, 2.0),) or found.nodes[5].grad_outputs[0].norm == 2.0
+    assert [one.grad_outputs[0].norm for one in found.nodes[5:]] == [2.0, 3.0]
     order = ["MeanBackward0", "CompiledFunctionBackward", "AddBackward0", "ExpBackward0", "MulBackward0"]
     seqs = {one.name: one.node.seq for one in found.nodes}
     assert all(seqs[a] > seqs[b] for a, b in pairwise(order))

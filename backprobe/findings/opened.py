@@ -1,4 +1,4 @@
-"""Backward calls where the inside of their compiled regions, as far as those were run again, is in place of one node."""
+"""Backward calls where the inside of their compiled regions, where those were run again, is in place of one node."""
 
 from __future__ import annotations
 
