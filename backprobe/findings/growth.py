@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from statistics import geometric_mean
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from ..graphs.plan import VIEW_NODES
 from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
 from ..text import few, number
 from .carried import carriers
+from .opened import Opened
 from .questions import LEARNING, MEANT, SPOILED, Kind, question
 from .spikes import largest_of, looked_at, norm_of, spiked
 
@@ -60,20 +62,23 @@ class _Layer:
 def growth(trace: Trace) -> list[Finding]:
     """At most one finding: what the first calls that show a trend all agree on."""
     big = {p.name for p in trace.parameters if len(p.shape) >= 2}
-    seen = _trends(trace.backwards, big)
+    calls = Opened(trace)
+    seen = _trends(calls, big)
     if not seen and len(trace.steps) > 2 * AT_THE_END:  # it may have come to that later
         last = [call for step in trace.steps[-AT_THE_END:] for call in step.backwards]
-        seen = _trends(last, big) if len(last) >= AT_THE_END else {}
+        for some in (calls.last(AT_THE_END), last):
+            seen = seen or (_trends(calls.of(some), big) if len(some) >= AT_THE_END else {})
     found = [_finding(kind, call, layers) for kind, (call, layers) in seen.items()]
-    late = (spiked(trace) or _outgrown(trace, big)) if not found else None
-    return [late] if late is not None else found
+    late = (spiked(calls) or _outgrown(calls, big)) if not found else None
+    found = [late] if late is not None else found
+    return [one if calls.sure(one.step) else replace(one, confidence="likely") for one in found]
 
 
-def _outgrown(trace: Trace, big: set[str]) -> Finding | None:
+def _outgrown(calls: Iterable[BackwardCall], big: set[str]) -> Finding | None:
     """The first call whose gradients are far beyond those of the calls before it, and grow with each use of a weight: a
     horizon that became longer."""
     before: dict[Site | None, list[float]] = {}
-    for call in looked_at(trace):
+    for call in looked_at(calls):
         most = largest_of(call)
         if not 0 < most < math.inf:
             continue

@@ -10,15 +10,11 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
 from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
 from ..text import number
-
-if TYPE_CHECKING:
-    from ..traced import Trace
 
 #: A parameter's gradient against that of the loss and the median of the others; what one op multiplies.
 BEYOND, FACTOR = 1e6, 1e5
@@ -26,9 +22,9 @@ BEYOND, FACTOR = 1e6, 1e5
 SUDDEN, SEVERAL = 1e5, 6
 
 
-def spiked(trace: Trace) -> Finding | None:
+def spiked(backwards: Iterable[BackwardCall]) -> Finding | None:
     """The first call in which one operation makes a gradient explode."""
-    calls = [*looked_at(trace)]
+    calls = [*looked_at(backwards)]
     largest: dict[Site | None, list[float]] = {}
     usual = []
     for call in calls:
@@ -49,9 +45,9 @@ def _usual(norms: Sequence[float]) -> float:
     return norms[len(norms) // 2] if len(norms) >= SEVERAL else math.inf
 
 
-def looked_at(trace: Trace) -> Iterator[BackwardCall]:
-    """Calls whose gradients are known and mean something by themselves."""
-    return (call for call in trace.backwards if call.raised is None and call.inside is None and len(call.nodes))
+def looked_at(calls: Iterable[BackwardCall]) -> Iterator[BackwardCall]:
+    """Those whose gradients are known and mean something by themselves."""
+    return (call for call in calls if call.raised is None and call.inside is None and len(call.nodes))
 
 
 def _spike(call: BackwardCall, usual: float) -> Finding | None:

@@ -22,7 +22,7 @@ from .memory import (
     SavedUnknown,
     SilentWrite,
 )
-from .nodes import ACCUMULATE_SEQ, BadNode, BadOp, Born, Derivative, GradStat, Inside, Node, NodeRun
+from .nodes import ACCUMULATE_SEQ, BadNode, BadOp, Born, Derivative, GradStat, Inside, Node, NodeRun, RegionRun
 from .parameters import COLLECTIVES, Cut, FreeParameter, NoGradient, Parameter, StoppedLearning, Stray, Unreduced
 from .places import Site
 from .ranks import Collective, RankSeen, RankWait, Replica, Replicas, ReplicaState
@@ -83,6 +83,7 @@ __all__ = [
     "RefusedToCompile",
     "RegionDiffers",
     "RegionGradient",
+    "RegionRun",
     "Replica",
     "ReplicaState",
     "Replicas",

@@ -176,3 +176,21 @@ class Inside:
     tensors: tuple[TensorStat, ...] = ()
     zero_incoming: bool = False
     sure: bool = False
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class RegionRun:
+    """Norms of the gradients inside node ``node`` of a backward call, a compiled region that was run again op by op.
+
+    ``nodes`` are those that autograd made of it then, with numbers of their own. An edge of theirs to a number below
+    zero leaves the region: it goes where that edge of ``node`` goes, minus one minus the number. ``outputs``: by number
+    of the gradient that came to the region, the node inside that it goes to, and which of its inputs it is. ``sure``:
+    it draws no random numbers of its own.
+    """
+
+    backward: int
+    node: int
+    nodes: tuple[NodeRun, ...]
+    outputs: tuple[tuple[int, int] | None, ...]
+    sure: bool = True

@@ -7,7 +7,8 @@ on copies, from the state of random numbers that the region began with; that of 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -296,14 +297,17 @@ def went_bad(call: RegionCall, gradients: Sequence[Any] | None, forward: bool) -
 
 
 def apart(look: Callable[[], Any], call: RegionCall) -> Any:
-    """On a thread of its own, with the random numbers of then."""
+    """On a thread of its own, with the random numbers of then, and after all that the device was given until now."""
     state = random_state(call.args)
     found: list[Any] = []
     failed: list[BaseException] = []
+    device = next((a.device for a in call.args if isinstance(a, torch.Tensor) and a.is_cuda), None)
+    stream = torch.cuda.current_stream(device) if device is not None else None
 
     def run() -> None:
         try:
-            found.append(look())
+            with torch.cuda.stream(stream) if stream is not None else nullcontext():
+                found.append(look())
         except BaseException as error:
             failed.append(error)
 
@@ -371,8 +375,18 @@ def _backward(
     after: Callable[[Any, Any], Callable[[Any, Any], None]],
 ) -> None:
     """Run the backward of a region that ran again, where what came to it was finite, with hooks that `after` makes."""
+    made = {node: of for node, of in notes.of.items() if of is not None}
+    backward_again(pairs_of(out, gradients), given, made, after)
+
+
+def pairs_of(out: Any, gradients: Sequence[Any] | None) -> list[tuple[int, Any, Any]]:
+    """The outputs of a region that ran again to which a gradient came: their numbers, and what came. Nothing where some
+    of that is not finite.
+
+    :param gradients: nothing: ones.
+    """
     outs = list(out) if isinstance(out, (tuple, list)) else [out]
-    pairs: list[tuple[Any, Any]] = []
+    pairs: list[tuple[int, Any, Any]] = []
     for i, one in enumerate(outs):
         if not isinstance(one, torch.Tensor) or not one.requires_grad:
             continue
@@ -382,15 +396,28 @@ def _backward(
         if gradient.shape != one.shape and one._base is not None and one._base.shape == gradient.shape:
             one = one._base
         if bad_values(gradient) is not None:
-            return  # it came in bad
+            return []  # it came in bad
         if gradient.shape == one.shape:
-            pairs.append((one, gradient.detach().clone()))
-    wanted = [g for g in given if g.requires_grad]
+            pairs.append((i, one, gradient.detach().clone()))
+    return pairs
+
+
+def backward_again(
+    pairs: Sequence[tuple[int, Any, Any]],
+    given: Sequence[Any],
+    nodes: Mapping[Any, Any],
+    after: Callable[[Any, Any], Callable[[Any, Any], None]],
+) -> dict[int, Any]:
+    """The backward from what ``pairs_of`` gives, with hooks on `nodes` that `after` makes: the gradients of those of
+    `given` that got one, by position."""
+    wanted = {k: g for k, g in enumerate(given) if g.requires_grad}
     if not pairs or not wanted:
-        return
-    handles = [node.register_hook(after(node, made)) for node, made in notes.of.items() if made is not None]
+        return {}
+    handles = [node.register_hook(after(node, made)) for node, made in nodes.items()]
     try:
-        torch.autograd.grad([one for one, _ in pairs], wanted, [g for _, g in pairs], allow_unused=True)
+        roots, came = [one for _, one, _ in pairs], [g for _, _, g in pairs]
+        found = torch.autograd.grad(roots, [*wanted.values()], came, allow_unused=True)
     finally:
         for handle in handles:
             handle.remove()
+    return {k: g for k, g in zip(wanted, found, strict=True) if g is not None}

@@ -57,6 +57,8 @@ class RegionCall:
     autocast: tuple[tuple[str, Any], ...]
     random: tuple[Any, ...] | None
     outputs: list[tuple[int, int, bool] | None] = field(default_factory=list)
+    #: Of each tensor that it was given, and that an operation had made, the number of its node, and which of its it is.
+    made: tuple[tuple[int, int] | None, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -235,7 +237,10 @@ class CompiledGraphs:
                 for a, k in zip(args, kept, strict=True)
             )
             random = random_state(kept) if region.draws else None
-        return RegionCall(region, with_grad, versions, autocast_now(), random)
+            made = tuple(
+                (a.grad_fn._sequence_nr(), a.output_nr) if k is not a else None for a, k in zip(args, kept, strict=True)
+            )
+        return RegionCall(region, with_grad, versions, autocast_now(), random, made=made)
 
     def _over(self, call: RegionCall, out: Any) -> None:
         with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():

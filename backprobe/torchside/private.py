@@ -44,6 +44,11 @@ from .compiled_graphs import (
     RegionCall,
     random_state,
 )
+from .compiled_norms import (
+    Inner,
+    TooLarge,
+    norms_inside,
+)
 from .compiled_regions import (
     backward_module,
     compiles_backward,
@@ -136,11 +141,13 @@ __all__ = [
     "Compilations",
     "CompiledGraph",
     "CompiledGraphs",
+    "Inner",
     "NodeHooks",
     "Overheads",
     "RegionCall",
     "StopRecomputation",
     "ThreadState",
+    "TooLarge",
     "attention_settings",
     "autograd_backward",
     "backward_module",
@@ -180,6 +187,7 @@ __all__ = [
     "name_of",
     "next_sequence_nr",
     "no_dispatch_modes",
+    "norms_inside",
     "overhead_of_node",
     "overheads",
     "placement_of",

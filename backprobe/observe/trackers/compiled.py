@@ -20,6 +20,7 @@ from ..backward.calls import Running
 from ..backward.recorded import Recorded
 from ..events import Tracker
 from ..scene import Scene
+from .compiled_norms import NormsInside
 
 #: Calls that are looked into.
 MOST = 20
@@ -50,7 +51,9 @@ class InsideRegions(Tracker):
         self._updates = 0
         #: The last calls of regions, by their graph, in the order of their last call.
         self._calls: dict[int, list[private.RegionCall]] = {}
-        #: Those of them that were there when the step before was over.
+        #: Regions that had more calls than are kept.
+        self._often: set[int] = set()
+        #: Those of the calls that were there when the step before was over.
         self._before: set[int] = set()
         #: By the node of a region the gradients that came to it, and the handles of our hooks.
         self._came: dict[int, Any] = {}
@@ -62,6 +65,7 @@ class InsideRegions(Tracker):
         #: Regions whose paths have been looked at, by graph and step.
         self._looked: set[int] = set()
         self._row, self._careful = 0, False
+        self._norms = NormsInside(self._place)
 
     def step_begins(self, step: int, careful: bool) -> None:
         self._careful = careful
@@ -83,7 +87,9 @@ class InsideRegions(Tracker):
     def _called(self, call: private.RegionCall) -> None:
         mine = self._calls.setdefault(id(call.region), [])
         mine.append(call)
-        del mine[:-CALLS]
+        if len(mine) > CALLS:
+            self._often.add(id(call.region))
+            del mine[:-CALLS]
 
     def _raised(self, text: str, frame: Any, args: tuple[Any, ...]) -> None:
         """A call of a region raised, as an op does that is not compiled."""
@@ -141,6 +147,7 @@ class InsideRegions(Tracker):
 
     def _let_go(self) -> None:
         self._calls.clear()
+        self._often.clear()
         self._came.clear()
         while self._handles:
             self._handles.pop().remove()
@@ -154,10 +161,30 @@ class InsideRegions(Tracker):
                 self._found += [found] if found is not None else self._read(running)
             if not bad and self._careful and running.kind != "autograd.grad" and running.error is None:
                 self._look_at_paths(running)
+            if not bad and self._calls and running.inside is None and running.error is None:
+                self._look_at_norms(running, recorded)
         finally:
             self._came.clear()
             if not running.arguments.get("retain_graph"):
                 self._calls.clear()
+                self._often.clear()
+
+    def _look_at_norms(self, running: Running, recorded: Recorded) -> None:
+        """Only where all calls of a region are known: a part of them tells less than none."""
+        if not self._norms.outgrown(recorded) and not self._careful:
+            return
+        calls = [
+            (i, call, gradients)
+            for i, call in self._in_graph(running)
+            if id(call.region) not in self._often and not call.changed
+            if (gradients := self._gradients(running, i, call)) is not None
+        ]
+        # What was called last comes first, as in the engine.
+        self._norms.look(running, recorded, sorted(calls, key=lambda one: one[0]))
+
+    def _place(self, call: private.RegionCall, node: Any) -> tuple[str, Site | None, str | None]:
+        """What the user called, at which line, in which module."""
+        return private.name_of(node), self._site(node), self._module(call.region, call.args, node)
 
     def _run_again(self, running: Running, recorded: Recorded) -> Inside | None:
         if not self._calls:
@@ -265,11 +292,14 @@ class InsideRegions(Tracker):
         if self._scene.calls.compiled:
             note = "compiled_autograd compiles all of them, and hooks too: nothing was put on their nodes"
             found.append(Unseen("compiled backward calls", self._scene.calls.compiled, note))
+        if self._norms.too_large:
+            note = "too large, or no memory for it: gradients inside that grow or shrink are not found"
+            found.append(Unseen("compiled regions that were not run again", self._norms.too_large, note))
         return tuple(found)
 
     def records(self) -> tuple[Any, ...]:
         given = (GivenToCompiled(tuple(self._given)),) if self._given else ()
-        return (*self._found, *self._writes.values(), *self._cuts.values(), *given)
+        return (*self._found, *self._writes.values(), *self._cuts.values(), *given, *self._norms.records())
 
 
 def singular(nodes: Any, frames: Frames) -> tuple[str, Site] | None:
