@@ -623,6 +623,39 @@ for _ in range(3):
 }
 
 
+FAULTS |= {
+    "a port that comes when the original has been trained": (
+        """
+class Net(nn.Module):
+    def __init__(self, act):
+        super().__init__()
+        self.up = nn.Linear(6, 24)
+        self.act = act  # HERE
+        self.down = nn.Linear(24, 3)
+    def forward(self, x):
+        return self.down(self.act(self.up(x)))
+def step(model, optimizer, x):
+    loss = model(x).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+torch.manual_seed(0)
+one, two = Net(nn.GELU()), Net(nn.GELU(approximate="tanh"))
+optimizers = [torch.optim.SGD(model.parameters(), lr=0.01) for model in (one, two)]
+for _ in range(12):
+    step(one, optimizers[0], torch.randn(8, 6))
+two.load_state_dict(one.state_dict())
+for _ in range(6):
+    x = torch.randn(8, 6)
+    for model, optimizer in zip((one, two), optimizers):
+        step(model, optimizer, x)
+""",
+        "act",
+        "two models",
+    ),
+}
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_named_at_its_line(tmp_path, name) -> None:
     script, module, word = FAULTS[name]

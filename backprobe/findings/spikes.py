@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
 from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site

@@ -72,6 +72,8 @@ class Taping(Tracker):
         self._start: dict[str, int] = {}
         self._calls: Calls | None = None
         self._models: Models | None = None
+        #: Steps that are recorded again for an outermost module that came late, and the models that were met before.
+        self._again, self._before = range(0), list[Model]()
         #: What is held to be compared at the end.
         self._held: list[tuple[TapeOp, Where | None]] = []
         self._prints: list[Print] = []
@@ -80,7 +82,8 @@ class Taping(Tracker):
     def _wanted(self, step: int) -> bool:
         settings = self._scene.settings
         last = settings.last if settings.last is not None else settings.first + STEPS * settings.every
-        return settings.first <= step < last and (step - settings.first) % settings.every == 0
+        asked = settings.first <= step < last and (step - settings.first) % settings.every == 0
+        return asked or step in self._again
 
     # When
 
@@ -99,13 +102,22 @@ class Taping(Tracker):
             mode = self._mode = TapeMode(scene.frames, here, self._names, self._space, self._faults.append)
             if self._asked:
                 self._calls = mode.calls = Calls(mode.taken, lambda gradient: mode.value_of(gradient, True))
-                self._models = Models(lambda weight: mode.value_of(weight, True))
+                self._models = self._new_models(mode)
+        if self._again[:1] == range(step, step + 1) and self._models is not None:
+            self._before += self._models.all
+            self._models = self._new_models(self._mode)
         with private.unseen(), private.unnoticed():
             self._mode.new_step(step)
             self._info = {"step": step, "generators": generators() if step else {}, "optimizers": []}
             self._settings, self._start = [], {}
             self._name()
         self._put_on()
+
+    @staticmethod
+    def _new_models(mode: TapeMode) -> Models:
+        models = Models(lambda weight: mode.value_of(weight, True))
+        models.begins(mode.count)  # a call may be about to begin
+        return models
 
     def attached(self) -> None:
         if self._info and not self._on:
@@ -134,6 +146,10 @@ class Taping(Tracker):
 
     def root_found(self) -> None:
         self._look()
+        if self._models is not None and not self._on and not self._again:
+            new = self._scene.modules.roots[-1].class_name
+            if any(one.root.class_name == new for one in self._models.all):
+                self._again = range(self._step + 1, self._step + 1 + STEPS)
 
     def forward_begins(self) -> None:
         if not self._settings:
@@ -192,10 +208,10 @@ class Taping(Tracker):
             self._write(self._step)
         if self._held and self._models is not None and self._calls is not None:
             with private.unseen(), private.unnoticed(), torch.no_grad():
-                self._judge(self._models.all, self._calls.ran)
+                self._judge(self._before, self._models.all, self._calls.ran)
             self._held, self._prints, self._space.all = [], [], {}
 
-    def _judge(self, models: list[Model], applied: list[Applied]) -> None:
+    def _judge(self, before: list[Model], models: list[Model], applied: list[Applied]) -> None:
         ops = tuple(self._told(op, where) for op, where in self._held)
         tape = Tape(about(), ({"step": ops[0].step},), {}, ops, tuple(self._prints))
 
@@ -203,7 +219,8 @@ class Taping(Tracker):
             mine = [(op, where) for op, where in self._held if begin <= op.index < end and op.phase == "forward"]
             return [self._told(op, where, model.root) for op, where in mine]
 
-        self._found = against_each_other(tape, self._space.all, models, ops_of)
+        self._found = against_each_other(tape, self._space.all, before, ops_of)
+        self._found += against_each_other(tape, self._space.all, models, ops_of)
         self._found += against_float64(tape, self._space.all, applied)
 
     def _modules(self) -> list[tuple[RootModule, str, Any]]:
