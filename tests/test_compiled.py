@@ -15,6 +15,7 @@ from torch import nn
 
 import backprobe
 from backprobe.records import Unseen
+from backprobe.report.document import document
 from backprobe.torchside import compiled_graphs
 
 dynamo = pytest.importorskip("torch._dynamo")
@@ -223,6 +224,11 @@ def test_what_was_compiled() -> None:
     (rest,) = [one for one in trace.compiled if one.after is not None]
     assert rest.function == "broken" and rest.graphs == 1 and all(one.seconds > 0 for one in trace.compiled)
     assert {one["function"] for one in trace.as_dict()["compiled"]} == {"broken", "anew"}
+    page = document(trace)
+    rows = {row["name"].partition(" (")[0]: row for row in page["compiled"]}
+    assert page["sites"][rows["broken"]["breaks"][0]["site"]]["text"].endswith("# BREAK")
+    assert [one["guard"] for one in rows["anew"]["again"]] == ["k == 0", "k == 1"] and rows["anew"]["recompiled"] == 2
+    assert sum(row["graphs"] for row in rows.values()) == graphs and len(rows) == len(trace.compiled)
 
 
 @pytest.mark.parametrize("every", [1, 1000])

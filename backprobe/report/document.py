@@ -15,6 +15,7 @@ from ..trust import ending, runs
 from ..view.parts import took
 from . import calls as backwards
 from .columns import clean, text
+from .compiled import compiled
 from .memory import memory
 from .ranks import ranks
 from .steps import forwards, read_steps
@@ -62,6 +63,7 @@ def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
         "findings": [_finding(f, sites, backwards.node_of(selected, f)) for f in findings],
         "figures": numbers.figures.lines(trace),
         "unseen": [{"what": u.what, "count": u.count, "note": u.note} for u in trace.unseen],
+        "compiled": compiled(trace, sites.of),
         "modules": modules.rows(sites),
         "parameters": parameters.rows(sites),
         "steps": numbers.document(lambda step: first_call.get(step, -1)),

@@ -181,7 +181,13 @@ class Layouts:
     def unseen(self) -> list[Unseen]:
         found = []
         if self._compiled:
-            found.append(Unseen("compiled regions", self._compiled, "each shows as one node; its inside is known only where it was run again"))
+            found.append(
+                Unseen(
+                    "compiled regions",
+                    self._compiled,
+                    "each shows as one node; its inside is known only where it was run again",
+                )
+            )
         if self.unshaped:
             found.append(Unseen("gradients", self.unshaped, "nested tensors without a shape were not measured"))
         return found

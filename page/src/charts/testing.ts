@@ -59,6 +59,7 @@ export function documentOf(more: Partial<Decoded> = {}): Decoded {
     findings: [],
     figures: [],
     unseen: [],
+    compiled: [],
     sites: [],
     sources: [],
     modules: modulesOf([""]),

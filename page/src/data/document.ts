@@ -23,6 +23,8 @@ export interface Document<F, I> {
   /** The main figures, a sentence each. */
   figures: string[];
   unseen: { what: string; count: number; note: string }[];
+  /** Functions that torch.compile compiled, or tried to; those that took longest first. */
+  compiled: Compiled[];
   /** Every source line that anything refers to. */
   sites: Site[];
   sources: Source[];
@@ -37,6 +39,30 @@ export interface Document<F, I> {
   tensors: Tensor<F>[];
   /** The processes of a run of several; null for one that was alone. */
   ranks: Ranks<F> | null;
+}
+
+export interface Compiled {
+  /** The function, with its file and line; of the rest of one whose graph broke the line after which it goes on. */
+  name: string;
+  site: number;
+  graphs: number;
+  /** Operations of the last graph. */
+  ops: number;
+  /** Graphs of its backward. */
+  backwards: number;
+  /** Graphs that were read from torch's cache. */
+  cached: number;
+  /** What compiling took. */
+  seconds: number;
+  /** The first step in which it was compiled. */
+  step: number;
+  /** Why it runs in Python after all; "" where it does not. */
+  python: string;
+  breaks: { reason: string; site: number }[];
+  broken: number;
+  /** The last times that it was compiled again. */
+  again: { step: number; guard: string; site: number }[];
+  recompiled: number;
 }
 
 export interface Run {

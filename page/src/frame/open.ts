@@ -26,6 +26,7 @@ const PARTS = [
   "findings",
   "figures",
   "unseen",
+  "compiled",
   "sites",
   "sources",
   "modules",

@@ -31,6 +31,7 @@ export function empty(): Decoded {
     findings: [],
     figures: [],
     unseen: [],
+    compiled: [],
     sites: [],
     sources: [],
     modules: [{ path: "", class: "Net", parent: -1, calls: 1, site: -1 }],

@@ -25,7 +25,7 @@ export function Calm({ model, link }: { model: Model; link: ViewProps["link"] })
         </p>
       )}
       <Loss model={model} link={link} />
-      <Figures model={model} />
+      <Figures model={model} link={link} />
     </section>
   );
 }

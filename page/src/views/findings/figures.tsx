@@ -1,8 +1,10 @@
 import type { Model } from "../../data/model";
 import { count } from "../../parts/words";
+import type { ViewProps } from "../view";
+import { Compiled } from "./compiled";
 
 /** The run in figures, and what was not seen of it. */
-export function Figures({ model }: { model: Model }) {
+export function Figures({ model, link }: { model: Model; link: ViewProps["link"] }) {
   const { figures, unseen, run } = model.doc;
   return (
     <div class="findings-figures">
@@ -29,6 +31,7 @@ export function Figures({ model }: { model: Model }) {
           </ul>
         </section>
       )}
+      <Compiled model={model} link={link} />
       {figures.length === 0 && <p class="quiet">{count(run.steps, "step")}, of which nothing was measured.</p>}
     </div>
   );

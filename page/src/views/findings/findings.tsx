@@ -75,7 +75,7 @@ export function Findings({ model, at, set, link }: ViewProps) {
               </li>
             ))}
           </ol>
-          <Figures model={model} />
+          <Figures model={model} link={link} />
         </>
       )}
     </div>
