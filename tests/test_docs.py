@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from forked import found_in
+from some import some
 
 from backprobe.findings import own_questions
 
@@ -127,9 +128,8 @@ LONG = {"compare.md", "capture.md", "first-hour.md", "frameworks.md"}
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow) if name in LONG else name
-        for name, script in DOCUMENTS.items()
-        if script
+        *some((name for name, script in DOCUMENTS.items() if script and name not in LONG), 2),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in sorted(LONG)),
     ],
 )
 def test_the_python_of_a_document_runs(name: str, tmp_path) -> None:
