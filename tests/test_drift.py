@@ -11,11 +11,12 @@ from torch import nn
 
 import backprobe
 from backprobe.commands.compare import judge_of
+from backprobe.comparing.blame import Blame
 from backprobe.comparing.compared import Compared, as_dict, compare
 from backprobe.comparing.drift import FEW, STEPS, drift, loses
 from backprobe.comparing.files import read_tape, tape_folder
 from backprobe.comparing.sides import Side
-from backprobe.comparing.text import report
+from backprobe.comparing.text import report, what
 from backprobe.records import Gap, Judged, Print, Site, Taken, Tape, TapeOp
 from backprobe.report.comparison import document
 
@@ -224,6 +225,12 @@ def test_what_is_no_drift() -> None:
     other = judged([little], [much])
     other.off[0][0, 0] = little, EPS * 2**-16
     assert loses(one, two, [(one.ops[0], two.ops[0])], other) is None  # another dtype
+
+
+def test_an_op_of_one_run_alone_is_said_to_be_one() -> None:
+    op = tape(1).ops[0]
+    assert what(Blame("kernel", op, None)).startswith("an op that the other run does not have")
+    assert what(Blame("kernel", op, op)).startswith("the same op of the same tensors")
 
 
 def test_it_is_said_with_how_far_modules_are_apart() -> None:

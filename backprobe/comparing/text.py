@@ -68,11 +68,11 @@ def result(found: Compared) -> str:
 
 def what(blame: Blame) -> str:
     """The difference that was found, in a few words."""
-    if blame.kind == "kernel" and (blame.a is None or blame.b is None):
-        said = "an op that the other run does not have gives something else than its dtype explains"
     if blame.kind == "loses":
         return f"one of the runs has lost more digits: it is off by {blame.error:.2g}, the other by {blame.other:.2g}"
     said = _KINDS[blame.kind]
+    if blame.kind == "kernel" and (blame.a is None or blame.b is None):
+        said = "an op that the other run does not have gives something else than its dtype explains"
     off = f", off by {blame.error:.2g}" if blame.error is not None else ""
     name = f" ({blame.name})" if blame.name else ""
     return f"{said}{name}{off}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -102,10 +103,10 @@ def _died(trace: Trace) -> list[Finding]:
     whole = [c for c in late if _all_zero(c, alive)]
     share = len(whole) / len(late)
     may_die = _may_die
-    if all(_empty(c, alive) for c in late) and not _at_first(trace, alive, late[0].index, FEWEST):
+    if all(_empty(c, alive) for c in late) and not _at_first(trace, alive, late[0].index, _empty, FEWEST):
         dead: set[str] | None = set(_norms(late[-1], alive))
         calls, may_die = late[-1:], _leaves_out
-    elif share >= NEARLY or (share > OFTEN and not _at_first(trace, alive, late[0].index)):
+    elif share >= NEARLY or (share > OFTEN and not _at_first(trace, alive, late[0].index, _all_zero)):
         dead = set(_norms(whole[-1], alive))
         calls = whole[-1:]
     else:
@@ -175,14 +176,24 @@ def _all_zero(call: BackwardCall, names: set[str]) -> bool:
 
 def _empty(call: BackwardCall, names: set[str]) -> bool:
     """Whether a loss of zero gave no gradient."""
-    return bool(call.roots) and all(root.value == 0 for root in call.roots) and not any(_norms(call, names).values())
+    return _is_zero(call) and not any(_norms(call, names).values())
 
 
-def _at_first(trace: Trace, names: set[str], before: int, count: int = 2 * AT_THE_END) -> bool:
-    """Whether that was so in one of the first recorded calls already, or too few are known that came `before`."""
+def _is_zero(call: BackwardCall) -> bool:
+    return bool(call.roots) and all(root.value == 0 for root in call.roots)
+
+
+def _at_first(
+    trace: Trace,
+    names: set[str],
+    before: int,
+    so: Callable[[BackwardCall, set[str]], bool],
+    count: int = 2 * AT_THE_END,
+) -> bool:
+    """Whether it was `so` in one of the first recorded calls already, or too few are known that came `before`."""
     calls = (c for c in trace.backwards if c.inside is None and len(c.nodes) and c.index < before)
     first = [*islice(calls, count)]
-    return len(first) < FEWEST or any(_all_zero(c, names) or _empty(c, names) for c in first)
+    return len(first) < FEWEST or any(so(c, names) for c in first)
 
 
 def _norms(call: BackwardCall, names: set[str]) -> dict[str, float | None]:
@@ -266,14 +277,12 @@ def _finding(run: NodeRun, names: list[str], call: BackwardCall) -> Finding:
     op = run.node.op or run.name
     flat, cancels, rounds = run.name.startswith(_FLAT), _cancels(run), run.name.startswith(_ROUND)
     why = "its derivative was zero for everything that it got"
-    if call.roots and all(root.value == 0 for root in call.roots) and _leaves_out(run):
+    if flat:
+        why = "its derivative is zero wherever it exists"
+    elif rounds:
+        why = "they are too small for the dtype that it came from"
+    elif _is_zero(call) and _leaves_out(run):
         why = "a factor of zero or a mask leaves out everything that it got"
-    if flat or rounds:
-        why = (
-            "its derivative is zero wherever it exists"
-            if flat
-            else "they are too small for the dtype that it came from"
-        )
     came = next((g.norm for g in run.grad_outputs if g is not None and g.norm), None)
     sites = [FindingSite("cut", run.site)] if run.site else []
     if call.site:

@@ -116,7 +116,7 @@ class Regions:
         self._open: list[tuple[_Region, bool]] = []
         self._redone: dict[int, _Region] = {}
         self._found: dict[Any, RegionDiffers] = {}
-        #: How many regions each line has begun.
+        #: How many regions of each line have been compared by their values.
         self._seen: dict[Spot | None, int] = {}
         #: Line of a reentrant checkpoint whose inputs require no gradient -> module call, ids of leaves inside, the
         #: first step.
@@ -220,8 +220,9 @@ class Regions:
         """A region runs for the first time. `frame` is inside it, where a sample of it is worth taking."""
         stack = self._modules.stack
         region = self._regions[holder] = _Region(spot, reentrant, where=stack[-1] if stack else None)
-        seen = self._seen[spot] = self._seen.get(spot, 0) + 1
-        region.closely = seen <= FIRST and len(self._seen) < _LIMIT
+        seen = self._seen.get(spot, 0)
+        if seen < FIRST and len(self._seen) < _LIMIT:
+            self._seen[spot], region.closely = seen + 1, True
         self.known, self._modules.no_regions = True, False
         self._hear(True)
         if frame is not None:

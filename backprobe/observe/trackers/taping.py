@@ -208,10 +208,10 @@ class Taping(Tracker):
             self._write(self._step)
         if self._held and self._models is not None and self._calls is not None:
             with private.unseen(), private.unnoticed(), torch.no_grad():
-                self._judge(self._before, self._models.all, self._calls.ran)
+                self._judge([self._before, self._models.all], self._calls.ran)
             self._held, self._prints, self._space.all = [], [], {}
 
-    def _judge(self, before: list[Model], models: list[Model], applied: list[Applied]) -> None:
+    def _judge(self, met: list[list[Model]], applied: list[Applied]) -> None:
         ops = tuple(self._told(op, where) for op, where in self._held)
         tape = Tape(about(), ({"step": ops[0].step},), {}, ops, tuple(self._prints))
 
@@ -219,8 +219,7 @@ class Taping(Tracker):
             mine = [(op, where) for op, where in self._held if begin <= op.index < end and op.phase == "forward"]
             return [self._told(op, where, model.root) for op, where in mine]
 
-        self._found = against_each_other(tape, self._space.all, before, ops_of)
-        self._found += against_each_other(tape, self._space.all, models, ops_of)
+        self._found = [one for models in met for one in against_each_other(tape, self._space.all, models, ops_of)]
         self._found += against_float64(tape, self._space.all, applied)
 
     def _modules(self) -> list[tuple[RootModule, str, Any]]:
