@@ -72,7 +72,7 @@ def measure(make: Callable[[], Step], share: float | None, seconds: float) -> st
         step()
     begin = time.perf_counter()
     step()
-    block = max(2, min(200, int(0.3 / (time.perf_counter() - begin))))
+    block = max(2, int(0.3 / (time.perf_counter() - begin)))
     session = Session(Collector(), Settings(budget=share))
     session.start()
     for _ in range(8):

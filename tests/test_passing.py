@@ -43,6 +43,16 @@ def test_steps_that_are_not_recorded_leave_room_in_the_budget(alone: float) -> N
     assert (budget.passed == 0) == (alone == 1e-2)
 
 
+@pytest.mark.parametrize(("alone", "most"), [(1e-4, 1500), (1e-2, 96)])
+def test_the_shorter_the_steps_the_more_of_them_pass(alone: float, most: int) -> None:
+    """A tenth of a second of them, or 64, and half as much again at most."""
+    budget = Budget(0.05)
+    budget.step_over(alone + 1e-2, 1e-2, False, False)
+    budget.have_passed(1, 2 * alone, alone)
+    counts = [budget.lets_pass() for _ in range(50)]
+    assert most / 3 <= min(counts) < max(counts) <= most
+
+
 def test_where_even_passing_costs_too_much_nothing_is_looked_at() -> None:
     budgets.BLIND = 0.7
     budget = Budget(0.05)

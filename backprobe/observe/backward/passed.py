@@ -29,10 +29,10 @@ _level, _dispatch_modes, _tracing = private.transform_level, private.dispatch_mo
 LATEST = 64
 
 
-#: What such a call takes in all, of what is measured here without the look at the loss: ours is entered twice more,
+#: What such a call takes in all, of what is measured here without the look at the loss: ours is entered thrice more,
 #: where the optimizer steps, and what stands before us is not seen. The look: the script's own work has to get the
 #: caches back that it took. Both by plain, blind and looking blocks of a tiny loop in turn.
-ALL, LOOK = 2.5, 1.5
+ALL, LOOK = 5.5, 1.5
 #: Of how many calls one is measured: not the first, which comes after much else of ours. So many times what the others
 #: took is as much as one counts.
 SOME, FAR = 16, 4.0

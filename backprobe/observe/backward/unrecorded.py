@@ -86,10 +86,12 @@ class Unrecorded:
         quick = quick and self._passed.lets_pass(roots, args)
         if not quick and (self.inside or _getpid() != self._pid or _get_ident() != self._thread):
             return engine(roots, *args, **kwargs)
-        given = roots, args, kwargs, sys._getframe(1)
-        passes, call, recorded = quick or (self._steps.passing and self._passes(*given)), None, False
-        if not passes:
-            call, recorded = self._safely(self._begins, *given) or (None, False)
+        passes, call, recorded = quick, None, False
+        if not quick:
+            given = roots, args, kwargs, sys._getframe(1)
+            passes = bool(self._steps.passing) and self._passes(*given)
+            if not passes:
+                call, recorded = self._safely(self._begins, *given) or (None, False)
         self.inside = True
         try:
             if call is not None and recorded:
@@ -100,6 +102,7 @@ class Unrecorded:
         except BaseException as error:
             if not recorded and _getpid() == self._pid:
                 if quick:
+                    given = roots, args, kwargs, sys._getframe(1)
                     self._counted.calls.between.over_at = self._passed.base  # this one is not over
                 self._safely(self._raised, call or call_of(*given), error)
             raise
@@ -110,7 +113,7 @@ class Unrecorded:
         if call is not None:
             self._safely(self._ended, call)
         elif passes and self._budget.peeks and self._is_spoilt():
-            self._safely(self._gave_bad, *given)
+            self._safely(self._gave_bad, roots, args, kwargs, sys._getframe(1))
         if passes and not quick:
             self._counted.calls.between.over()
             if self._steps.passing <= 1 and self._steps.alone:

@@ -30,8 +30,11 @@ FREE = 1.0
 KEPT = 0.4
 #: Steps in a row of which none is recorded.
 MOST = 1000
-#: Steps in a row that pass, at most; the parts of what may be spent that those take which are not recorded, and pass.
-FAR, REST, BLIND = 64, 0.5, 0.7
+#: Steps in a row that pass, at most, or as many as take so many seconds: the shorter a step, the more a look costs
+#: beside it.
+FAR, LONG = 64, 0.1
+#: The parts of what may be spent that those take which are not recorded, and pass.
+REST, BLIND = 0.5, 0.7
 #: The part that those that pass may take for gradients to be looked at in them.
 PEEK = 0.4
 #: Steps that are explained whatever it costs: those after them where it can be paid.
@@ -124,7 +127,8 @@ class Budget:
             return 0
         self.blind, self.peeks = self._pass >= BLIND * pays or not self.explains, self._pass <= PEEK * pays
         room = REST * pays - self._pass
-        far = min(FAR, self._heard / room) if room > 0 else FAR
+        most = max(FAR, LONG / max(self._length, 1e-6))
+        far = min(most, self._heard / room) if room > 0 else most
         return min(max(1, round(far * (0.5 + self._draw()))), max(MOST - self._since, 1))
 
     def have_passed(self, steps: int, seconds: float, mine: float) -> None:
