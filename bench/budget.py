@@ -1,10 +1,12 @@
 """What watching costs under a budget: blocks of plain and of watched steps in turn, all of them summed up.
 
-python bench/budget.py [--budget 5%] [--models gpt,rnn] [--seconds 40] [--threads 1] [--busy 8]
+python bench/budget.py [--budget 5%] [--models gpt,rnn] [--seconds 40] [--threads 1] [--busy 8] [--compiled inductor]
 
 "took" is how much longer the watched blocks took than the plain ones between them, in CPU time; "said" what the session
 says it took, without the first steps and the second that every run has. "recorded" are steps whose nodes were recorded.
-``--busy``: beside so many processes that do nothing but calculate. The lines are a table, as in docs/runs.md.
+``--compiled``: the models are, by the backend that is named, in watched steps, which are not counted; how often something
+was compiled while it was measured stands behind the row. ``--busy``: beside so many processes that do nothing but
+calculate. The lines are a table, as in docs/runs.md.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ import argparse
 import time
 from collections.abc import Callable
 
+import models
 import torch
 from cost import busy
 from models import MODELS, Step
 from torch import nn
+from torch._dynamo.utils import counters
 
 from backprobe.observe.schedule import budget as budgets
 from backprobe.observe.schedule.detail import budget_of
@@ -26,7 +30,7 @@ from backprobe.observe.sinks.collect import Collector
 
 def _step(model: nn.Module, *size: int, ids: int = 0) -> Step:
     # So little that nothing is learnt: gradients of what is known by heart are subnormal, and those are slow.
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-8)
+    optimizer = torch.optim.AdamW(models.compiled(model).parameters(), 1e-8)
     x = torch.randint(ids, size) if ids else torch.randn(*size)
 
     def step() -> None:
@@ -68,15 +72,24 @@ SHAPES: dict[str, Callable[[], Step]] = {
 def measure(make: Callable[[], Step], share: float | None, seconds: float) -> str:
     torch.manual_seed(0)
     step = make()
-    for _ in range(3):
-        step()
-    begin = time.perf_counter()
-    step()
-    block = max(2, int(0.3 / (time.perf_counter() - begin)))
     session = Session(Collector(), Settings(budget=share))
-    session.start()
+    if models.COMPILER is None:
+        for _ in range(3):
+            step()
+        session.start()
+    else:
+        session.start()
+        step()
     for _ in range(8):
         step()
+    session.pause()
+    for _ in range(3):
+        begin = time.perf_counter()
+        step()
+    block = max(2, int(0.3 / (time.perf_counter() - begin)))
+    session.resume()
+    step()
+    frames = counters["frames"]["total"]
     before = session.budget.spent, session.budget.alone, session.budget.recorded, session.budget.steps
     plain = watched = 0.0
     end = time.perf_counter() + seconds
@@ -98,7 +111,9 @@ def measure(make: Callable[[], Step], share: float | None, seconds: float) -> st
     said = (budget.spent - before[0]) / (budget.alone - before[1])
     steps, recorded = budget.steps - before[3], budget.recorded - before[2]
     took = 100 * (watched / plain - 1)
-    return f"{1e3 * plain / steps:.2f} ms | {took:.1f}% | {100 * said:.1f}% | {recorded} of {steps} |"
+    again = counters["frames"]["total"] - frames
+    row = f"{1e3 * plain / steps:.2f} ms | {took:.1f}% | {100 * said:.1f}% | {recorded} of {steps} |"
+    return row + (f" {again} frames compiled meanwhile" if again else "")
 
 
 def main() -> None:
@@ -108,7 +123,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=40.0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--busy", type=int, default=0)
+    parser.add_argument("--compiled", metavar="BACKEND")
     options = parser.parse_args()
+    models.COMPILER = options.compiled
     torch.set_num_threads(options.threads)
     budgets.FREE = 0.0
     share = budget_of(options.budget, Settings())

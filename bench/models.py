@@ -9,6 +9,15 @@ from torch import nn
 from torch.nn import functional as F
 
 Step = Callable[[], None]
+#: What compiles the models; ``None``: they are not.
+COMPILER: str | None = None
+
+
+def compiled(model: nn.Module) -> nn.Module:
+    """`model`, compiled where that is asked for."""
+    if COMPILER is not None:
+        model.compile(backend=COMPILER)
+    return model
 
 
 class Block(nn.Module):
@@ -75,7 +84,7 @@ class RNN(nn.Module):
 
 
 def _trainer(model: nn.Module, loss: Callable[[], torch.Tensor]) -> Step:
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    optimizer = torch.optim.SGD(compiled(model).parameters(), lr=1e-4)
 
     def step() -> None:
         optimizer.zero_grad()
