@@ -4,7 +4,7 @@ python bench/budget.py [--budget 5%] [--models gpt,rnn] [--seconds 40] [--thread
 
 "took" is how much longer the watched blocks took than the plain ones between them, in CPU time; "said" what the session
 says it took, without the first steps and the second that every run has. "recorded" are steps whose nodes were recorded.
-``--compiled``: the models are, by the backend that is named, in watched steps, which are not counted; how often something
+``--compiled``: the models are, by the backend that is named, in watched steps that are not counted; how often something
 was compiled while it was measured stands behind the row. ``--busy``: beside so many processes that do nothing but
 calculate. The lines are a table, as in docs/runs.md.
 """
