@@ -97,6 +97,7 @@ class Session:
         counted = Counted(calls, names, steps, events, failures.remember_unrecorded)
         events.attach(counted)
         self._unrecorded = Unrecorded(counted, self.budget, events, self._trouble, self._surprise, self._call_over)
+        calls.in_one = self._unrecorded.in_one
         self._first_runs = FirstRuns(frames)
         self._found_new: tuple[int, list[Spot]] = (-1, [])
         failures.news = calls.layouts.news = self._news

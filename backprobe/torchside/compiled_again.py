@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from ..records.values import BadValues, TensorStat
 from .compiled_graphs import RegionCall, put_random_state, random_state
+from .compiled_regions import backward_as_it_is
 from .measure import bad_values, stat_of
 from .saved_by_nodes import saved_tensors
 from .thread_state import put_autocast
@@ -306,7 +307,7 @@ def apart(look: Callable[[], Any], call: RegionCall) -> Any:
 
     def run() -> None:
         try:
-            with torch.cuda.stream(stream) if stream is not None else nullcontext():
+            with backward_as_it_is(), torch.cuda.stream(stream) if stream is not None else nullcontext():
                 found.append(look())
         except BaseException as error:
             failed.append(error)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from ..torch_texts import COMPILED, OPTIMIZED
 from .walk import Plans, walk
+
+#: What compiles whole backward calls.
+_WHOLE = "torch._dynamo.compiled_autograd"
 
 
 def count() -> int:
@@ -28,8 +32,15 @@ def reached(nodes: Sequence[Any]) -> bool:
 
 def compiles_backward() -> bool:
     """Whether the backward that is about to be called is compiled as a whole, with the hooks on its nodes."""
-    module: Any = sys.modules.get("torch._dynamo.compiled_autograd")
-    return module is not None and bool(getattr(module, "compiled_autograd_enabled", False))
+    return bool(getattr(sys.modules.get(_WHOLE), "compiled_autograd_enabled", False))
+
+
+@contextmanager
+def backward_as_it_is() -> Iterator[None]:
+    """Backward calls of ours are not compiled inside, whatever those of the script are."""
+    disabled: Any = getattr(sys.modules.get(_WHOLE), "_disable", None)
+    with disabled() if disabled is not None and compiles_backward() else nullcontext():
+        yield
 
 
 def is_compiled(node: Any) -> bool:

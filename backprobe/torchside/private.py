@@ -50,6 +50,7 @@ from .compiled_norms import (
     norms_inside,
 )
 from .compiled_regions import (
+    backward_as_it_is,
     backward_module,
     compiles_backward,
     generated_from,
@@ -150,6 +151,7 @@ __all__ = [
     "TooLarge",
     "attention_settings",
     "autograd_backward",
+    "backward_as_it_is",
     "backward_module",
     "below_autograd",
     "can_stay_off",

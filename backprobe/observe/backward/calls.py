@@ -126,6 +126,8 @@ class BackwardCalls:
         self.compiled = 0
         #: Makes a record of a call that is over.
         self.outcome: Callable[[Running], Recorded] | None = None
+        #: Makes a call whose backward is compiled, given what it is and what runs it.
+        self.in_one: Callable[..., Any] | None = None
 
     def hook_registered(self, node: Any) -> None:
         """The user's code put a hook on the tensor that `node` made."""
@@ -141,18 +143,18 @@ class BackwardCalls:
     def run(self, entry: EntryPoint, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
         """Call `func`, which `frame` called, watched."""
         call = partial(self._eye.call, func, args, kwargs, frame)
-        mark, begin = self._own.begin(), None
+        mark, way = self._own.begin(), None
         try:
             arguments = None
             if not self._rehearses(frame):
                 self._events.tell("backward_begins")
                 arguments = entry.bind(args, kwargs)
             if arguments is not None:
-                begin = self._before_call(entry.kind, as_list(arguments.pop(entry.roots)), arguments, frame)
+                way = self._before_call(entry.kind, as_list(arguments.pop(entry.roots)), arguments, frame)
         except Exception as error:
             self._events.fault(self, error)
         self._own.since(mark)
-        return call() if begin is None else self.watched(begin, call)
+        return call() if way is None else way(call)
 
     def _rehearses(self, frame: Any) -> bool:
         """Whether the call is one of a pipeline that learns its shapes: it is none of the script's, and neither is what
@@ -192,8 +194,8 @@ class BackwardCalls:
 
     def _before_call(
         self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any
-    ) -> Callable[[], Running | None] | None:
-        """A call from `roots` is about to be made: what begins its record; ``None`` where it is only counted."""
+    ) -> Callable[[Callable[[], Any]], Any] | None:
+        """A call from `roots` is about to be made: what makes it; ``None`` where it is only counted."""
         nested = bool(self.inside)
         if self._steps.stepped and not nested:
             self._steps.finish()
@@ -201,8 +203,10 @@ class BackwardCalls:
         if compiles or not self._eye.noting:
             self.compiled += compiles
             self.count_only(roots, nested, self._steps.some_held() if kind != "autograd.grad" else None)
-            return None
-        return partial(self.begin, kind, roots, arguments, frame)
+            if not compiles or nested or self.in_one is None:
+                return None
+            return partial(self.in_one, kind, roots, arguments, frame)
+        return partial(self.watched, partial(self.begin, kind, roots, arguments, frame))
 
     def passes(self, entry: EntryPoint, roots: Sequence[Any], leaves: list[Any]) -> int:
         """A call into `leaves` that a debugger runs begins: it is counted, and nothing of it is recorded. The step."""
@@ -251,6 +255,10 @@ class BackwardCalls:
             ran = ran_before(graph, running.live.needed, error, self.between.over_at)
         running.watch.unwatched(ran or ())
         return running
+
+    def flush(self, running: Running) -> None:
+        """Look at what waits of its forward."""
+        self._values.flush(running.graph)
 
     def begin(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> Running:
         """Walk the graph and hook it."""

@@ -12,7 +12,8 @@ from ...graphs.plan import engine_order
 from ...records import BadNode
 from ...source.frames import Spot
 from ...torchside import private
-from ...torchside.walk import LiveGraph
+from ...torchside.entry_points import node_of
+from ...torchside.walk import LiveGraph, Plans, walk
 from ..events import Events
 from ..forward.naming import Naming
 from ..schedule.steps import StepWatch
@@ -123,6 +124,18 @@ class Counted:
         self.calls.between.over()
         if kind == "autograd.grad" and not (arguments.get("create_graph") or arguments.get("retain_graph")):
             self.steps.grad_over()
+
+    def begins_bad(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> None:
+        """It is about to be made from a loss that is not finite: its graph has all that it saved."""
+        running = self.calls.raised(kind, roots, arguments, frame, None, ())
+        self.calls.flush(running)
+        self._hand_on(running)
+
+    def look_for_witnesses(self, roots: Sequence[Any]) -> None:
+        """Where none are known: those of the graph of `roots`."""
+        if not self.witnesses:
+            graph = walk([node_of(root) for root in roots], Plans())
+            self._witnesses = [private.tensor_ref(leaf) for leaf in far_leaves(graph)]
 
     def gave_bad(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> None:
         """It gave gradients that are not finite: which node that was follows from the leaves that got one."""

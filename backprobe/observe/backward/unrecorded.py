@@ -175,10 +175,38 @@ class Unrecorded:
         if not all(value is None or value - value == 0.0 for value in values) and self._budget.explains:
             self._budget.explained += 1
             self._trouble(counted.step)
-            return call, True
+            if not private.compiles_backward():
+                return call, True
+            counted.is_usual(call.kind, call.roots, values, frame)
+            counted.begins_bad(*call)
+            return call, False
         if not counted.is_usual(call.kind, call.roots, values, frame):
             self._surprise(counted.step)
         return call, False
+
+    @passes_on
+    def in_one(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any, proceed: Any) -> Any:
+        """A call whose backward is compiled as a whole: nothing is put on its nodes, and what goes wrong in it is told
+        as in a step that is not recorded."""
+        call = Call(kind, roots, arguments, frame)
+        self._safely(self._begins_in_one, call)
+        result = proceed()
+        self._safely(self._ended_in_one, call)
+        return result
+
+    def _begins_in_one(self, call: Call) -> None:
+        self._counted.look_for_witnesses(call.roots)
+        values = self._counted.values(call.roots)
+        if not all(value is None or value - value == 0.0 for value in values) and self._budget.explains:
+            self._budget.explained += 1
+            self._counted.begins_bad(*call)
+
+    def _ended_in_one(self, call: Call) -> None:
+        state = self._state_now() if call.kind != "autograd.grad" else self._last
+        if state is BAD and self._last is not BAD and self._alarms[BAD] < ALARMS:
+            self._alarms[BAD] += 1
+            self._counted.gave_bad(*call)
+        self._last = state
 
     def _raised(self, call: Call, error: BaseException) -> None:
         self.settle()

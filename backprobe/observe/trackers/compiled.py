@@ -290,7 +290,7 @@ class InsideRegions(Tracker):
             note = "torch calls no hooks of optimizers there: what they change is not measured"
             found.append(Unseen("compiled steps of optimizers", self._updates, note))
         if self._scene.calls.compiled:
-            note = "compiled_autograd compiles all of them, and hooks too: nothing was put on their nodes"
+            note = "compiled_autograd compiles all of them, and hooks too: of their nodes only what went wrong is told"
             found.append(Unseen("compiled backward calls", self._scene.calls.compiled, note))
         if self._norms.too_large:
             note = "too large, or no memory for it: gradients inside that grow or shrink are not found"

@@ -166,12 +166,12 @@ def compiled_regions() -> None:
 @fact(
     "what Dynamo compiled",
     "what torch.compile compiled, where its graphs broke and why it compiled again is not told",
-    "_compilation_metrics RECOMPILE_LIMIT MODE_STACK",
+    "_compilation_metrics _disable RECOMPILE_LIMIT MODE_STACK",
     [DYNAMO],
 )
 def compilations() -> None:
     text = _sources("_dynamo")
-    lost = _named((*noted.known(), "compiled_autograd_enabled"), text)
+    lost = _named((*noted.known(), "compiled_autograd_enabled", "def _disable"), text)
     expect(not lost, f"torch's source does not name {', '.join(lost)}")
     for word in (torch_texts.RECOMPILE_LIMIT, torch_texts.MODE_STACK):
         expect(word in text, f"torch does not say {word}")
