@@ -34,6 +34,16 @@ def measured() -> Iterator[None]:
         sys.settrace(before)
 
 
+@pytest.fixture
+def fresh_dynamo() -> Iterator[None]:
+    """For tests that compile: nothing is left of those before, or of this one."""
+    from compiling import forget  # which imports torch
+
+    forget()
+    yield
+    forget()
+
+
 @pytest.fixture(autouse=True)
 def nothing_compiled() -> Iterator[None]:
     """A test that compiles leaves no sign of it: what was not called may have been compiled, where anything was."""
