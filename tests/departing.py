@@ -31,7 +31,7 @@ def departures(tmp_path: Path, script: str) -> tuple[str, list[Finding]]:
 def named_at_its_line(tmp_path: Path, script: str, module: str, word: str) -> None:
     """One departure, at the line with ``# HERE``, in `module`, with `word` in its title."""
     text, found = departures(tmp_path, script)
-    assert len(found) == 1, found
+    assert len(found) == 1
     (finding,) = found
     assert finding.sites[0].site.line == line_of(text, "# HERE"), finding
-    assert finding.module == module and word in finding.title, finding
+    assert finding.module == module and word in finding.title

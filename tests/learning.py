@@ -33,7 +33,7 @@ def flat(name: str = "ReluBackward0", **more) -> BackwardCall:
 
 def one_finding(kind: str, trace: Trace, sites: list[tuple[str, int]]) -> None:
     """`kind` alone is found in `trace`, at these sites, with advice."""
-    assert kinds(trace) == [kind], kinds(trace)
+    assert kinds(trace) == [kind]
     found = only(trace)
-    assert roles(found) == sites, roles(found)
+    assert roles(found) == sites
     assert found.advice
