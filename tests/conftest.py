@@ -14,6 +14,9 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any speed")
 
+# What these assert for several files is told as fully as what a test asserts.
+pytest.register_assert_rewrite("departing", "learning", "replaying")
+
 # Scripts that are run, not collected, whatever they are called.
 collect_ignore_glob = ["reports/*"]
 
@@ -32,6 +35,16 @@ def measured() -> Iterator[None]:
     yield
     if sys.gettrace() is not before:
         sys.settrace(before)
+
+
+@pytest.fixture
+def fresh_dynamo() -> Iterator[None]:
+    """For tests that compile: nothing is left of those before, or of this one."""
+    from compiling import forget  # which imports torch
+
+    forget()
+    yield
+    forget()
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,8 @@
-"""What the debugger's tests share: models, and stepping that touches everything and changes nothing."""
+"""What tests of the debugger and of replays share: models, stepping that looks at everything, and what is left."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -104,3 +105,37 @@ def both(run: Callable[[Callable[..., Any]], Any], how: str = "node") -> tuple[A
         torch.manual_seed(0)
         found.append([run(make), torch.get_rng_state()])
     return found[0], found[1]
+
+
+def small() -> tuple[nn.Module, torch.Tensor]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    return model, torch.randn(5, 3)
+
+
+def order_of(loss: torch.Tensor) -> list[str | None]:
+    dbg = backprobe.debug(loss, retain_graph=True)
+    found = []
+    while dbg.stop is not None:
+        found.append(dbg.node.module)
+        dbg.step()
+    return found
+
+
+def hooks_left(root: torch.Tensor) -> int:
+    """Hooks on the nodes of a graph."""
+    seen, nodes, count = {root.grad_fn}, [root.grad_fn], 0
+    for node in nodes:
+        for register in (node.register_hook, node.register_prehook):
+            handle = register(lambda *a: None)
+            count += len(handle.hooks_dict_ref()) - 1
+            handle.remove()
+        for child, _ in node.next_functions:
+            if child is not None and child not in seen:
+                seen.add(child)
+                nodes.append(child)
+    return count
+
+
+def no_threads() -> bool:
+    return not any(t.name == "backprobe-debug" and t.is_alive() for t in threading.enumerate())

@@ -6,11 +6,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from compiling import dynamo, forget
 from torch import nn
 
 import backprobe
@@ -18,18 +19,8 @@ from backprobe.records import Unseen
 from backprobe.report.document import document
 from backprobe.torchside import compiled_graphs
 
-dynamo = pytest.importorskip("torch._dynamo")
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fresh_dynamo")]
 BACKENDS = ("eager", "aot_eager")
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    dynamo.reset()
-    dynamo.utils.counters.clear()
-    yield
-    dynamo.reset()
-    dynamo.utils.counters.clear()
 
 
 class Breaks(nn.Module):
@@ -90,8 +81,7 @@ def test_our_own_functions_are_not_compiled(watch: Any) -> None:
     step = compiled_step(model, "aot_eager")
     step()
     alone, expected = compiled_frames(), grads(model)
-    dynamo.reset()
-    dynamo.utils.counters.clear()
+    forget()
     model = made()
     step = compiled_step(model, "aot_eager")
     with watch(model) if watch else backprobe.edit(model, "*", lambda g: g):

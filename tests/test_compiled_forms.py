@@ -6,19 +6,19 @@ from __future__ import annotations
 import contextlib
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from compiling import dynamo, forget
 from ranked import run_ranks
 from torch import nn
 
 import backprobe
 
-dynamo = pytest.importorskip("torch._dynamo")
-pytestmark = pytest.mark.filterwarnings("default")
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fresh_dynamo")]
 STEPS = 6
 COMPILER = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
 #: Inductor makes C++ of a graph.
@@ -26,18 +26,6 @@ with_compiler = [
     pytest.mark.skipif(COMPILER is None, reason="Inductor needs a C++ compiler, and there is none on this machine"),
     pytest.mark.slow,
 ]
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    forget()
-    yield
-    forget()
-
-
-def forget() -> None:
-    dynamo.reset()
-    dynamo.utils.counters.clear()
 
 
 class Block(nn.Module):

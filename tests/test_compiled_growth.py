@@ -3,12 +3,13 @@ them. Whole scripts are in ``test_compiled_corpus``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
+from compiling import dynamo, forget
 from handmade import call, leaf, run
 from torch import nn
 
@@ -18,16 +19,7 @@ from backprobe.observe.trackers import compiled_norms as kept
 from backprobe.records import RegionRun
 from backprobe.torchside import compiled_norms
 
-dynamo = pytest.importorskip("torch._dynamo")
-pytestmark = pytest.mark.filterwarnings("default")
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    dynamo.reset()
-    dynamo.utils.counters.clear()
-    yield
-    dynamo.reset()
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fresh_dynamo")]
 
 
 class Layer(nn.Module):
@@ -146,8 +138,7 @@ def test_nothing_changes_and_nothing_is_compiled_again() -> None:
     """Weights, random numbers, and what Dynamo counts."""
     left = []
     for watch in (True, False):
-        dynamo.reset()
-        dynamo.utils.counters.clear()
+        forget()
         net = Net(0.1, 0.5)
         trained(net, whole, 10, watch=watch)
         counted = {name: dict(dynamo.utils.counters[name]) for name in ("frames", "stats", "graph_break")}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from stepping import Cube, Fails, Net, Noisy, grads
-from test_debug import _no_threads, hooks_left
+from stepping import Cube, Fails, Net, Noisy, grads, hooks_left, no_threads
 from watching import same
 
 import backprobe
@@ -55,7 +54,7 @@ def test_back_and_forth_ends_with_the_same_bits(again) -> None:
     assert same(expected, [*grads(model), torch.get_rng_state()])
     assert hooks_left(loss) == 0
     assert modes.mode_depth() == 0
-    assert _no_threads()
+    assert no_threads()
 
 
 def test_go_back_change_a_gradient_and_go_on() -> None:

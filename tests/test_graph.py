@@ -200,8 +200,8 @@ def test_a_graph_of_gradients(net) -> None:
     assert [n for n in graph if n.site and n.site.line == line_of("traced")]
 
 
+@pytest.mark.usefixtures("fresh_dynamo")
 def test_compiled_regions(net) -> None:
-    torch._dynamo.reset()
     compiled = torch.compile(net, backend="aot_eager")
     with backprobe.graph.recording(net), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's, about hooks on all modules
@@ -218,7 +218,6 @@ def test_compiled_regions(net) -> None:
     difference = eager.compare(graph)
     assert [n.name for n in difference.added] == ["CompiledFunctionBackward"]
     assert "- outside of modules:" in str(difference) and not any(n.parameter for n in difference.removed)
-    torch._dynamo.reset()
 
 
 def test_several_roots_and_what_reaches_what(net) -> None:

@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 import test_findings_calls
 import test_findings_facts
-import test_findings_learning
+import test_findings_levels
+import test_findings_none
+import test_findings_trends
+import test_findings_untrained
+import test_findings_zeros
 from handmade import at, call, kinds, leaf, only, run, traced
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +25,15 @@ from backprobe.findings.registry import register
 from backprobe.records import BackwardCall, Facts, Finding, FindingSite, RankSeen
 from backprobe.traced import Trace
 
-TESTS = (test_findings_calls, test_findings_learning, test_findings_facts)
+TESTS = (
+    test_findings_calls,
+    test_findings_facts,
+    test_findings_levels,
+    test_findings_none,
+    test_findings_trends,
+    test_findings_untrained,
+    test_findings_zeros,
+)
 STEP = call(run("SumBackward0", 1, op="sum"), leaf("weight"))
 
 

@@ -124,10 +124,9 @@ COMPILED = {
 
 
 @pytest.mark.filterwarnings("default")
+@pytest.mark.usefixtures("fresh_dynamo")
 @pytest.mark.parametrize("name", COMPILED)
 def test_inside_what_is_compiled_and_run_as_it_is(name) -> None:
-    dynamo = pytest.importorskip("torch._dynamo")
-    dynamo.reset()
     part, kind, line = COMPILED[name]
     compiled = torch.compile(part, backend="eager")
 
@@ -141,7 +140,6 @@ def test_inside_what_is_compiled_and_run_as_it_is(name) -> None:
         )
 
     assert first(train(loss), kind, line).step == LATE
-    dynamo.reset()
 
 
 # What carries a state on ---------------------------------------------------------------------------------------------

@@ -1,0 +1,39 @@
+"""Runs in which something does not learn, as records written by hand. No torch."""
+
+from __future__ import annotations
+
+from handmade import at, call, kinds, leaf, only, parameter, roles, run
+
+from backprobe.records import BackwardCall, NoGradient, OptimizerSeen
+from backprobe.traced import Trace
+
+STEP = call(run("SumBackward0", 1, op="sum"), leaf("a.weight"))
+DEAD = [parameter("a.weight", alive=False)]
+OPTIMIZER = OptimizerSeen("SGD", at(6), 4, 0)
+OFF = NoGradient("grad-mode", at(3), at(90), "", "")
+
+
+def reached(*names: str, **more) -> list:
+    return [parameter(name, **more) for name in names]
+
+
+def lost(*names: str, **more) -> list:
+    return [parameter(name, **({"reached": 0, "alive": False} | more)) for name in names]
+
+
+def flat(name: str = "ReluBackward0", **more) -> BackwardCall:
+    """A node at line 11 turns the gradient of ``a.weight`` into zero."""
+    return call(
+        run("SumBackward0", 1, op="sum", line=12),
+        run(name, 2, op="relu", line=11, module="act", gave=(0.0,)),
+        leaf("a.weight", came=0.0),
+        **more,
+    )
+
+
+def one_finding(kind: str, trace: Trace, sites: list[tuple[str, int]]) -> None:
+    """`kind` alone is found in `trace`, at these sites, with advice."""
+    assert kinds(trace) == [kind]
+    found = only(trace)
+    assert roles(found) == sites
+    assert found.advice

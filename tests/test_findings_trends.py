@@ -1,0 +1,185 @@
+"""Gradients that fade or blow up: from layer to layer, over steps of time, at one operation."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from handmade import at, bad_root, call, kinds, leaf, only, parameter, roles, run, traced
+from learning import DEAD, OFF, flat, one_finding, reached
+
+from backprobe.records import BackwardCall, RankSeen, RankWait
+from backprobe.traced import Trace
+
+
+def deep(norms: list[float], names: list[str] | None = None, **more) -> BackwardCall:
+    """Layers one below the other, the last first; `norms` are those of the gradients at their outputs."""
+    runs = []
+    for i, norm in enumerate(norms):
+        name = names[i] if names is not None else f"layers.{len(norms) - 1 - i}.weight"
+        below, below_norm = (2 * i + 2, norms[i + 1]) if i + 1 < len(norms) else (None, None)
+        runs.append(
+            run(
+                "AddmmBackward0",
+                2 * i + 1,
+                below,
+                op="linear",
+                line=20,
+                module=name.rpartition(".")[0],
+                came=(norm,),
+                gave=(1.0, below_norm),
+            )
+        )
+        runs.append(leaf(name))
+    return call(*runs, **more)
+
+
+def stack(count: int, factor: float) -> tuple[BackwardCall, list]:
+    seen = deep([factor**i for i in range(count)])
+    return seen, [parameter(f"layers.{i}.weight") for i in range(count)]
+
+
+def grown(count: int, factor: float, *others: BackwardCall, **more) -> Trace:
+    seen, parameters = stack(count, factor)
+    return traced(dataclasses.replace(seen, **more), *others, parameters=parameters)
+
+
+#: Kind -> a run that shows it; the sites of the finding.
+FIRES = {
+    "vanishing-gradient": (grown(8, 0.1), [("cause", 20), ("failed", 90)]),
+    "exploding-gradient": (grown(8, 10.0), [("cause", 20), ("failed", 90)]),
+}
+
+
+@pytest.mark.parametrize("kind", FIRES)
+def test_one_run_one_finding(kind: str) -> None:
+    one_finding(kind, *FIRES[kind])
+
+
+BAD = call(run("SumBackward0", 1, op="sum", line=12), leaf("a.weight"), index=1, roots=bad_root())
+STUCK = [RankSeen(0, 1, (RankWait("barrier", at(60), 50.0, 4.0, "raised"),))]
+
+
+def test_sizes_of_gradients_say_nothing_where_they_are_spoiled() -> None:
+    for calls, parameters in (((flat(),), DEAD), (stack(8, 0.1)[:1], stack(8, 0.1)[1])):
+        assert kinds(traced(*calls, BAD, parameters=parameters)) == ["nonfinite-forward"]
+        assert kinds(traced(*calls, parameters=parameters, seen=STUCK)) == ["rank-desync"]
+        # An error that tells nothing of the gradients does not silence them.
+        (first, second) = kinds(traced(*calls, parameters=parameters, seen=[OFF]))
+        assert first == "grad-mode-disabled"
+        assert second in ("zero-grad", "vanishing-gradient")
+
+
+def test_a_trend_needs_layers_and_size() -> None:
+    assert kinds(grown(4, 0.01)) == []  # few layers
+    assert kinds(grown(8, 0.5)) == []  # a factor of 128 in all
+    assert kinds(grown(8, 1.0)) == []
+    some = deep([1.0, 1e-4, 1e-1, 1e-5, 1e-2, 1e-6, 1e-3, 1e-7])
+    assert kinds(traced(some, parameters=stack(8, 1.0)[1])) == []  # up and down
+    vectors = [dataclasses.replace(p, shape=(4,)) for p in stack(8, 0.1)[1]]
+    assert kinds(traced(stack(8, 0.1)[0], parameters=vectors)) == []
+
+
+def test_a_trend_is_what_the_first_calls_agree_on() -> None:
+    calm = deep([1.0] * 8, index=1)
+    assert kinds(grown(8, 0.1, calm)) == []
+    again = [dataclasses.replace(stack(8, 0.1)[0], index=i, step=i) for i in range(1, 4)]
+    assert kinds(grown(8, 0.1, *again)) == ["vanishing-gradient"]
+    assert kinds(grown(8, 0.1, *again[:2], calm)) == ["vanishing-gradient"]  # nobody looks at the fourth
+    assert kinds(grown(8, 0.1, inside=3)) == []
+
+
+def test_the_op_that_multiplies_most_is_named() -> None:
+    runs = []
+    for i in range(8):
+        runs += [
+            run("SigmoidBackward0", 3 * i + 1, op="sigmoid", line=31, came=(0.1**i,), gave=(0.1 ** (i + 1),)),
+            run(
+                *("AddmmBackward0", 3 * i + 2, 3 * i + 3 if i < 7 else None),
+                **{"op": "linear", "line": 30, "came": (0.1 ** (i + 1),), "gave": (1.0, 0.1 ** (i + 1))},
+            ),
+            leaf(f"layers.{7 - i}.weight"),
+        ]
+    found = only(traced(call(*runs), parameters=stack(8, 1.0)[1]))
+    assert (found.node, found.sites[0].site) == ("SigmoidBackward0", at(31))
+    assert found.evidence["factor_of_op"] == pytest.approx(0.1)
+
+
+def test_steps_of_time_forget() -> None:
+    names = ["cell.weight"] * 12
+    over = deep([0.1**i for i in range(12)], names)
+    found = only(traced(over, parameters=reached("cell.weight")))
+    assert (found.kind, found.severity, found.parameters) == ("vanishing-gradient", "info", ("cell.weight",))
+    some = deep([0.3**i for i in range(12)], names)
+    assert kinds(traced(some, parameters=reached("cell.weight"))) == []
+    assert kinds(traced(deep([3.0**i for i in range(12)], names), parameters=reached("cell.weight"))) == [
+        "exploding-gradient"
+    ]
+
+
+def horizon(step: int, uses: int, factor: float) -> BackwardCall:
+    """A simulation, from its end: at two of each five uses of the controller's weight the gradient becomes smaller."""
+    norms, runs = [factor**i * (0.4 if i % 5 in (1, 3) else 1.0) for i in range(uses)], []
+    for i, norm in enumerate(norms):
+        below = (2 * i + 2, norms[i + 1]) if i + 1 < uses else (None, None)
+        runs.append(
+            run("AddmmBackward0", 2 * i + 1, below[0], op="linear", line=20, came=(norm,), gave=(1.0, below[1]))
+        )
+        runs.append(leaf("controller.weight", came=max(norms)))
+    return call(*runs, index=step, step=step)
+
+
+def test_a_horizon_that_becomes_longer() -> None:
+    parameters = reached("controller.weight")
+    short = [horizon(step, 10, 1.01) for step in range(20)]
+    after = [horizon(20, 200, 1.08), *(horizon(step, 200, 1.01) for step in range(21, 26))]
+    found = only(traced(*short, *after, parameters=parameters))
+    assert (found.kind, found.step, found.parameters) == ("exploding-gradient", 20, ("controller.weight",))
+    assert "fewer steps of time" in found.advice
+    tame = [horizon(step, 200, 1.01) for step in range(20, 26)]
+    assert kinds(traced(*short, *tame, parameters=parameters)) == []
+    # As large, and not from use to use.
+    large = [horizon(step, 10, 1.01) for step in range(20)]
+    large[12] = call(*(leaf("controller.weight", came=1e6) if r.parameter else r for r in large[12].nodes), step=12)
+    assert kinds(traced(*large, parameters=parameters)) == []
+
+
+# One operation
+
+
+def spiked(factor: float) -> BackwardCall:
+    return call(
+        run("AddBackward0", 1, 3, 4, op="add", line=12),
+        run("DivBackward0", 2, op="div", line=11, module="unit", gave=(factor,)),
+        leaf("table.weight", came=factor),
+        leaf("proj.weight"),
+        leaf("proj.bias"),
+    )
+
+
+def test_one_operation_that_makes_a_gradient_explode() -> None:
+    parameters = reached("table.weight", "proj.weight", "proj.bias")
+    found = only(traced(spiked(1e12), parameters=parameters))
+    assert (found.kind, found.module, found.parameters) == ("exploding-gradient", "unit", ("table.weight",))
+    assert roles(found)[0] == ("cause", 11)
+    assert not kinds(traced(spiked(1e4), parameters=parameters))
+
+
+def steady(step: int, factor: float) -> BackwardCall:
+    """All of one path, so that no other parameter tells what is usual."""
+    return call(
+        run("AddBackward0", 1, op="add", line=12),
+        run("DivBackward0", 2, op="div", line=11, module="unit", gave=(factor,)),
+        leaf("table.weight", came=factor),
+        index=step,
+        step=step,
+    )
+
+
+def test_a_gradient_that_explodes_and_stays_so() -> None:
+    """What is usual was before, also where most calls are unlike that."""
+    parameters = reached("table.weight")
+    calls = [steady(step, 3.0 if step < 8 else 1e9) for step in range(40)]
+    found = only(traced(*calls, parameters=parameters))
+    assert (found.kind, found.step, roles(found)[0]) == ("exploding-gradient", 8, ("cause", 11))
+    assert not kinds(traced(*(steady(step, 1e9) for step in range(40)), parameters=parameters))

@@ -1,0 +1,172 @@
+"""Gradients that are zero: from the start, from a step on, and where the loss is left with nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from handmade import at, call, kinds, leaf, only, parameter, roles, run, traced
+from learning import DEAD, STEP, flat, lost, one_finding, reached
+
+from backprobe.records import ACCUMULATE_SEQ, BackwardCall
+
+#: Kind -> a run that shows it; the sites of the finding.
+FIRES = {
+    "zero-grad": (traced(flat(), parameters=DEAD), [("cut", 11), ("failed", 90)]),
+}
+
+
+@pytest.mark.parametrize("kind", FIRES)
+def test_one_run_one_finding(kind: str) -> None:
+    one_finding(kind, *FIRES[kind])
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        reached("a.weight"),
+        reached("a.weight", alive=False, requires_grad=False),
+        lost("a.weight", trained=False),
+        [parameter("a.weight", alive=False, shape=(0, 4))],
+    ],
+    ids=["alive", "frozen", "not reached", "empty"],
+)
+def test_zeros_are_no_finding_where_the_parameter_is(parameters: list) -> None:
+    assert kinds(traced(flat(), parameters=parameters)) == []
+
+
+def test_a_step_function_is_named_as_one() -> None:
+    found = only(traced(flat("RoundBackward0"), parameters=DEAD))
+    assert found.evidence["always_flat"]
+    assert "straight-through" in found.advice
+
+
+def test_a_weight_of_zero_counts_after_three_steps() -> None:
+    """As in a low-rank adapter: B is zero, so A gets nothing until B has been trained."""
+
+    def adapter(index: int) -> BackwardCall:
+        return call(
+            run("SumBackward0", 1, op="sum", line=13),
+            run("MulBackward0", 2, 3, op="mul", line=12, gave=(0.0, 1.0)),
+            leaf("A", came=0.0),
+            leaf("B"),
+            index=index,
+        )
+
+    parameters = [parameter("A", alive=False), parameter("B")]
+    assert kinds(traced(*map(adapter, range(2)), parameters=parameters)) == []
+    found = only(traced(*map(adapter, range(3)), parameters=parameters))
+    assert (found.kind, found.parameters, found.sites[0].site) == ("zero-grad", ("A",), at(12))
+
+
+def test_what_starves_a_layer_explains_its_weight_too() -> None:
+    seen = call(
+        run("SumBackward0", 1, op="sum", line=14),
+        run("AddmmBackward0", 2, 3, op="linear", line=13, gave=(1.0, 0.0)),
+        run("ReluBackward0", 4, op="relu", line=12, gave=(0.0,)),
+        leaf("second.weight", came=0.0),
+        leaf("first.weight", came=0.0),
+    )
+    parameters = [parameter("first.weight", alive=False), parameter("second.weight", alive=False)]
+    found = only(traced(*(dataclasses.replace(seen, index=i, step=i) for i in range(3)), parameters=parameters))
+    assert (found.sites[0].site, found.parameters) == (at(12), ("first.weight", "second.weight"))
+
+
+def biased(index: int, ran: bool = True) -> BackwardCall:
+    """A bias whose gradient sums to zero: the loss does not depend on it, as a critic's on its last one."""
+    bias = run("AccumulateGrad", parameter="bias", seq=ACCUMULATE_SEQ, came=(0.0,), ran=ran)
+    return call(
+        run("SubBackward0", 1, op="sub", line=13),
+        run("AddmmBackward0", 2, None, 3, op="linear", line=12, gave=(0.0 if ran else None, None, 1.0)),
+        bias,
+        leaf("weight"),
+        index=index,
+        kind="Tensor.backward" if ran else "autograd.grad",
+    )
+
+
+def test_a_bias_that_the_loss_does_not_depend_on_is_no_finding() -> None:
+    parameters = [parameter("bias", alive=False), parameter("weight")]
+    assert kinds(traced(*map(biased, range(4)), parameters=parameters)) == []
+
+
+def test_what_a_gradient_was_not_asked_for_is_no_zero() -> None:
+    """A penalty's ``autograd.grad`` passes the critic's parameters by."""
+    parameters = [parameter("bias", alive=False), parameter("weight")]
+    calls = [biased(0, ran=False), biased(1), biased(2, ran=False), biased(3)]
+    assert kinds(traced(*calls, parameters=parameters)) == []
+
+
+# From a step on
+
+
+def dying(step: int, norm: float) -> BackwardCall:
+    return call(
+        run("AddBackward0", 1, 3, op="add", line=12),
+        run("ReluBackward0", 2, op="relu", line=11, module="act", gave=(norm,)),
+        leaf("a.weight", came=norm),
+        leaf("skip.weight"),
+        index=step,
+        step=step,
+    )
+
+
+def test_what_dies_late() -> None:
+    parameters = reached("a.weight", "skip.weight")
+    calls = [dying(step, 1.0 if step < 8 else 0.0) for step in range(16)]
+    found = only(traced(*calls, parameters=parameters))
+    assert (found.kind, found.confidence, found.parameters) == ("zero-grad", "likely", ("a.weight",))
+    assert roles(found)[0] == ("cut", 11)
+    # Once in a while is no death.
+    assert not kinds(traced(*calls, dying(16, 1.0), parameters=parameters))
+
+
+def test_everything_died_while_the_loss_is_not_zero() -> None:
+    """In nearly all steps at the end; a loss of zero is one that is met."""
+    learned = [parameter("a.weight")]
+    steps = [flat(index=i) if i > 8 and i % 8 else dataclasses.replace(STEP, index=i, step=i) for i in range(32)]
+    found = only(traced(*steps, parameters=learned))
+    assert (found.kind, found.sites[0].site, found.confidence) == ("zero-grad", at(11), "likely")
+    met = [dataclasses.replace(c, roots=(dataclasses.replace(c.roots[0], value=0.0),)) for c in steps]
+    assert kinds(traced(*met, parameters=learned)) == []
+    half = [flat(index=i) if i % 2 else dataclasses.replace(STEP, index=i, step=i) for i in range(32)]
+    assert kinds(traced(*half, parameters=learned)) == []
+    # More than half at the end, and none at the start.
+    often = [flat(index=i) if i > 19 and i % 3 else dataclasses.replace(STEP, index=i, step=i) for i in range(32)]
+    assert kinds(traced(*often, parameters=learned)) == ["zero-grad"]
+    assert kinds(traced(flat(), *often[1:], parameters=learned)) == []
+
+
+def emptied(step: int, name: str, norm: float, loss: float) -> BackwardCall:
+    made = call(
+        run(name, 1, op=name.removesuffix("Backward0").lower(), line=11, gave=(norm,)),
+        leaf("a.weight", came=norm),
+        index=step,
+        step=step,
+    )
+    return dataclasses.replace(made, roots=(dataclasses.replace(made.roots[0], value=loss),))
+
+
+def test_nothing_is_left_in_the_loss() -> None:
+    """A loss of zero from a step on: by a factor or a mask of zeros, and not since it is met."""
+
+    def seen(name: str, zeros: list[bool], loss: float = 0.0) -> list:
+        calls = [emptied(i, name, 0.0 if z else 1.0, loss if z else 0.5) for i, z in enumerate(zeros)]
+        return traced(*calls, parameters=reached("a.weight")).findings
+
+    late = [False] * 9 + [True] * 15
+    (found,) = seen("MulBackward0", late)
+    assert (found.kind, found.step, found.sites[0].site, found.confidence) == ("zero-grad", 9, at(11), "likely")
+    assert "leaves out everything" in found.title
+    assert [f.kind for f in seen("WhereBackward0", late)] == ["zero-grad"]
+    assert seen("ReluBackward0", late) == []  # a margin that is kept
+    assert seen("MulBackward0", [False] * 15 + [True] * 9) == []  # for a while
+    assert seen("MulBackward0", [*late, False]) == []
+    assert seen("MulBackward0", [True, *late]) == []  # as at the start
+
+
+def test_gradients_that_a_dtype_does_not_hold() -> None:
+    calls = [emptied(i, "ToCopyBackward0", 1.0 if i < 9 else 0.0, 0.5) for i in range(24)]
+    (found,) = traced(*calls, parameters=reached("a.weight")).findings
+    assert (found.kind, found.sites[0].site) == ("zero-grad", at(11))
+    assert "too small for the dtype" in found.title and "GradScaler" in found.advice
