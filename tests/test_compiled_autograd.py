@@ -3,26 +3,19 @@ graph that is there before and after."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from test_compiled_forms import forget
+from compiling import forget
 from torch import nn
 
 import backprobe
 from backprobe.torchside import private
 
 dynamo = pytest.importorskip("torch._dynamo")
-pytestmark = pytest.mark.filterwarnings("default")
-
-
-@pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
-    forget()
-    yield
-    forget()
+pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fresh_dynamo")]
 
 
 class Net(nn.Module):
