@@ -23,6 +23,10 @@ def told_forward(call: BackwardCall, op: BadOp, begins: bool, reached: str, vict
     if outside:
         named = ", ".join(t.name or f"an input of shape {list(t.shape)}" for t in outside)
         source = f"; it was already in {named}, which came from outside the graph"
+    trained = {run.parameter for run in call.nodes if run.parameter is not None}
+    written = bool(outside) and call.step > 0 and all(t.name in trained for t in outside)
+    if written:
+        source = f"; it was already in {named}, which training had written to"
     evidence = {
         "op": op.op,
         "values": str(op.output),
@@ -45,7 +49,10 @@ def told_forward(call: BackwardCall, op: BadOp, begins: bool, reached: str, vict
         sites=_sites(("cause", op.site), ("entered", entered.site if entered else None), ("failed", call.site)),
         evidence=evidence,
         advice=(
-            f"Look at {' and '.join(t.name or 'that input' for t in outside)} before the model sees it: "
+            f"What wrote to it last made it so: the optimizer's step, or a gradient of step {call.step - 1}. Where "
+            "that step was not recorded, --budget none records it."
+            if written
+            else f"Look at {' and '.join(t.name or 'that input' for t in outside)} before the model sees it: "
             "torch.isfinite(t).all() tells."
             if outside
             else "A row in which everything is masked has nothing left to normalise: 0/0. Let each row keep at least "

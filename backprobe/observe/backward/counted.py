@@ -41,12 +41,13 @@ class Counted:
         remember: Callable[..., None],
     ) -> None:
         self.calls, self._names, self.steps, self._events, self._remember = calls, names, steps, events, remember
-        self._witnesses: list[weakref.ref[Any]] = []
+        #: Leaves that stand for all of a graph, the farthest first.
+        self.far: list[weakref.ref[Any]] = []
 
     def backward_over(self, running: Running, recorded: Recorded) -> None:
         """A call was recorded: its leaves will stand for those of calls that are not."""
         if running.inside is None and running.kind != "autograd.grad" and recorded.raised is None:
-            self._witnesses = [private.tensor_ref(leaf) for leaf in far_leaves(running.graph)]
+            self.far = [private.tensor_ref(leaf) for leaf in far_leaves(running.graph)]
 
     @property
     def step(self) -> int:
@@ -55,7 +56,7 @@ class Counted:
     @property
     def witnesses(self) -> list[Any]:
         """A few leaves of the last graph that was recorded, far from its roots."""
-        known = [leaf for leaf in (ref() for ref in self._witnesses) if leaf is not None]
+        known = [leaf for leaf in (ref() for ref in self.far) if leaf is not None]
         return known or self.steps.some_held()
 
     def lets_pass(self, roots: Any, adds: bool, frame: Any, blind: bool) -> bool | None:
@@ -135,7 +136,7 @@ class Counted:
         """Where none are known: those of the graph of `roots`."""
         if not self.witnesses:
             graph = walk([node_of(root) for root in roots], Plans())
-            self._witnesses = [private.tensor_ref(leaf) for leaf in far_leaves(graph)]
+            self.far = [private.tensor_ref(leaf) for leaf in far_leaves(graph)]
 
     def gave_bad(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> None:
         """It gave gradients that are not finite: which node that was follows from the leaves that got one."""

@@ -112,7 +112,7 @@ class Unrecorded:
             return result
         if call is not None:
             self._safely(self._ended, call)
-        elif passes and self._budget.peeks and self._is_spoilt():
+        elif passes and self._budget.peeks and self._is_spoilt(quick):
             self._safely(self._gave_bad, roots, args, kwargs, sys._getframe(1))
         if passes and not quick:
             self._counted.calls.between.over()
@@ -215,11 +215,25 @@ class Unrecorded:
             self._trouble(self._counted.step)
             self._counted.failed(*call, error)
 
-    def _is_spoilt(self) -> bool:
-        """Whether a call of a step that passes gave a gradient that is not finite to one of two leaves."""
+    def _is_spoilt(self, quick: bool) -> bool:
+        """Whether a call of a step that passes gave a gradient that is not finite to the farthest leaf, or, in one of
+        four, to one of the others in turn. Note [Cold code].
+
+        :param quick: no mode and no profiler of the user's is on.
+        """
         begin = _clock() if self._turn % LOOKS == 0 else 0.0
         try:
-            bad = _state([leaf.grad for leaf in self._some(self._counted.witnesses)]) is BAD
+            self._turn += 1
+            refs, bad = self._counted.far, False
+            if refs:
+                others = self._turn // 4 % (len(refs) - 1) if len(refs) > 1 and self._turn % 4 == 0 else -1
+                leaf = refs[others + 1]()
+                grad: Any = leaf.grad if leaf is not None else None
+                if not quick or type(grad) is not torch.Tensor or not grad.is_cpu or grad.requires_grad:
+                    bad = _state([grad]) is BAD
+                else:
+                    total = grad.sum().item()
+                    bad = total - total != 0.0 and _state([grad]) is BAD
         except Exception as error:
             self._events.fault(self, error)
             return False

@@ -15,9 +15,11 @@ steps like any other; and what cannot be paid when it comes up waits until it ca
 Note [Steps that pass]: of a step that is not recorded, the loss, the calls and some gradients are still looked at, and
 a record of it is made. Where steps are so short that this takes more than ``REST`` of what may be spent, some pass:
 only what cannot be made up for later is looked at (whether the loss is finite before its graph is used up, how many
-nodes were made, what is raised; whether two of the gradients are finite, as long as no more than ``PEEK`` is taken),
-and no record is made of them. Where that takes more than ``BLIND`` of it, what is raised is all. How many pass in a row
-is drawn anew each time too. They are counted, and said in the run.
+nodes were made, what is raised; whether one of the gradients is finite, as long as no more than ``PEEK`` is taken),
+and no record is made of them. That is looked at whatever it costs, as long as what goes wrong would be explained: of
+steps that are shorter than a few tenths of a millisecond it takes more than may be spent. So that some are recorded all
+the same, no more than ``MOSTLY`` of what may be spent is counted for those that pass. How many pass in a row is drawn
+anew each time too. They are counted, and said in the run.
 """
 
 from __future__ import annotations
@@ -34,9 +36,9 @@ MOST = 1000
 #: beside it.
 FAR, LONG = 64, 0.1
 #: The parts of what may be spent that those take which are not recorded, and pass.
-REST, BLIND = 0.5, 0.7
+REST, MOSTLY = 0.5, 0.7
 #: The part that those that pass may take for gradients to be looked at in them.
-PEEK = 0.4
+PEEK = 0.8
 #: Steps that are explained whatever it costs: those after them where it can be paid.
 EXPLAINED = 20
 
@@ -63,6 +65,8 @@ class Budget:
         self._length = self._heard = self._pass = 0.0
         #: Of the last stretches of those that passed: seconds of our own work, and steps.
         self._stretches = 0.0, 0.0
+        #: What those that passed took beyond their part of what may be spent.
+        self._beyond = 0.0
         #: Whether nothing is looked at in those that pass.
         self.blind = False
         #: How many steps that are not recorded were explained.
@@ -85,8 +89,8 @@ class Budget:
         self.alone += max(seconds - mine, 0.0)
         self.spent += mine
         self._length = _mean(self._length, max(seconds - mine, 0.0))
-        if not recorded:
-            self._heard = _mean(self._heard, mine)
+        if not recorded:  # the first one takes much more
+            self._heard = _mean(self._heard, mine) if mine > self._heard else 0.5 * (self._heard + mine)
         self._since = 0 if recorded else self._since + 1
         if recorded:
             self._patience = 1.0 + self._draw()
@@ -116,7 +120,7 @@ class Budget:
     @property
     def left(self) -> float:
         """Seconds that may be spent."""
-        return math.inf if self.share is None else FREE + self.share * self.alone - self.spent
+        return math.inf if self.share is None else FREE + self.share * self.alone - (self.spent - self._beyond)
 
     def lets_pass(self) -> int:
         """How many steps pass after this one, which was not recorded."""
@@ -125,7 +129,7 @@ class Budget:
         pays = self.share * self._length
         if self._heard <= REST * pays:
             return 0
-        self.blind, self.peeks = self._pass >= BLIND * pays or not self.explains, self._pass <= PEEK * pays
+        self.blind, self.peeks = not self.explains, self._pass <= PEEK * pays
         room = REST * pays - self._pass
         most = max(FAR, LONG / max(self._length, 1e-6))
         far = min(most, self._heard / room) if room > 0 else most
@@ -136,14 +140,14 @@ class Budget:
         self.steps += steps
         self.passed += steps
         self._since += steps
-        self.alone += max(seconds - mine, 0.0)
+        alone = max(seconds - mine, 0.0)
+        self.alone += alone
         self.spent += mine
-        self._length = _mean(self._length, max(seconds - mine, 0.0) / steps)
-        if self.blind:
-            self._pass *= 0.97
-        else:  # a stretch has a price of its own, which a short one says nothing of what a step takes
-            self._stretches = 0.9 * self._stretches[0] + mine, 0.9 * self._stretches[1] + steps
-            self._pass = self._stretches[0] / self._stretches[1]
+        self._beyond += max(mine - MOSTLY * (self.share or 0.0) * alone, 0.0)
+        self._length = _mean(self._length, alone / steps)
+        # A stretch has a price of its own, which in a short one says nothing of what a step takes.
+        self._stretches = 0.9 * self._stretches[0] + mine, 0.9 * self._stretches[1] + steps
+        self._pass = self._stretches[0] / self._stretches[1]
 
     def _draw(self) -> float:
         """A number from 0 to 1. Not from a generator of Python's or torch's: those are the script's."""
