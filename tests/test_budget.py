@@ -185,6 +185,19 @@ def test_lines_that_run_for_the_first_time_are_told_by_the_code_itself(tmp_path:
     assert new[80][0] == 13 and 3 in new[80]  # the call, and what it calls
 
 
+@pytest.mark.skipif(not SHOWS, reason="this Python does not show what it has adapted")
+def test_what_a_module_of_the_users_imports_is_not_the_users() -> None:
+    frames = Frames()
+    assert frames.is_user(watched.__code__)  # this module has the names of our own classes, and of torch's
+    runs = FirstRuns(frames)
+    runs.look()
+    for _ in range(50):
+        frames.is_user(watched.__code__)
+        nn.Linear(1, 1)(torch.ones(1))
+    sites = [frames.site(spot) for spot in runs.called_from(runs.look())]
+    assert {site.file for site in sites if site is not None} <= {__file__}
+
+
 @pytest.mark.parametrize(
     ("line", "written", "computed"),
     [

@@ -224,15 +224,22 @@ def test_a_pause_ends_what_passes() -> None:
     assert session.error is None and session._steps.index == session.budget.steps == 40
 
 
-def test_an_optimizer_that_writes_what_a_backward_needs_is_named_where_steps_pass() -> None:
+@pytest.mark.parametrize("begin", range(20, 60, 5))
+def test_an_optimizer_that_writes_what_a_backward_needs_is_named_where_steps_pass(
+    begin: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in the last of a row of steps that pass."""
+    monkeypatch.setattr(budgets, "FAR", 4)
+    monkeypatch.setattr(budgets, "LONG", 0.0)
+
     def loop() -> None:
         model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
         optimizer = torch.optim.SGD(model.parameters(), 1e-3)
         for i in range(STEPS):
             loss = model(torch.ones(2, 4)).square().mean()
-            loss.backward(retain_graph=i == AT)
+            loss.backward(retain_graph=i == begin)
             optimizer.step()
-            if i == AT:
+            if i == begin:
                 loss.backward()
 
     for budget in (None, 1e-9):
@@ -240,7 +247,7 @@ def test_an_optimizer_that_writes_what_a_backward_needs_is_named_where_steps_pas
         assert raised is not None
         found = trace.findings[0]
         assert found.kind == "inplace" and any("optimizer.step()" in site.site.text for site in found.sites)
-    assert session.budget.passed > 20
+    assert session.budget.passed > begin / 2
 
 
 # What begins late and stays

@@ -38,6 +38,8 @@ class FirstRuns:
         #: By code, where something has ever changed.
         self._ran: dict[int, set[int]] = {}
         self._met = -1
+        #: Whether it is the user's, by file.
+        self._files: dict[str, bool] = {}
 
     def look(self) -> list[Spot]:
         """The lines that ran for the first time since the last look: one place of each, in the order of the code."""
@@ -75,12 +77,19 @@ class FirstRuns:
             if issubclass(type(module), ModuleType):  # one may do anything when an attribute is asked for
                 names = ModuleType.__getattribute__(module, "__dict__")
                 if names.get("__file__") in files:
-                    codes += [function.__code__ for function in _functions(names)]
+                    codes += [code for code in map(_code, _functions(names)) if self._is_users(code.co_filename)]
         for code in codes:  # grows as we go
             if len(self._codes) >= MOST:
                 break
             self._codes.setdefault(id(code), code)
             codes += [c for c in code.co_consts if isinstance(c, CodeType) and id(c) not in self._codes]
+
+    def _is_users(self, file: str) -> bool:
+        """A module's names are also those of what it imports."""
+        known = self._files.get(file)
+        if known is None:
+            known = self._files[file] = self._frames.is_users_file(file)
+        return known
 
     def called_from(self, spots: list[Spot]) -> list[Spot]:
         """The lines of `spots`, and those of the user's functions that are called there by a name that one has."""
@@ -98,6 +107,10 @@ class FirstRuns:
                         lines = {line: begin for begin, _, line in reversed(list(called.co_lines()))}
                         found += [(called, begin) for line, begin in sorted(lines.items(), key=str) if line is not None]
         return found
+
+
+def _code(function: FunctionType) -> CodeType:
+    return function.__code__
 
 
 def _functions(names: dict[str, Any]) -> Iterator[FunctionType]:

@@ -252,6 +252,8 @@ class StepWatch:
         if not self._mine():
             return
         mark = self._events.own.begin() if not self.passing else None
+        if mark is None:
+            self._stepped = id(optimizer), _next_seq()
         self.stepping, self.stepped, self.ever_stepped = False, True, True
         self._turn.add(id(optimizer))
         try:
