@@ -2,7 +2,9 @@
 
 Note [Who is absent]: ranks meet in the collective operations of a process group, which each of them numbers from 1. Who
     waits in number N waits for those that have not come to N, or came late. Where the last operations of two ranks have
-    one number and are not alike, that is where they parted. Without numbers, places in the script decide.
+    one number and are not alike, that is where they parted. Where they are alike, and are of two steps, one rank called
+    fewer in the earlier step than it does in others, or one called more: they parted there, though what met was alike.
+    Without numbers, places in the script decide.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from .trust import is_there, ranks_text
 _LATE, _SILENT = 5.0, 15.0
 #: Operations whose inputs may differ from rank to rank.
 _UNEVEN = ("scatter", "gather", "alltoall", "all_to_all")
+#: How the error of a process begins that an error in C++ ended, as unequal shapes do.
+CRASHED = "Fatal Python error: Aborted"
 #: Share of a processor from which on a process computes: one that sleeps uses none to speak of.
 _BUSY = 0.1
 
@@ -32,12 +36,13 @@ class Other:
     """A rank that the others wait for.
 
     :ivar why: what it did instead, in words.
-    :ivar site: where it was.
+    :ivar site: where it was, or what it left out. ``step``: in which step, where that is known.
     """
 
     seen: RankSeen
     why: str
     site: Site | None
+    step: int | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,18 @@ def held(ranks: Sequence[RankSeen], live: bool = False) -> Held | None:
     if not waits:
         return None
     wait = waits[0][1]
-    if wait.number is not None and (odd := _parted(ranks, wait.group)) is not None:
+    slip = None if live else slipped(ranks)
+    if slip is None and wait.number is None and not live and any(seen.error.startswith(CRASHED) for seen in ranks):
+        slip = _gaps(ranks) or None
+        if slip is None and (torn := _crashed(ranks)) is not None:
+            return torn
+    if slip is not None:
+        others = tuple(slip)
+        rest = tuple(pair for pair in waits if not any(pair[0] is one.seen for one in others)) or tuple(waits)
+        return Held(rest, others)
+    groups = [wait.group] if wait.number is not None else _groups(ranks)
+    odd = next((found for group in groups if (found := _parted(ranks, group)) is not None), None)
+    if odd is not None:
         differs, usual = odd
         others = tuple(Other(seen, _called(own, usual), own.site) for seen, own in differs)
         rest = tuple(pair for pair in waits if not any(pair[0] is one.seen for one in others)) or tuple(waits)
@@ -159,13 +175,157 @@ def _parted(ranks: Sequence[RankSeen], group: str) -> tuple[list[tuple[RankSeen,
     return None
 
 
+def _groups(ranks: Iterable[RankSeen]) -> list[str]:
+    return list(dict.fromkeys(one.group for seen in ranks for one in seen.collectives))
+
+
+def apart(ranks: Sequence[RankSeen]) -> bool:
+    """Whether ranks called operations that do not fit each other: shapes that meet wrongly crash a rank."""
+    differ = any(_parted(ranks, group) is not None for group in _groups(ranks))
+    return differ or bool(slipped(ranks)) or bool(_gaps(ranks))
+
+
+#: Steps in which ranks have to have agreed before.
+AGREED = 2
+
+
+def slipped(ranks: Sequence[RankSeen]) -> list[Other] | None:
+    """The ranks that called fewer operations in a step than others did, or more, where all that met later was alike."""
+    for group in _groups(ranks):
+        calls = {n: [one for one in seen.collectives if one.group == group] for n, seen in enumerate(ranks)}
+        calls = {n: own for n, own in calls.items() if own}
+        if len(calls) < 2 or any(one.step is None for own in calls.values() for one in own):
+            continue
+        steps = {n: {one.number: one.step for one in own} for n, own in calls.items()}
+        common = sorted(set.intersection(*(set(own) for own in steps.values())))
+        apart = [number for number in common if len({own[number] for own in steps.values()}) > 1]
+        if not apart:
+            continue
+        each = max(max(Counter(own.values()).values()) for own in steps.values())
+        # Who is behind stays behind: in each step some operation meets one of the next.
+        behind = {min(steps, key=lambda n: steps[n][number] or 0) for number in apart}
+        gaps = [after - one for one, after in zip(apart, [*apart[1:], common[-1]], strict=True)]
+        if len(behind) > 1 or max(gaps) > each:
+            continue
+        agreed = [own[number] for number in common if number < apart[0] for own in steps.values()]
+        low = min(own[apart[0]] or 0 for own in steps.values())
+        before = {step for step in agreed if step is not None and step != low}
+        if len(before) < AGREED or max(before) - min(before) + 1 != len(before):
+            continue  # where there are steps without one, the ranks may make as many as they like between two
+        return _who_slipped(ranks, calls, low)
+    return None
+
+
+def _who_slipped(ranks: Sequence[RankSeen], calls: dict[int, list[Collective]], low: int) -> list[Other]:
+    """In step `low` some called an operation that others did not: those are odd that left out what they had called so
+    often in a step before, or, where they called it no less than before, those that called it."""
+    there = {n: [one for one in own if one.step == low] for n, own in calls.items()}
+    most, least = max(there, key=lambda n: len(there[n])), min(there, key=lambda n: len(there[n]))
+    pairs = zip(there[most], [*there[least], *[None] * len(there[most])], strict=False)
+    odd = next((one for one, other in pairs if other is None or _place(one) != _place(other)), None)
+    if odd is None:
+        return []
+    each = Counter(one.step for one in calls[least] if _place(one) == _place(odd))
+    known = each[low] < max((count for step, count in each.items() if step is not None and step < low), default=0)
+    found = []
+    for n, own in there.items():
+        if (len(own) < len(there[most])) == known:
+            other = most if known else least
+            why = f"{'left out' if known else 'called'} {_with_inputs(odd)}{_at(odd.site)} in step {low}: it called "
+            why += f"{counted(len(own), 'operation')} there, {name(ranks[other])} {len(there[other])}"
+            found.append(Other(ranks[n], f"{why}, and from then on operations of two steps met", odd.site, low))
+    return found
+
+
+def _gaps(ranks: Sequence[RankSeen]) -> list[Other]:
+    """The ranks that left out an operation in the step in which they ended, as their own steps and those of others were
+    before. For where a crash left no word of what a rank called last."""
+    for group in _groups(ranks):
+        steps = [_by_step(seen, group) for seen in ranks]
+        begins = {calls[0].number for own in steps for calls in list(own.values())[1:]}
+        whole = [
+            [_called_with(one) for one in calls]
+            for own in steps
+            for calls in list(own.values())[1:]  # of the first the beginning may be gone
+            if any(at > calls[-1].number and (at - calls[-1].number - 1) % len(calls) == 0 for at in begins)
+        ]
+        if not whole or any(one != whole[0] for one in whole):
+            continue
+        usual, found = whole[0], []
+        for seen, own in zip(ranks, steps, strict=True):
+            if len(own) < 2 or seen.step not in own:
+                continue
+            last = own[seen.step]
+            pairs = zip(usual, [*map(_called_with, last), *[None] * len(usual)], strict=False)
+            at = next((at for at, (one, other) in enumerate(pairs) if one != other), len(usual))
+            rest = [_called_with(one) for one in last[at:]]
+            # It begins as they do, and goes on as they do later: inputs alone may differ from step to step.
+            if at and rest and any(usual[later : later + len(rest)] == rest for later in range(at + 1, len(usual))):
+                op, inputs, site = usual[at]
+                why = f"left out {op} of {inputs}{_at(site)} in step {seen.step}, which steps before called there"
+                found.append(Other(seen, why, site, seen.step))
+        if found and len(found) < len(ranks):
+            return found
+    return []
+
+
+def _crashed(ranks: Sequence[RankSeen]) -> Held | None:
+    """Who parted where a rank crashed in an operation, as its stack says, and others were in another: those that are
+    where no rank has called one before, or else those that crashed. Of what they called before, no word may be left."""
+    last = {n: wait for n, seen in enumerate(ranks) if (wait := _last(seen)) is not None and wait.site is not None}
+    if len({wait.site for wait in last.values()}) < 2:
+        return None
+    before = {one.site for n in last for one in ranks[n].collectives if one.began < last[n].began}
+    odd = [n for n, wait in last.items() if wait.site not in before]
+    if not 0 < len(odd) < len(last):
+        odd = [n for n in last if ranks[n].error.startswith(CRASHED)]
+    rest = tuple((ranks[n], wait) for n, wait in last.items() if n not in odd)
+    if not odd or not rest:
+        return None
+    step = max((seen.step for seen in ranks if seen.step is not None), default=None)  # the last word may be an old one
+    crash = {n: ", and crashed there" if ranks[n].error.startswith(CRASHED) else "" for n in odd}
+    return Held(
+        tuple(sorted(rest, key=lambda pair: pair[1].began)),
+        tuple(Other(ranks[n], f"called {what(last[n])}{_at(last[n].site)}{crash[n]}", last[n].site, step) for n in odd),
+    )
+
+
+def _last(seen: RankSeen) -> RankWait | None:
+    """The operation that a rank did not come out of, where its line is known, or that it called last."""
+    stays = next((wait for wait in reversed(seen.waits) if wait.ended != "returned" and wait.site is not None), None)
+    if stays is not None or not seen.collectives:
+        return stays
+    one = seen.collectives[-1]
+    return RankWait(one.op, one.site, one.began, 0.0, "raised", group=one.group, number=one.number, inputs=one.inputs)
+
+
+def _by_step(seen: RankSeen, group: str) -> dict[int, list[Collective]]:
+    found: dict[int, list[Collective]] = {}
+    for one in seen.collectives:
+        if one.group == group and one.step is not None:
+            found.setdefault(one.step, []).append(one)
+    return found
+
+
+def _called_with(one: Collective) -> tuple[str, str, Site | None]:
+    return one.op, one.inputs, one.site
+
+
+def _place(one: Collective) -> tuple[str, Site | None]:
+    return one.op, one.site
+
+
 def _alike(one: Collective) -> tuple[str, str]:
     """What all ranks have to call under one number."""
     return one.op, "" if one.op.startswith(_UNEVEN) else one.inputs
 
 
+def _with_inputs(one: Collective) -> str:
+    return f"{one.op} of {one.inputs}" if one.inputs else one.op
+
+
 def _called(own: Collective, usual: Collective) -> str:
-    mine, theirs = (f"{one.op} of {one.inputs}" if one.inputs else one.op for one in (own, usual))
+    mine, theirs = _with_inputs(own), _with_inputs(usual)
     where = _at(usual.site) if usual.site != own.site else ""
     number = f"number {own.number} of {_group(own.group)}"
     return f"called {mine}{_at(own.site)} as {number}, where others called {theirs}{where}"

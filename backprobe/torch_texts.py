@@ -32,6 +32,8 @@ WRONG_SHAPE, WRONG_NUMBER = "returned an invalid gradient at index", "returned a
 WRONG_NAME = "unction "
 #: Data-parallel training got a gradient twice; and of which parameter.
 READY_TWICE = "mark a variable ready only once"
+#: The node of a reentrant checkpoint, which calls backward for its region.
+REENTRANT_NODE = "CheckpointFunctionBackward"
 READY_TWICE_NAME = re.compile(r"Parameter at index \d+ with name (\S+) has been marked")
 #: Data-parallel training waits for gradients that the backward before did not give.
 UNREDUCED = "Expected to have finished reduction in the prior iteration"

@@ -118,12 +118,16 @@ def traced(
     return Trace(steps, Facts(tuple(parameters), (), (ask,) if ask else (), tuple(seen)))
 
 
-def looked(curves: dict[str, Sequence[float]], trace: Trace, every: int = 10) -> Trace:
-    """`trace` with these curves (quantity|name) among its statistics, all of matrices."""
-    names = tuple(curves) + tuple(f"stable_rank|{name.partition('|')[2]}" for name in curves)
-    rows = zip(*curves.values(), strict=True)
+def looked(
+    curves: dict[str, Sequence[float]], trace: Trace, every: int = 10, rank: Sequence[float] | None = None
+) -> Trace:
+    """`trace` with these curves (quantity|name) among its statistics, all of matrices, whose stable rank is `rank`."""
+    of = dict.fromkeys(name.partition("|")[2] for name in curves)
+    names = tuple(curves) + tuple(f"stable_rank|{name}" for name in of)
+    rows = list(zip(*curves.values(), strict=True))
+    ranks = rank if rank is not None else [2.0] * len(rows)
     assert isinstance(trace.steps, Steps)
-    trace.steps.measured = [Measured(every * i, names, (*row, *[2.0] * len(row))) for i, row in enumerate(rows)]
+    trace.steps.measured = [Measured(every * i, names, (*row, *[ranks[i]] * len(of))) for i, row in enumerate(rows)]
     return trace
 
 

@@ -39,6 +39,7 @@ ALLOWED = {
     "packed": {"graphs", "records"},
     "gradients": {"records", "packed"},
     "plugins": {"records"},
+    "tracking": {"records", "select"},
     "findings": {"errors", "records", "text", "graphs", "traced", "plugins", "trust", "desync"},
     "trust": {"records", "text"},
     "traced": {"errors", "select", "records", "text", "gradients", "findings", "store", "report", "view", "trust"},
@@ -83,13 +84,15 @@ ALLOWED = {
     "observe.live": {"findings"},
     "observe.tape": {"comparing", "exact"},
     "observe.trackers": {"comparing"},
-    "observe.sinks": {"plugins"},
+    "observe.sinks": {"plugins", "gradients", "tracking"},
     "commands": {
         *("errors", "loading", "records", "text", "findings", "store", "traced", "view", "report"),
-        *("observe", "engine", "exact", "torchside", "comparing"),
+        *("observe", "engine", "exact", "torchside", "comparing", "tracking"),
     },
     "notebook": {"commands", "errors", "packed", "records", "source", "traced", "view", "observe"},
-    "integrations": {"commands", "errors", "findings", "records", "select", "store", "traced", "view", "observe"},
+    "integrations": {
+        *("commands", "errors", "findings", "records", "select", "store", "traced", "tracking", "view", "observe")
+    },
     "__init__": {"errors", "loading", "notebook", "records", "store", "traced", *PRODUCERS},
     "__main__": {"commands"},
     "pytest_plugin": {"records", "text", "traced", "view", "source", "observe"},

@@ -18,6 +18,7 @@ from backprobe.findings.opened import opened
 from backprobe.observe.trackers import compiled_norms as kept
 from backprobe.records import RegionRun
 from backprobe.torchside import compiled_norms
+from backprobe.torchside.compiled_norms import _bytes
 
 pytestmark = [pytest.mark.filterwarnings("default"), pytest.mark.usefixtures("fresh_dynamo")]
 
@@ -60,6 +61,13 @@ def halves(net: Net) -> Any:
     return lambda x: net.head(net.drop(second(first(x))))
 
 
+def each(net: Net) -> Any:
+    """One graph, which all layers share."""
+    for layer in net.layers:
+        layer.compile(backend="aot_eager")
+    return net
+
+
 def trained(
     net: Net, compiles: Compile | None, steps: int = 5, scale: float = 1.0, watch: bool = True, **how: Any
 ) -> Any:
@@ -95,12 +103,12 @@ def norms_at_layers(net: Net) -> list[float]:
 
 
 @pytest.mark.parametrize("scale", [1.0, 1024.0])
-@pytest.mark.parametrize("compiles", [whole, halves])
+@pytest.mark.parametrize("compiles", [whole, halves, each])
 def test_norms_inside_are_those_of_autograd(compiles: Compile, scale: float) -> None:
     expected = norms_at_layers(Net(1.3))
     trace = trained(Net(1.3), compiles, 1, scale)
     regions = trace.facts.of(RegionRun)
-    assert len(regions) == (2 if compiles is halves else 1) and all(one.sure for one in regions)
+    assert len(regions) == {whole: 1, halves: 2, each: 8}[compiles] and all(one.sure for one in regions)
     (seen,) = trace.backwards
     whole_call = opened(seen, regions)
     mm = [run for run in whole_call.nodes if run.name == "MmBackward0"]
@@ -119,9 +127,10 @@ def test_norms_inside_are_those_of_autograd(compiles: Compile, scale: float) -> 
     assert names == {name for name, _ in Net(1.3).named_parameters()}
 
 
+@pytest.mark.parametrize("compiles", [whole, each])
 @pytest.mark.parametrize(("factor", "kind"), [(12.0, "exploding-gradient"), (0.1, "vanishing-gradient"), (1.3, None)])
-def test_the_same_is_found_as_without_compiling(factor: float, kind: str | None) -> None:
-    alone, found = (trained(Net(factor), compiles).findings for compiles in (None, whole))
+def test_the_same_is_found_as_without_compiling(factor: float, kind: str | None, compiles: Compile) -> None:
+    alone, found = (trained(Net(factor), how).findings for how in (None, compiles))
     told = [
         [(f.kind, f.module, f.parameters, f.sites[0].site, f.evidence.get("op")) for f in some]
         for some in (alone, found)
@@ -205,3 +214,15 @@ def test_a_region_in_place_of_its_node() -> None:
     seqs = {one.name: one.node.seq for one in found.nodes}
     assert all(seqs[a] > seqs[b] for a, b in pairwise(order))
     assert outer.nodes[1].node.edges == ((2, 0), (3, 0))
+
+
+def test_what_a_tensor_of_a_transform_takes() -> None:
+    """It has no storage that can be asked: a region with vmap inside is run again all the same."""
+    taken = []
+
+    def of_each(row: torch.Tensor) -> torch.Tensor:
+        taken.append(_bytes(row))
+        return row.sum()
+
+    torch.vmap(of_each)(torch.zeros(3, 4))
+    assert taken == [4 * 4] and _bytes(torch.zeros(3, 4)) == 3 * 4 * 4

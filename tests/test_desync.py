@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from backprobe.desync import held, listed, said, told
+from backprobe.desync import held, listed, said, slipped, told
 from backprobe.records import Collective, Facts, RankSeen, RankWait, Site
 from backprobe.traced import Trace
 
@@ -165,3 +165,119 @@ def test_many_ranks_in_a_few_words() -> None:
 
 def test_nobody_waits() -> None:
     assert held([RankSeen(0, 1), RankSeen(1, 2)]) is None
+
+
+def made(rank: int, steps: list[int], sites: tuple[Site, ...] = (WAIT, OTHER), **more) -> RankSeen:
+    """A rank that called two operations in each of `steps`, in these steps."""
+    calls = [called(n + 1, site=sites[n % 2], step=step) for n, step in enumerate(steps)]
+    return RankSeen(rank, 100 + rank, collectives=tuple(calls), **more)
+
+
+LOST = (RankWait("all_reduce", WAIT, 120.0, 15.0, "raised"),)
+
+
+def test_a_rank_that_left_out_what_comes_once_a_step() -> None:
+    """All that met was alike: in step 3 rank 1 called nothing."""
+    first = made(0, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5], waits=LOST)
+    second = made(1, [0, 0, 1, 1, 2, 2, 4, 4, 5, 5])
+    found = held([first, second])
+    assert found is not None
+    ((rank, step, site),) = [(one.seen.rank, one.step, one.site) for one in found.others]
+    assert (rank, step, site) == (1, 3, WAIT)
+    assert told(found)[0].startswith(
+        "rank 1 left out all_reduce of float[3] at train.py:10 in step 3: it called 0 operations there, rank 0 2"
+    )
+
+
+def test_a_rank_that_called_once_more() -> None:
+    first = made(0, [0, 0, 1, 1, 2, 2, 3, 3, 3, 4, 4])
+    second = made(1, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5], waits=LOST)
+    found = held([first, second])
+    assert found is not None
+    assert [(one.seen.rank, one.step) for one in found.others] == [(0, 3)]
+    assert "called all_reduce of float[3] at train.py:10 in step 3" in told(found)[0]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        [0, 0, 1, 1, 2, 2, 3, 3],  # it has not come so far
+        [0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5],  # its steps begin elsewhere, from the start
+        [0, 0, 1, 1, 2, 3, 3, 3, 4, 4, 5, 5],  # apart for a moment
+    ],
+)
+def test_what_is_not_taken_for_such(second: list[int]) -> None:
+    assert slipped([made(0, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]), made(1, second)]) is None
+
+
+def test_without_steps_nothing_is_told_of_them() -> None:
+    plain = RankSeen(1, 101, collectives=tuple(called(n) for n in range(1, 9)))
+    assert slipped([made(0, [0, 0, 1, 1, 2, 2, 3, 3]), plain]) is None
+
+
+def test_rounds_between_which_ranks_make_steps_of_their_own() -> None:
+    """Models that are averaged now and then: whoever comes later has made more steps, and left nothing out."""
+    first = made(0, [3, 3, 7, 7, 11, 11, 13, 13], waits=LOST)
+    assert slipped([first, made(1, [3, 3, 7, 7, 11, 11, 15, 15])]) is None
+
+
+LAYERS = ("float[4]", "float[5]", "float[6]", "float[7]")
+
+
+def crashed(first: int, sizes: list[str], began_in: int, rank: int = 1, **more) -> RankSeen:
+    """A rank that averages its gradients one by one, `sizes` from number `first` and place 0 of a step on."""
+    step, calls = began_in, []
+    for at, size in enumerate(sizes):
+        step += int(size == LAYERS[0] and at > 0)
+        calls.append(called(first + at, inputs=size, site=WAIT, step=step))
+    return RankSeen(rank, rank, collectives=tuple(calls), step=step, **more)
+
+
+def test_an_operation_left_out_where_a_crash_took_the_last_word() -> None:
+    """Shapes that do not fit crash a rank in C++, before it has said what it called last."""
+    raised = RankWait("a collective operation", OTHER, 5.0, 0.0, "raised")
+    fell = crashed(5, [*LAYERS, *LAYERS], 1, 0, over=False, error="Fatal Python error: Aborted", raised=OTHER)
+    other = crashed(
+        13, [*LAYERS, *LAYERS, LAYERS[0], LAYERS[1], LAYERS[3]], 3, error="Connection closed by peer", waits=(raised,)
+    )
+    other = dataclasses.replace(other, over=True, code=1, steps=6)
+    found = held([fell, other])
+    assert found is not None
+    (one,) = found.others
+    assert (one.seen.rank, one.step, one.site) == (1, 5, WAIT)
+    (text,) = told(found)
+    assert text == "rank 1 left out all_reduce of float[6] at train.py:10 in step 5, which steps before called there"
+    assert [f.kind for f in Trace((), Facts(seen=(fell, other))).findings] == ["rank-desync"]
+    # What stops in the middle of a step has left nothing out.
+    stops = dataclasses.replace(other, collectives=other.collectives[:-1])
+    assert [f.kind for f in Trace((), Facts(seen=(fell, stops))).findings] == ["rank-failed"]
+
+
+def test_a_crash_inside_an_operation_that_nobody_had_called_before() -> None:
+    """A loop that one rank leaves: of what it called before, no word may be left."""
+    final = RankWait("all_reduce", OTHER, 199.0, 0.0, "raised")
+    fell = RankSeen(1, 1, (final,), step=0, over=False, error="Fatal Python error: Aborted", raised=OTHER)
+    stays = crashed(5, [*LAYERS, *LAYERS, LAYERS[0]], 1, 0, over=True, signal=15)
+    for lost, usual in ((fell, stays), (dataclasses.replace(fell, collectives=(called(4),)), stays)):
+        found = held([usual, lost])
+        assert found is not None
+        ((waiting, wait),) = found.waiting
+        assert (waiting.rank, wait.number, wait.site) == (0, 13, WAIT)
+        (one,) = found.others
+        assert (one.seen.rank, one.step, one.site) == (1, 3, OTHER)
+        assert one.why == "called all_reduce at train.py:20, and crashed there"
+        (finding,) = Trace((), Facts(seen=(usual, lost))).findings
+        assert (finding.kind, finding.rank, finding.step) == ("rank-desync", 1, 3)
+        assert [site.role for site in finding.sites] == ["waiting", "skipping"]
+
+
+def test_a_crash_where_the_others_called_what_was_new() -> None:
+    """Which rank of two crashes is chance: the one that is where none has been is the one that parted."""
+    usual = RankWait("all_reduce", WAIT, 199.0, 0.0, "raised")
+    fell = RankSeen(0, 0, (usual,), step=1, over=False, error="Fatal Python error: Aborted", raised=WAIT)
+    left = crashed(5, [*LAYERS], 1, 1, over=True, signal=15)
+    left = dataclasses.replace(left, collectives=(*left.collectives, called(9, site=OTHER, step=2)))
+    found = held([fell, left])
+    assert found is not None
+    assert [(seen.rank, wait.site) for seen, wait in found.waiting] == [(0, WAIT)]
+    assert [(one.seen.rank, one.site) for one in found.others] == [(1, OTHER)]

@@ -92,7 +92,7 @@ def test_trackers_are_the_files_of_the_folder() -> None:
     assert len({make.__module__ for make in found}) == len(found) >= 14
     assert all(set(vars(make)) & set(EVENTS) for make in found)
     assert {make.__name__ for make in found if not make.wanted(Settings())} == {
-        *("Checkpointed", "Functions", "Memory", "NodeLog", "Statistics", "Taping", "Tensors")
+        *("Checkpointed", "CompiledChecked", "Functions", "Memory", "NodeLog", "Statistics", "Taping", "Tensors")
     }
 
 

@@ -23,6 +23,7 @@ from backprobe.records import (
     StaleRead,
     TensorStat,
 )
+from backprobe.torch_texts import REENTRANT_NODE
 
 NODES = (
     run("SumBackward0", 1, op="sum", line=13),
@@ -295,6 +296,17 @@ def test_a_wrong_shape_is_of_a_custom_function_only() -> None:
 def test_an_error_without_text() -> None:
     found = only(traced(wrong("")))
     assert found.title == "MulBackward0 made by mul raised RuntimeError in the backward"
+
+
+def test_reentrant_checkpoints_that_share_parameters() -> None:
+    """Each calls backward for its region."""
+    regions = [run(REENTRANT_NODE, number, op="Function.apply", line=12) for number in (3, 4)]
+    found = only(traced(call(*NODES, *regions, raised=raised(TWICE, 2, at(30)))))
+    assert roles(found) == [("failed", 90), ("checkpointed", 12)]
+    assert found.title.startswith(
+        "2 reentrant checkpoints of one forward, each with a backward call of its own, reach "
+    )
+    assert "use_reentrant=False" in found.advice
 
 
 def test_two_calls_that_reach_the_same_parameters() -> None:

@@ -9,11 +9,13 @@ from handmade import at, call, kinds, leaf, only, roles, run, traced
 
 from backprobe.records import (
     CompiledRegion,
+    CompiledWrong,
     Divergence,
     Finding,
     FindingSite,
     FunctionChecked,
     GradientCycle,
+    GradientUse,
     HookSeen,
     RankSeen,
     RankWait,
@@ -40,6 +42,7 @@ STALE = StaleRead("net.weight", "tensor", at(30), at(5), True, 1)
 REGION = RegionDiffers("values", at(50), at(51), at(90), "block.norm", "relu", "1", "2", "", 0, (0,))
 AGAIN = Recomputed(("block.norm",), ("block.norm.running_mean",), at(50))
 GRADIENT = RegionGradient(at(50), "block", ("block.weight", "input 0"), 0.25, False)
+MISCOMPILED = CompiledWrong("forward", "gelu", at(12), "act", "forward", 1e-2, 1e-7, True, "", 0, at(10))
 CHECKED = FunctionChecked("Mine", "", at(11), at(40), "gradient", 0, 1.0, 2.0, "")
 DIVERGED = Divergence("act", "LeakyReLU", 0.5, ("negative_slope: 0.1 and 0.2",), ("a",), at(8))
 BYTES = SavedBytes(at(11), "relu", "act", 2048, 2, ("result",), "float32")
@@ -80,11 +83,22 @@ FIRES = {
         "functions",
         [("applied", 11), ("backward", 40)],
     ),
+    "wrong-compiled": ([MISCOMPILED], "compiled", [("cause", 12), ("compiled", 10)]),
     "first-divergence": ([DIVERGED], "divergence", [("cause", 8)]),
     "saved-memory": ([BYTES], "memory", [("cause", 11)]),
     "graph-retained": ([RETAINED], "", [("held", 70)]),
     "reference-cycle": ([CYCLE], "", [("held", 71)]),
     "silent-mutation": ([WRITE], "", [("mutated", 20), ("saved", 11), ("failed", 90)]),
+    "gradient-not-cleared": (
+        [GradientUse("Adam", "again", 3, at(33), at(32))],
+        "",
+        [("stepped", 33), ("backward", 32)],
+    ),
+    "gradient-not-used": (
+        [GradientUse("Adam", "cleared", 0, at(33), at(32), at(31), at(5))],
+        "",
+        [("stepped", 33), ("cleared", 31), ("backward", 32), ("optimizer", 5)],
+    ),
     "recompiled-often": ([REGIONS], "", [("cause", 12), ("compiled", 10)]),
     "rank-failed": (
         [RankSeen(0, 100, signal=15), RankSeen(1, 101, error="ValueError: bad batch", raised=at(61))],

@@ -120,7 +120,7 @@ print([name for name in rows[0] if name.startswith("backprobe/weight_norm/")])
     numbers = [line for line in without if line[:1] != "{"]
     assert [line for line in plain if line[:1] != "{"][:2] == numbers[:2]
     assert numbers[2] == "[]" and plain[-2] == "[5, 15]"
-    assert plain[-1] == str([f"backprobe/weight_norm/{name}" for name in ("lm_head.weight", "max", "min")])
+    assert plain[-1] == str([f"backprobe/weight_norm/{name}" for name in ("lm_head.weight", "max", "min", "median")])
     assert "Nothing wrong found" in said and "15 steps" in said
     assert kept(tmp_path) == []
 
@@ -238,6 +238,7 @@ def test_what_a_tracker_gets() -> None:
         "backprobe/weight_norm/b": 2.0,
         "backprobe/weight_norm/max": 2.0,
         "backprobe/weight_norm/min": 1.0,
+        "backprobe/weight_norm/median": 1.5,
         "backprobe/lr/max": 0.5,
         "backprobe/nonfinite": 1.0,
     }
@@ -246,7 +247,9 @@ def test_what_a_tracker_gets() -> None:
 def test_options_that_there_are_not() -> None:
     with pytest.raises(BackprobeError, match="unknown option 'stop'; there are level, budget"):
         Watching({"stop": 1})
-    with pytest.raises(BackprobeError, match="stop_on is 'nan'; it is one of update-too-large, divergence-ahead"):
+    with pytest.raises(
+        BackprobeError, match="stop_on is 'nan'; it is one of loss-spike, update-too-large, divergence-ahead"
+    ):
         Watching({"stop_on": "nan"})
 
 

@@ -213,6 +213,20 @@ def test_what_cannot_be_read_of_a_process_is_counted(tmp_path: Path) -> None:
     assert "1 processes" in trace.gaps[0]
 
 
+def test_a_question_that_fails_is_said_of_the_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise AttributeError("no such thing")
+
+    job(tmp_path)
+    part(tmp_path, 0)
+    part(tmp_path, 1, steps=2, over=False)
+    monkeypatch.setattr("backprobe.findings.ranks.held", fails)
+    trace = backprobe.open(tmp_path)
+    notes = [one.note for one in trace.facts.unseen if one.what == "internal error"]
+    assert "the question backprobe.findings.ranks.failed failed: AttributeError: no such thing" in notes
+    assert "Nothing wrong" not in verdict(trace).text
+
+
 def test_fields_of_a_newer_version_are_passed_over(tmp_path: Path) -> None:
     own = claim(tmp_path, "rank-0")
     write_seen(own, RankSeen(0, os.getpid(), loss=0.5))

@@ -52,6 +52,19 @@ def test_gradients_of_another_size(count: int, how: str) -> None:
     assert 10 < one.evidence["times"] < 90
 
 
+def test_gradients_from_a_step_on() -> None:
+    norms = [(40 + 9 * (step % 3) if step >= 6 else 1) * norm for step, norm in enumerate(usual(1))]
+    (one,) = found(rank(0, usual(0)), rank(1, norms))
+    assert (one.rank, one.step, one.confidence) == (1, 6, "likely")
+    assert "from step 6 on" in one.title and 20 < one.evidence["times"] < 100 and one.evidence["steps"] == 14
+    # Those of the other become small: it is not the one whose own went up.
+    small = [n / 40 if s >= 6 else n for s, n in enumerate(usual(0))]
+    assert all(f.step != 6 for f in found(rank(0, small), rank(1, usual(1))))
+    # It comes back.
+    back = [norm if step >= 16 else large for step, (norm, large) in enumerate(zip(usual(1), norms, strict=True))]
+    assert all(f.step != 6 for f in found(rank(0, usual(0)), rank(1, back)))
+
+
 def test_gradients_of_a_single_step() -> None:
     norms = usual(1)
     norms[11] *= 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -319,6 +320,37 @@ def test_what_begins_in_a_step_that_passes(how: str, only_asked_for: None, monke
     elif SHOWS:
         cause = next(site.site for site in best.sites if site.role == "cause")
         assert cause.text.startswith("h = h + (h * 0)")
+
+
+def keeps(log: list[torch.Tensor], penalty: bool, steps: int = 400, at: int = 80) -> None:
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    for i in range(steps):
+        loss = model.last(torch.tanh(model.first(torch.randn(5, 4)))).square().mean()
+        if i >= at:
+            parts = torch.autograd.grad(loss, [*model.first.parameters()], create_graph=True) if penalty else [loss]
+            log.append(parts[0].square().sum())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("penalty", [False, True])
+def test_graphs_kept_from_a_step_that_passes_on_are_found(penalty: bool) -> None:
+    """Some of those that pass are marked; with calls of ``grad`` between them too."""
+    log: list[torch.Tensor] = []
+    trace, session, _ = watched(1e-9, lambda: keeps(log, penalty))
+    assert session.budget.passed > 300 and session.budget.recorded < 20
+    found = next(f for f in trace.findings if f.kind == "graph-retained")
+    assert "log (a list)" in found.title
+    (held,) = [site.site for site in found.sites if site.role == "held"]
+    assert held.text.startswith("log.append(")
+
+
+def test_graphs_that_are_let_go_are_not_taken_for_kept() -> None:
+    latest: deque[torch.Tensor] = deque(maxlen=2)
+    trace, session, _ = watched(1e-9, lambda: keeps(latest, True))  # type: ignore[arg-type]
+    assert session.budget.passed > 300 and trace.findings == []
 
 
 def test_a_model_and_an_optimizer_that_take_over_while_steps_pass() -> None:

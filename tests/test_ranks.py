@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 
 import pytest
 
@@ -39,6 +40,28 @@ def test_two_ranks_in_two_operations() -> None:
     assert (found.rank, found.evidence["waiting"]) == (0, [1])
     assert [s.site for s in found.sites] == [WAIT, OTHER]
     assert "to the end of the run: rank 0 waited in broadcast at train.py:20" in found.title
+
+
+def test_the_ways_around_a_collective_are_named() -> None:
+    leaves = Site("train.py", 15, "work")
+    waits = RankSeen(0, 100, (RankWait("all_reduce", WAIT, 50.0, 4.0, "raised"),), ((50.0, WAIT),), error="Timed out")
+    around = RankSeen(1, 101, (), ((40.0, WAIT), (50.5, END)), over=False, alive=True, branches=(leaves,), step=7)
+    (found,) = kinds(waits, around)
+    assert (found.rank, found.step) == (1, 7)
+    assert [(s.role, s.site) for s in found.sites] == [("waiting", WAIT), ("skipping", END), ("branch", leaves)]
+    (found,) = kinds(waits, replace(around, branches=(leaves,) * 4))  # too many to say anything
+    assert [s.role for s in found.sites] == ["waiting", "skipping"]
+
+
+def test_of_two_that_wait_for_each_other_the_one_with_a_way_around_is_waited_for() -> None:
+    leaves = Site("train.py", 15, "work")
+    sends = RankSeen(0, 100, (RankWait("recv", OTHER, 50.0, 5.0, "raised"),), branches=(leaves,), step=3)
+    head = RankSeen(1, 101, (RankWait("recv", WAIT, 51.0, 4.0, "raised"),), step=3)
+    (found,) = kinds(sends, head)
+    assert (found.rank, found.step, found.confidence) == (0, 3, "likely")
+    assert [(s.role, s.site) for s in found.sites] == [("waiting", WAIT), ("skipping", OTHER), ("branch", leaves)]
+    (found,) = kinds(sends, replace(head, branches=(END,)))
+    assert found.rank == 1
 
 
 def test_all_ranks_at_one_line_blame_nobody() -> None:

@@ -110,6 +110,16 @@ def test_a_plain_model_that_reduces_its_gradients_too_early(size: int) -> None:
     assert found[0].sites[0].site == HERE
 
 
+def test_names_that_a_model_of_the_rank_alone_had_before_say_nothing_of_the_order() -> None:
+    def named(*pairs: tuple[str, str]) -> tuple[Replica, ...]:
+        return tuple(Replica(name, (4,), how) for name, how in pairs)
+
+    one, other = named(("a", "ddp"), ("b", "ddp")), named(("b", "ddp"), ("a", "ddp"))
+    assert [f.evidence["cause"] for f in job_findings([rank(0, tensors=one), rank(1, tensors=other)])] == ["order"]
+    local = named(("a", ""), ("b", "ddp"))
+    assert job_findings([rank(0, tensors=one), rank(1, tensors=local)]) == []
+
+
 def test_what_is_equal_or_only_on_one_rank_is_no_drift() -> None:
     assert job_findings([rank(0, *SAME), rank(1, *SAME)]) == []
     assert job_findings([rank(0, *SAME)]) == []
@@ -121,11 +131,42 @@ def test_a_step_that_was_not_looked_at_may_hold_the_cause() -> None:
     found = drift(rank(0, SAME[0], state(8)), rank(1, SAME[0], state(8, (1, 9))))
     assert (found.evidence["cause"], found.confidence) == ("", "likely")
     assert "between steps 0 and 8" in found.title
+    wrote = ((5, "down", "copy_", WRITES), (7, "down", "mul_", HERE))
+    alone = drift(rank(0, SAME[0], state(8)), rank(1, SAME[0], state(8, (1, 9)), written=wrote))
+    assert (alone.evidence["cause"], alone.rank, alone.step) == ("written", 1, 5)
+    assert [(one.role, one.site) for one in alone.sites] == [("cause", WRITES)]
+    both = drift(rank(0, SAME[0], state(8), written=wrote), rank(1, SAME[0], state(8, (1, 9)), written=wrote))
+    assert both.evidence["cause"] == ""
 
 
 def test_weights_that_come_together_again_are_averaged_now_and_then() -> None:
     apart = [SAME[0], dataclasses.replace(SAME[1], after=(5, 6)), state(2, (7, 8)), SAME[3]]
     assert job_findings([rank(0, *SAME), rank(1, *apart)]) == []
+
+
+def test_a_setting_of_the_optimizer_that_is_not_the_same() -> None:
+    def one(number: int, rate: float, *setters: tuple[str, Site]) -> Trace:
+        rates = (0.1, rate, rate, rate)
+        states = [*SAME] if rate == 0.1 else DRIFTS["optimizer"][0]
+        states = [
+            dataclasses.replace(s, settings=((("eps", 1.0), ("lr", r)),)) for s, r in zip(states, rates, strict=True)
+        ]
+        trace = rank(number, *states)
+        seen, replicas = trace.facts.of(RankSeen)[0], trace.facts.of(Replicas)[0]
+        return Trace((), Facts(seen=(seen, dataclasses.replace(replicas, setters=setters))))
+
+    found = drift(one(0, 0.1), one(1, 0.05, ("eps", HERE), ("lr", WRITES)))
+    assert (found.evidence["cause"], found.rank, found.step) == ("optimizer", 1, 1)
+    assert found.title.endswith(": its lr is 0.1 on rank 0, 0.05 on rank 1")
+    assert [(s.role, s.site) for s in found.sites] == [("cause", WRITES)]
+
+
+def test_a_last_backward_that_was_not_to_be_reduced() -> None:
+    states = [dataclasses.replace(state(0, gradients=(3, 4 + n)), unsynced=(WRITES,)) for n in range(2)]
+    found = drift(rank(0, states[0], state(1)), rank(1, states[1], state(1, (7, 8))))
+    assert (found.evidence["cause"], found.step) == ("not reduced", 0)
+    assert "under no_sync()" in found.title
+    assert [(s.role, s.site) for s in found.sites] == [("backward", HERE), ("cause", WRITES)]
 
 
 def plain(*states: ReplicaState, number: int) -> Trace:
@@ -138,6 +179,60 @@ def test_a_plain_model_is_compared_where_its_gradients_are_equal() -> None:
     reduced = [state(n, (5, 6)) for n in range(4)]
     found = job_findings([plain(*SAME, number=0), plain(*reduced, number=1)])
     assert [f.evidence["cause"] for f in found] == ["start"]
+
+
+def test_experts_that_each_rank_has_of_its_own_are_not_compared() -> None:
+    """Others beside them are reduced; these begin as they like and get gradients of their own."""
+    own = [state(n, (1, 9), (3, 8)) for n in range(4)]
+    assert job_findings([plain(*SAME, number=0), plain(*own, number=1)]) == []
+    forgotten = [state(n, (1, 2), (3, 8)) for n in range(4)]
+    forgotten = [dataclasses.replace(s, after=(s.after[0], 99 + n)) for n, s in enumerate(forgotten)]
+    (found,) = job_findings([plain(*SAME, number=0), plain(*forgotten, number=1)])
+    assert (found.evidence["cause"], found.parameters) == ("not reduced", ("down",))
+
+
+def with_lines(number: int, states: list[ReplicaState], **lines) -> Trace:
+    trace = rank(number, *states)
+    seen, replicas = trace.facts.of(RankSeen)[0], trace.facts.of(Replicas)[0]
+    return Trace((), Facts(seen=(seen, dataclasses.replace(replicas, **lines))))
+
+
+UNREDUCED = [[state(0, gradients=(3, 4 + n)), state(1, (1 + n, 2 + n))] for n in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "says", "sites"),
+    [
+        ({"put": (("down", WRITES),)}, "dtype was changed after", [("cause", WRITES), ("backward", HERE)]),
+        ({"put": (("other", WRITES),)}, "when the optimizer steps", [("backward", HERE)]),
+        ({"hooks": (("quantize", (WRITES,)),)}, "hook makes it (quantize)", [("hook", WRITES), ("backward", HERE)]),
+        (
+            {"hooks": (("quantize", (WRITES, HERE)),)},
+            "(quantize), which draws random numbers",
+            [("hook", WRITES), ("cause", HERE), ("backward", HERE)],
+        ),
+    ],
+)
+def test_why_gradients_are_not_the_same(lines: dict, says: str, sites: list) -> None:
+    found = drift(*(with_lines(number, UNREDUCED[number], **lines) for number in range(2)))
+    assert found.evidence["cause"] == "not reduced" and found.title.endswith(says) == (
+        says != "dtype was changed after"
+    )
+    assert says in found.title
+    assert [(s.role, s.site) for s in found.sites] == sites
+
+
+def test_lines_that_used_gradients_since_the_backward() -> None:
+    states = [[dataclasses.replace(one[0], touched=(WRITES,)), one[1]] for one in UNREDUCED]
+    found = drift(*(rank(number, *states[number]) for number in range(2)))
+    assert [(s.role, s.site) for s in found.sites] == [("backward", HERE), ("touched", WRITES)]
+
+
+def test_where_weights_that_began_apart_were_drawn() -> None:
+    apart = DRIFTS["start"][0]
+    lines = {"drawn": (("up", HERE), ("down", WRITES))}
+    found = drift(with_lines(0, SAME, **lines), with_lines(1, apart, **lines))
+    assert [(s.role, s.site) for s in found.sites] == [("drawn", WRITES)]
 
 
 def test_parts_of_a_sharded_parameter_are_not_compared() -> None:
@@ -160,8 +255,10 @@ def test_parameters_in_another_order() -> None:
 def test_a_buffer_is_a_warning() -> None:
     tensors = (DDP[0], Replica("scale", (), "buffer"))
     apart = [state(n, (1, 5)) for n in range(4)]
-    found = drift(rank(0, *SAME, tensors=tensors), rank(1, *apart, tensors=tensors))
+    wrote = ((0, "scale", "mul_", WRITES),)
+    found = drift(rank(0, *SAME, tensors=tensors, written=wrote), rank(1, *apart, tensors=tensors, written=wrote))
     assert (found.severity, found.confidence, found.parameters) == ("warning", "possible", ("scale",))
+    assert [(one.role, one.site) for one in found.sites] == [("cause", WRITES)]
 
 
 def test_what_data_parallel_training_did_not_finish_is_not_compared() -> None:

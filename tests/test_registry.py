@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backprobe.findings import SEVERITIES, SPOILED, Kind, Topic, explain, own_questions, question
+from backprobe.findings.levels import ALARMS
 from backprobe.findings.registry import register
 from backprobe.records import BackwardCall, Facts, Finding, FindingSite, RankSeen
 from backprobe.traced import Trace
@@ -216,7 +217,7 @@ def test_the_kinds_are_told_in_this_order() -> None:
     """From one process each, in the opposite order."""
     names = [kind.name for kind in own_questions().kinds]
     assert (names[0], names[-1]) == ("nonfinite-forward", "vanishing-gradient")
-    silenced = ("backward-error", "rank-desync", "update-too-large", "divergence-ahead")  # by others that are given
+    silenced = ("backward-error", "rank-desync", *ALARMS)  # by others that are given
     given = [Finding(name, "warning", "", "certain") for name in names if name not in silenced]
     ranks = [RankSeen(i, i, findings=(finding,)) for i, finding in enumerate(reversed(given))]
     assert kinds(traced(STEP, seen=ranks)) == [f.kind for f in given]

@@ -17,7 +17,10 @@ from torch.nn import functional as F
 from watching import watched
 
 import backprobe
-from backprobe.observe.session import Settings
+from backprobe.observe.backward.recorded import Recorded
+from backprobe.observe.session import Session, Settings
+from backprobe.observe.sinks.collect import Collector
+from backprobe.records import Measured
 from backprobe.traced import Statistics
 
 
@@ -295,7 +298,7 @@ def test_activations_and_attention(fused: bool) -> None:
                     "activation_rms|up": rms(twin.up(tanh)),
                     "attention_logit|attends": float(logits.max()),
                     "attention_entropy|attends": float(-torch.special.xlogy(p, p).sum(-1).mean()),
-                    "dead|Net": float((relu.flatten(0, 1) == 0).all(0).double().mean()),
+                    "dead|up": float((relu.flatten(0, 1) == 0).all(0).double().mean()),
                     "saturated|Net": float((tanh.abs() > 0.99).double().mean()),
                 }
             )
@@ -304,18 +307,15 @@ def test_activations_and_attention(fused: bool) -> None:
     assert found.steps == [0, 2, 4]
     for one in found:
         got = dict(zip(one.names, one.values, strict=True))
-        wanted = dict(expected[one.step])
-        sigmoid_too = got.pop("saturated|Net")  # the last of the module's: the sigmoid
-        assert sigmoid_too == 0.0
-        wanted.pop("saturated|Net")
+        wanted = expected[one.step]  # not of the sigmoid, which is what the model puts out
         assert {name: got[name] for name in wanted} == pytest.approx(wanted, rel=1e-4, abs=1e-6)
 
 
-def test_saturated_units_are_told_of_the_module() -> None:
+def test_saturated_units_are_told_of_the_module_whose_outputs_they_are() -> None:
     net = model()
     net[2].weight.data.mul_(100)
     found, _ = trained(net, lambda p: torch.optim.SGD(p, 0.0), steps=1)
-    ((_, share),) = found.curve("saturated", "3")
+    ((_, share),) = found.curve("saturated", "2")
     assert 0.5 < share <= 1.0
 
 
@@ -358,6 +358,54 @@ def test_a_budget_makes_it_more_seldom_and_steps_that_pass_are_measured() -> Non
     steps = trace.statistics.steps
     assert 2 < len(steps) < 200
     assert max(steps) > 100
+
+
+def test_the_next_look_comes_soon_where_it_is_asked_for() -> None:
+    net = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    session, sink = watched(Settings("trace", budget=0.001, statistics=10))
+    session.start()
+    asked = 0
+    for _ in range(3000):
+        loop(net, optimizer)
+        looks = len(sink.trace(session).statistics)
+        if not asked and looks == 20:
+            asked = sink.trace(session).statistics.steps[-1]
+            session.scene.look_again()
+        elif asked and sink.trace(session).statistics.steps[-1] > asked:
+            break
+    session.stop()
+    assert session.error is None
+    steps = sink.trace(session).statistics.steps
+    assert asked and steps[steps.index(asked) + 1] <= asked + 11
+
+
+def test_the_steps_after_an_alarm_are_recorded() -> None:
+    begun: list[int] = []
+    recorded: list[int] = []
+
+    class Heeds(Collector):
+        def backward(self, call: Recorded) -> None:
+            super().backward(call)
+            recorded.append(call.step)
+
+        def measured(self, measured: Measured) -> None:
+            super().measured(measured)
+            if measured.step >= 150 and not begun:
+                begun.append(measured.step)
+                session.scene.heed(1, waits=False)
+
+    sink = Heeds()
+    session = Session(sink, Settings("trace", budget=0.001, statistics=10))
+    net = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    session.start()
+    for _ in range(2000):
+        loop(net, optimizer)
+    session.stop()
+    assert session.error is None
+    (step,) = begun
+    assert {step + 2, step + 3} <= set(recorded)  # the one after it has begun when a look is told
 
 
 def test_the_script_is_as_alone() -> None:

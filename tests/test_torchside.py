@@ -88,6 +88,9 @@ def no_dict(self, hooks, *, extra_dict=None) -> None:
 
 #: Fact -> (what, what in its place): a torch on which it does not hold.
 BROKEN = {
+    "what data-parallel training keeps of itself": [
+        ("torch.nn.parallel.DistributedDataParallel.register_comm_hook", lambda self, state, hook: None)
+    ],
     "lines of generated code": [("torch.fx.GraphModule.graph", property(lambda self: types.SimpleNamespace(nodes=[])))],
     "a mode that stays off": [("torch.overrides._push_mode", lambda mode: None)],
     "hooks for all modules": [("torch.nn.modules.module._has_any_global_hook", lambda: False)],
@@ -380,6 +383,8 @@ PYTHONS |= {"_co_code_adaptive"}
 PYTHONS |= {"_filename_map"}
 #: And of argparse: what a parser takes, which shtab reads too.
 PYTHONS |= {"_actions", "_SubParsersAction"}
+#: And of trackers, where a script's open run is looked for: tests/test_trackers.py runs them.
+PYTHONS |= {"_record_writer", "_file_name", "_stop_flag", "_config_logged", "_is_finished"}
 #: Where ``subprocess`` and ``multiprocessing`` start a process.
 PYTHONS |= {"_fork_exec"}
 

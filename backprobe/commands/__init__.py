@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -19,8 +20,13 @@ from .mcp_server import Mcp
 from .report import Report, View
 from .run import Run
 from .show import Runs, Show
+from .top import Top
 
-_COMMANDS = (Run, Compare, Show, Report, View, Runs, Debug, Explain, Schema, Demo, Bench, Doctor, Completion, Mcp)
+_COMMANDS = (Run, Compare, Show, Report, View, Top, Runs, Debug, Explain, Schema, Demo, Bench, Doctor, Completion, Mcp)
+
+
+#: Commands in whose output a script writes: what becomes of that is the script's affair.
+_OF_SCRIPTS = ("run", "debug", "bench", "compare", "demo")
 
 
 class Parser(argparse.ArgumentParser):
@@ -46,7 +52,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; return the exit code. A ``BackprobeError`` becomes one line and exit code 2."""
     try:
         options = parser().parse_args(argv)
-        return int(options.command.run(options))
+        try:
+            code = int(options.command.run(options))
+            if options.command.name not in _OF_SCRIPTS:
+                sys.stdout.flush()
+            return code
+        except BrokenPipeError:
+            if options.command.name in _OF_SCRIPTS:
+                raise
+            # Who read the output has gone, as `head` does: Python is not to say so when it flushes at the end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
     except BackprobeError as error:
         print(f"backprobe: {error}", file=sys.stderr)
         return 2

@@ -55,6 +55,10 @@ def _told(action: argparse.Action, file: object) -> None:
         from ..findings import own_questions
 
         action.choices = ["skill", *sorted(kind.name for kind in own_questions().kinds)]
+    elif action.dest == "to":
+        from ..tracking.writers import WRITERS
+
+        action.choices = [*WRITERS, "auto"]
     elif action.dest == "example":
         from .demo import names
 

@@ -18,6 +18,7 @@ from ..errors import BackprobeError, add_note
 from ..findings import SEVERITIES, all_questions, own_questions
 from ..findings.levels import ALARMS, Monitor
 from ..records import Finding, Measured, Replicas, Step
+from ..tracking.writers import WRITERS, is_installed
 from .files import RUNS, new_run, write_findings
 from .script import script_arguments, script_of
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ..observe.session import Session
     from ..observe.sinks.keep import Keep
     from ..observe.sinks.plugged import Plugged
+    from ..observe.sinks.tracked import Tracked
     from ..traced import Trace
 
 
@@ -71,7 +73,24 @@ class Run:
             type=_count,
             metavar="N",
             help="measure statistics by layer (weights, gradients, updates, activations, attention) in each N-th step, "
-            "or more seldom where the budget does not pay for that; 10 with --ask levels and --stop-on, else in none",
+            "or more seldom where the budget does not pay for that; 10 with --ask levels, --stop-on or --to, else none",
+        )
+        parser.add_argument(
+            "--to",
+            action="extend",
+            default=[],
+            type=_trackers,
+            metavar="TRACKER",
+            help="write statistics, losses and what was found to these too: tensorboard, wandb, mlflow, trackio, or "
+            "auto for the runs that the script has open in them; several with commas between them",
+        )
+        parser.add_argument(
+            "--log-keys",
+            action="append",
+            default=[],
+            metavar="GLOB",
+            help="with --to: these curves, such as 'update_ratio/encoder.*', besides those of all layers together; "
+            "without it layers in their order, up to 500 curves",
         )
         parser.add_argument(
             "--stop-on",
@@ -79,7 +98,7 @@ class Run:
             default=[],
             choices=ALARMS,
             metavar="KIND",
-            help=f"interrupt the script, as Ctrl-C does, when an alarm of this kind comes: {' or '.join(ALARMS)}",
+            help=f"interrupt the script, as Ctrl-C does, when an alarm of this kind comes: {', '.join(ALARMS)}",
         )
         parser.add_argument("--keep-mb", type=_positive, default=256, metavar="MB", help="bound on disk use (256)")
         parser.add_argument(
@@ -141,6 +160,7 @@ class Run:
 
     def run(self, options: argparse.Namespace) -> int:
         _folder_first(options)
+        _installed(options)
         script = script_of(options)
         from ..observe.launch import launch
 
@@ -204,6 +224,27 @@ def _folder_first(options: argparse.Namespace) -> None:
         options.out, options.script, options.args = options.script, options.args[0], options.args[1:]
 
 
+def _trackers(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in (*WRITERS, "auto"):
+            raise argparse.ArgumentTypeError(
+                f"invalid choice: {name!r} (choose from {', '.join(map(repr, WRITERS))}, 'auto')"
+            )
+    return names
+
+
+def _installed(options: argparse.Namespace) -> None:
+    """:raises BackprobeError: a tracker that is asked for is not installed, or nothing is to be written to one."""
+    if options.log_keys and not options.to:
+        raise BackprobeError("--log-keys says what trackers are given: say which, with --to")
+    if options.to and options.statistics == 0 and options.log_keys:
+        raise BackprobeError("--log-keys chooses among statistics, and --statistics 0 measures none")
+    for name in options.to:
+        if name != "auto" and not is_installed(name):
+            raise BackprobeError(f"--to {name} needs the package {name}: pip install {name}")
+
+
 def _topic(text: str) -> str:
     names = [topic.name for topic in all_questions().topics]
     if text not in names:
@@ -232,7 +273,7 @@ def _log(options: argparse.Namespace) -> str:
 
 def _cadence(options: argparse.Namespace) -> int:
     """Statistics are measured in each so many-th step."""
-    asked = options.stop_on or "levels" in options.ask
+    asked = options.stop_on or options.to or "levels" in options.ask
     given: int | None = options.statistics
     return (10 if asked else 0) if given is None else given
 
@@ -275,6 +316,7 @@ class _Watcher:
         self.collector = Collector()
         self.keep: Keep | None = None
         self._plugged: Plugged | None = None
+        self._tracked: Tracked | None = None
         self._sinks = Telling([self.collector])
         self._me = identity(os.environ)
         #: Of several that were started so: the part of the run that is this process's.
@@ -307,9 +349,14 @@ class _Watcher:
             self._begin_keeping(mine, info)
         self._plugged = Plugged(lambda: {**info, "run": str(self.folder) if self.folder else None})
         self._sinks.add(self._plugged)
+        if options.to and not self._me.rank:
+            self._begin_tracking()
         if self._part is not None:
             self._part.begin(session, self.collector)
-        self._children = Children(session, self.folder, options.keep_mb << 20)
+        tracking = (tuple(options.to), tuple(options.log_keys), self._name)
+        if self._me.rank:
+            tracking = ((), (), "")
+        self._children = Children(session, self.folder, options.keep_mb << 20, tracking)
         self._children.equals = self._part is not None
         session.attach(self._children)
         self._children.start()
@@ -317,6 +364,22 @@ class _Watcher:
         self._terminated.start()
         if self._part is not None:
             self._stay = left_by(self._leaves)
+
+    @property
+    def _name(self) -> str:
+        """What the run is called in trackers."""
+        if self.folder is not None:
+            return self.folder.name
+        return f"{Path(self.options.script).stem}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(self._begin))}"
+
+    def _begin_tracking(self) -> None:
+        """Before the script's processes are told to be watched: those of trackers are none of them."""
+        from ..observe.sinks.tracked import Tracked
+
+        options = self.options
+        folder = os.path.relpath(self.folder) if self.folder is not None else ""
+        self._tracked = Tracked.of(options.to, options.log_keys, options.script, folder, self._name)
+        self._sinks.add(self._tracked)
 
     def _place(self) -> Path | None:
         """Where this process writes: the folder of the run, or its own in that of all ranks."""
@@ -364,9 +427,14 @@ class _Watcher:
 
     def measured(self, measured: Measured) -> None:
         self._sinks.measured(measured)
-        for alarm in self._monitor.add(measured):
+        found = self._monitor.add(measured)
+        if self._session is not None:
+            self._session.scene.heed(len(found), self._monitor.waits)
+        for alarm in found:
+            text = f"{alarm.quantity} of {alarm.name} is {alarm.value:.3g} in step {alarm.step}"
+            if self._tracked is not None:
+                self._tracked.alarm(alarm.kind, text, alarm.step)
             if alarm.kind in self.options.stop_on:
-                text = f"{alarm.quantity} of {alarm.name} is {alarm.value:.3g} in step {alarm.step}"
                 print(f"backprobe: the run is stopped for {alarm.kind}: {text}", file=sys.stderr, flush=True)
                 _thread.interrupt_main()  # as Ctrl-C does: the script may save what it has
 
@@ -444,6 +512,9 @@ class _Watcher:
         self.findings = list(trace.findings)
         if self._plugged is not None:
             self._plugged.close(trace)
+        if self._tracked is not None:
+            self._tracked.close(self.findings, killed=session.scene.signal is not None)
+            trace.note_unseen(self._tracked.unseen)
         if error is not None and not options.quiet:
             for finding in self.findings[:1]:
                 add_note(error, f"backprobe: {finding}")
@@ -500,6 +571,9 @@ class _Watcher:
         from ..view.terminal import write
 
         write(report(trace, self.folder if kept else None, numbers=numbers), sys.stderr)
+        for tracker, at, left_out in self._tracked.written if self._tracked is not None else ():
+            less = f", without {left_out:,} curves of single layers (--log-keys)" if left_out else ""
+            print(f"Written to {tracker}: {at}{less}", file=sys.stderr)
         if self.options.format == "github":
             for line in workflow_commands(trace.findings):
                 print(line, file=sys.stderr)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from ..records import Divergence, Finding, FindingSite, FunctionChecked
+from ..records import CompiledWrong, Divergence, Finding, FunctionChecked
 from ..text import few, number
-from .questions import DIFFERS, Kind, Topic, question
+from .questions import DIFFERS, Kind, Topic, question, sites_of
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -34,7 +35,7 @@ def _function(seen: FunctionChecked) -> Finding:
         module=seen.module,
         node=f"{seen.name}Backward",
         tensor=f"input {seen.input}",
-        sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
+        sites=sites_of(*pairs),
         evidence={
             "function": seen.name,
             "input_index": seen.input,
@@ -44,6 +45,50 @@ def _function(seen: FunctionChecked) -> Finding:
         },
         advice="Check the formula for this input; every gradient that backward returns has grad_output as a factor. "
         "torch.autograd.gradcheck in double precision tells when it is right.",
+    )
+
+
+@question(
+    Kind("wrong-compiled", "error", "a compiled region gives something else than its operations", rank=DIFFERS + 5),
+    topic=Topic("compiled", "compiled regions against their operations, one by one and in float64"),
+)
+def wrong_regions(trace: Trace) -> list[Finding]:
+    return [_region(seen) for seen in trace.facts.of(CompiledWrong)]
+
+
+def _region(seen: CompiledWrong) -> Finding:
+    what = "the gradients" if seen.what == "backward" else "the result"
+    where = f" from {seen.op} on" if seen.op is not None else ""
+    far = "not finite where that of its operations is" if seen.off == math.inf else f"off by {number(seen.off)}"
+    verb = "are" if seen.what == "backward" else "is"
+    title = f"{what} of the compiled {seen.function or 'region'}{where} {verb} {far}"
+    if seen.off != math.inf:
+        title += f", where rounding takes its operations {number(seen.usual)}"
+    pairs = (("cause", seen.site), ("compiled", seen.compiled))
+    return Finding(
+        kind="wrong-compiled",
+        severity="error",
+        title=title,
+        confidence="certain",
+        module=seen.module,
+        step=seen.step,
+        sites=sites_of(*pairs),
+        evidence={
+            "op": seen.op,
+            "what": seen.what,
+            "off": seen.off,
+            "usual": seen.usual,
+            "alone": seen.alone,
+            "script": seen.script,
+        },
+        advice="The compiler is wrong here, or takes a liberty that is too much for these values. Leave this operation "
+        "out of what is compiled (torch.compiler.disable on a function around it), or try another backend or version "
+        "of torch"
+        + ("; it is wrong alone." if seen.alone else ".")
+        + (" A script that shows it is in findings.json (evidence.script)." if seen.script else "")
+        if seen.op is not None
+        else "No part of it is wrong by itself: it is wrong where operations are fused. Compile smaller parts, or "
+        "leave this function out (torch.compiler.disable).",
     )
 
 
@@ -95,7 +140,7 @@ def _divergence(seen: Divergence, title: str, advice: str) -> Finding:
         module=seen.module,
         node=seen.node,
         step=seen.step,
-        sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
+        sites=sites_of(*pairs),
         evidence={
             "against": seen.against,
             "direction": seen.phase,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from ..graphs.plan import FILLS
-from ..records import BackwardCall, BadNode, BadOp, Born, Finding, FindingSite, Inside, NodeRun, Root
+from ..records import BackwardCall, BadNode, BadOp, Born, Finding, Inside, NodeRun, Root
 from ..torch_texts import COMPILED
+from .questions import sites_of
 
 INFERRED = "nodes were not looked at in this step; it follows from which parameters got a bad gradient"
 
@@ -46,7 +47,7 @@ def told_forward(call: BackwardCall, op: BadOp, begins: bool, reached: str, vict
         module=op.module,
         tensor=outside[0].name if outside and outside[0].name else f"output of {op.op}",
         step=call.step,
-        sites=_sites(("cause", op.site), ("entered", entered.site if entered else None), ("failed", call.site)),
+        sites=sites_of(("cause", op.site), ("entered", entered.site if entered else None), ("failed", call.site)),
         evidence=evidence,
         advice=(
             f"What wrote to it last made it so: the optimizer's step, or a gradient of step {call.step - 1}. Where "
@@ -110,7 +111,7 @@ def told_backward(
         tensor=f"gradient {first.output} of {run.name}",
         parameters=parameters,
         step=call.step,
-        sites=_sites(("cause", site), ("region" if region is not None else "derived", second), ("failed", call.site)),
+        sites=sites_of(("cause", site), ("region" if region is not None else "derived", second), ("failed", call.site)),
         evidence={
             "values": str(first.values),
             "nan": first.values.nan,
@@ -142,7 +143,7 @@ def told_unseen(call: BackwardCall, run: NodeRun, root: Root) -> Finding:
         node=run.name,
         tensor="loss",
         step=call.step,
-        sites=_sites(("cause", run.site), ("failed", call.site)),
+        sites=sites_of(("cause", run.site), ("failed", call.site)),
         evidence={"nan": root.bad.nan if root.bad else 0, "seen": False, "op_is_root": True},
         advice="Results inside compiled regions, of tensor subclasses and in other threads are not looked at: run the "
         "script without torch.compile, or check the parts of the loss with torch.isfinite.",
@@ -188,7 +189,7 @@ def told_by_graph(call: BackwardCall, born: Born, root: Root) -> Finding:
         tensor=tensor,
         parameters=(run.parameter,) if run.parameter else (),
         step=call.step,
-        sites=_sites(("cause", site), ("entered", entered), ("failed", call.site)),
+        sites=sites_of(("cause", site), ("entered", entered), ("failed", call.site)),
         evidence={
             "op": op,
             "nan": born.output.nan if born.output else root.bad.nan if root.bad else 0,
@@ -202,20 +203,16 @@ def told_by_graph(call: BackwardCall, born: Born, root: Root) -> Finding:
 
 def told_in_region(found: Finding, op: BadOp, region: Inside) -> Finding:
     """`found` of `op`, told of the line inside the compiled region that can have made what it got."""
-    entered = () if op.op.startswith(COMPILED) else _sites(("entered", op.site))
+    entered = () if op.op.startswith(COMPILED) else sites_of(("entered", op.site))
     return dataclasses.replace(
         found,
         title=f"{region.op} in a compiled region made it, as far as can be told of what was not seen: {found.title}",
         confidence="likely",
         tensor=f"output of {region.op}",
-        sites=(*_sites(("cause", region.site)), *entered, *(s for s in found.sites if s.role != "cause")),
+        sites=(*sites_of(("cause", region.site)), *entered, *(s for s in found.sites if s.role != "cause")),
         evidence={**found.evidence, "in_region": region.op},
     )
 
 
 def nan_or_inf(bad: object) -> str:
     return "NaN" if getattr(bad, "nan", 0) else "Inf"
-
-
-def _sites(*pairs: tuple[str, object]) -> tuple[FindingSite, ...]:
-    return tuple(FindingSite(role, site) for role, site in pairs if site is not None)  # type: ignore[arg-type]

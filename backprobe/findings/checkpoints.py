@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, Recomputed, RegionDiffers, RegionGradient
 from ..text import few
-from .questions import DIFFERS, HOOKS, Kind, Topic, question
+from .questions import DIFFERS, HOOKS, Kind, Topic, question, sites_of
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -80,7 +80,7 @@ def _mismatches(trace: Trace) -> list[Finding]:
                 module=seen.module,
                 tensor=f"output of {seen.op}" if seen.op else None,
                 step=seen.step,
-                sites=tuple(FindingSite(role, site) for role, site in sites if site is not None),
+                sites=sites_of(*sites),
                 evidence={
                     "difference": seen.how,
                     "forward": seen.forward,

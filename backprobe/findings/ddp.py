@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..records import BackwardCall, Finding, FindingSite
+from ..records import BackwardCall, Finding, Site
 from ..text import few
-from ..torch_texts import READY_TWICE, READY_TWICE_NAME
+from ..torch_texts import READY_TWICE, READY_TWICE_NAME, REENTRANT_NODE
 from .growth import common_module
-from .questions import WRONG, Kind, question
+from .questions import WRONG, Kind, question, sites_of
 
 if TYPE_CHECKING:
     from ..traced import Trace
+
+#: Lines of checkpoints that are named.
+MOST = 3
 
 
 @question(
@@ -38,25 +41,36 @@ def ready_twice(trace: Trace) -> list[Finding]:
             if match is not None:
                 shared = shared | {match[1].removeprefix("module.")}
             names = [p.name for p in trace.parameters if p.name in shared] or sorted(shared)
-            pairs = (("failed", call.site), ("first", first.site if first is not None else None))
+            pairs = [("failed", call.site), ("first", first.site if first is not None else None)]
+            regions = [run.site for run in call.nodes if run.name == REENTRANT_NODE] if first is None else []
+            if len(regions) > 1:
+                pairs += [("checkpointed", site) for site in dict.fromkeys(regions)][:MOST]
             found.append(
                 Finding(
                     kind="ddp-ready-twice",
                     severity="error",
-                    title=f"two backward calls in one iteration reach {few(names)}: data-parallel training counts each "
-                    "gradient once",
+                    title=f"{_what(regions)} reach {few(names)}: data-parallel training counts each gradient once",
                     confidence="certain" if first is not None else "likely",
                     module=common_module([n.rpartition(".")[0] for n in names]) if names else None,
                     parameters=tuple(names),
                     step=call.step,
-                    sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
+                    sites=sites_of(*pairs),
                     evidence={"error": raised.text[:500]},
-                    advice="Add the losses up and call backward once. Where it has to be several calls, run all but "
+                    advice="Checkpoint with use_reentrant=False, which has one backward call for all, or tell "
+                    "DistributedDataParallel static_graph=True where every iteration runs the same."
+                    if len(regions) > 1
+                    else "Add the losses up and call backward once. Where it has to be several calls, run all but "
                     "the last under ddp.no_sync(), forward included.",
                 )
             )
         before.append(call)
     return found
+
+
+def _what(regions: list[Site | None]) -> str:
+    if len(regions) < 2:
+        return "two backward calls in one iteration"
+    return f"{len(regions)} reentrant checkpoints of one forward, each with a backward call of its own,"
 
 
 def _leaves(call: BackwardCall | None) -> set[str]:

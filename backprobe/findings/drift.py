@@ -2,7 +2,8 @@
 
 Note [What must be equal]: parameters of a model in ``DistributedDataParallel``, and those parts of distributed tensors
 that are replicated. Of a plain model nobody says so; but where the ranks' gradients are bit by bit the same, they were
-reduced, and then the weights are meant to be, too. So they are, likely, where all begin with the same weights and
+reduced, and then these weights are meant to be, too, and those beside them that were equal when it began: not experts
+that each rank has of its own. So they are, likely, where all begin with the same weights and
 reduce as much in every step as the model has parameters. What is equal again in the last step that was
 looked at was brought together on purpose, now and then.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,8 @@ def drift(trace: Trace) -> list[Finding]:
     errors = [one.error for one in seen]
     if len(ranks) < 2 or any(text in error for error in errors for text in (UNREDUCED, READY_TWICE)):
         return []  # what data-parallel training did not finish is not equal
-    return _order(ranks) or _drifted(ranks, any(_reduces(one, ranks[0]) for one in seen if one.rank == ranks[0].rank))
+    reduced = any(_reduces(one, ranks[0]) for one in seen if one.rank == ranks[0].rank)
+    return _order(ranks) or _drifted(ranks, reduced) or _changed_apart(ranks, seen)
 
 
 def _order(ranks: Sequence[Replicas]) -> list[Finding]:
@@ -59,7 +61,8 @@ def _order(ranks: Sequence[Replicas]) -> list[Finding]:
     own = [t.name for t in first.tensors if t.how == "ddp"]
     for other in ranks[1:]:
         names = [t.name for t in other.tensors if t.how == "ddp"]
-        if names == own:
+        elsewhere = {t.name for one in (first, other) for t in one.tensors if t.how != "ddp"}
+        if names == own or elsewhere & {*own, *names}:  # names that another model had before
             continue
         at = next((i for i, (a, b) in enumerate(zip(own, names, strict=False)) if a != b), min(len(own), len(names)))
         here, there = (rest[at] if at < len(rest) else "no parameter" for rest in (own, names))
@@ -77,7 +80,7 @@ def _drifted(ranks: Sequence[Replicas], reduced: bool) -> list[Finding]:
     found = _first(ranks, reduced)
     if found is None:
         return []
-    phase, states = found.phase, found.states
+    phase = found.phase
     buffers = {t.name for t in ranks[0].tensors if t.how == "buffer"}
     who = ranks_text([one.rank for one in ranks])
     what = few(found.names)
@@ -88,6 +91,7 @@ def _drifted(ranks: Sequence[Replicas], reduced: bool) -> list[Finding]:
                 *("buffer", found.names, found.step, None),
                 "Each rank updates it from its own batches, and its forward may read it. Reduce it where it is "
                 "updated, or leave broadcast_buffers on.",
+                _causes(site for _, _, site in _writes(ranks, found)),
                 confidence="possible",
                 severity="warning",
             )
@@ -99,16 +103,17 @@ def _drifted(ranks: Sequence[Replicas], reduced: bool) -> list[Finding]:
         )
         differ = "differ" if len(found.names) > 1 else "differs"
         title = f"{what} {differ} on {who} before the first update"
-        return [_finding(title, "start", found.names, found.step, None, advice)]
+        drawn = [FindingSite("drawn", site) for site in _lines(ranks, "drawn", found.names)]
+        return [_finding(title, "start", found.names, found.step, None, advice, drawn)]
     if phase == "before" and found.last == found.step - 1:
         return [_written(ranks, found, who)]
     if phase == "gradients":
-        sites = [FindingSite("backward", s.backward) for s in states[:1] if s.backward is not None]
+        how, sites = _unreduced(ranks, found)
         advice = (
             "Not reduced: was no_sync left on for the last backward, did a backward go through ddp.module or come "
             "second, or do the lines that reduce leave these out? Every rank then takes a step of its own."
         )
-        title = f"the gradient of {what} is not the same on {who} when the optimizer steps"
+        title = f"the gradient of {what} is not the same on {who} when the optimizer steps{how}"
         sure = any(t.how for t in ranks[0].tensors if t.name in found.names) or not reduced
         confidence = "certain" if sure else "likely"
         return [_finding(title, "not reduced", found.names, found.step, None, advice, sites, confidence)]
@@ -118,10 +123,110 @@ def _drifted(ranks: Sequence[Replicas], reduced: bool) -> list[Finding]:
             "given each rank's own loss, or a state that was loaded on one rank only, does that."
         )
         title = f"one optimizer step made {what} differ on {who}"
-        return [_finding(title, "optimizer", found.names, found.step, None, advice)]
+        how, rank, cause = _settings(ranks, found)
+        return [_finding(title + how, "optimizer", found.names, found.step, rank, advice, cause)]
+    if (alone := _written_alone(ranks, found)) is not None:
+        return [alone]
     title = f"{what} began to differ on {who} between steps {found.last} and {found.step}"
     advice = "Look for lines that write to it on some ranks only, and for gradients that are not reduced."
     return [_finding(title, "", found.names, found.step, None, advice, confidence="likely")]
+
+
+def _changed_apart(ranks: Sequence[Replicas], seen: Sequence[RankSeen]) -> list[Finding]:
+    """Plain weights that began the same, and to which the backward gave the same: a copy on each rank, as a norm beside
+    parts under tensor parallelism. When the optimizer steps their gradients are not the same any more."""
+    if not all(one.collectives and one.collectives[-1].number >= one.steps for one in seen if one.rank is not None):
+        return []  # each trains for itself
+    by = [{(s.step, s.optimizer): s for s in one.states} for one in ranks]
+    for key in sorted(set.intersection(*(set(states) for states in by))):
+        states = tuple(states[key] for states in by)
+
+        def same(one: Replica, phase: str, states: tuple[ReplicaState, ...] = states) -> bool:
+            return any(len({*values, 0}) == 2 for values in _values(one, ranks, states, phase))
+
+        names = tuple(
+            t.name
+            for t in ranks[0].tensors
+            if not t.how and same(t, "before") and same(t, "given") and _differs(t, ranks, states, "gradients")
+        )
+        if names:
+            who = ranks_text([one.rank for one in ranks])
+            touched = list(dict.fromkeys(site for s in states for site in s.touched))[:LINES]
+            sites = [FindingSite("cause" if len(touched) == 1 else "touched", site) for site in touched]
+            sites += [FindingSite("backward", s.backward) for s in states[:1] if s.backward is not None]
+            return [
+                _finding(
+                    f"backward gave {few(names)} the same gradient on {who}, and it is not the same when the optimizer "
+                    "steps",
+                    *("changed", names, key[0], None),
+                    "What every rank holds a copy of must be changed alike: to clip by a norm, add up over the ranks "
+                    "the squares of the parts, and count what is held by all once.",
+                    sites,
+                    "likely",
+                )
+            ]
+        if key[0] > 0:  # once they have gone apart, what the backward gives has too
+            break
+    return []
+
+
+#: Lines of one kind that are named.
+LINES = 4
+
+
+def _unreduced(ranks: Sequence[Replicas], found: _Drift) -> tuple[str, list[FindingSite]]:
+    """Why gradients are not the same, in words, and lines: of the backward, and of what may have made them so."""
+    states = found.states
+    backward = [FindingSite("backward", s.backward) for s in states[:1] if s.backward is not None]
+    alone = list(dict.fromkeys(site for s in states for site in s.unsynced))
+    if alone:
+        return ": the last backward ran under no_sync()", backward + [FindingSite("cause", site) for site in alone]
+    put = _lines(ranks, "put", found.names)
+    if put:
+        how = ": their dtype was changed after DistributedDataParallel had been made, whose hooks were lost with that"
+        return how, [*(FindingSite("cause", site) for site in put), *backward]
+    hooks = dict(hook for one in ranks for hook in one.hooks)
+    if hooks and any(t.how == "ddp" for t in ranks[0].tensors if t.name in found.names):
+        lines = [FindingSite("hook" if not n else "cause", s) for own in hooks.values() for n, s in enumerate(own)]
+        draws = any(len(own) > 1 for own in hooks.values())
+        how = f": a communication hook makes it ({', '.join(hooks)})" + (
+            ", which draws random numbers" if draws else ""
+        )
+        return how, [*lines, *backward]
+    touched = dict.fromkeys(site for s in states for site in s.touched)
+    return "", [*backward, *(FindingSite("touched", site) for site in list(touched)[:LINES])]
+
+
+def _lines(ranks: Sequence[Replicas], what: str, names: Sequence[str]) -> list[Site]:
+    """The lines that ranks told of parameters, each once."""
+    found = (site for one in ranks for name, site in getattr(one, what) if name in names)
+    return list(dict.fromkeys(found))[:LINES]
+
+
+def _settings(ranks: Sequence[Replicas], found: _Drift) -> tuple[str, int | None, list[FindingSite]]:
+    """A setting of the optimizer that is not the same on all ranks: which, in words; the rank that has another than
+    before, where it is one; and the line that writes it."""
+    number = found.states[0].optimizer
+    for at, groups in enumerate(zip(*(state.settings for state in found.states), strict=False)):
+        for key in sorted(set.intersection(*(set(dict(group)) for group in groups))):
+            now = [dict(group)[key] for group in groups]
+            if len(set(now)) < 2:
+                continue
+            before = [_setting(one, number, found.step, at, key) for one in ranks]
+            moved = [r.rank for r, was, own in zip(ranks, before, now, strict=True) if was is not None and was != own]
+            values = ", ".join(f"{value:g} on rank {one.rank}" for one, value in zip(ranks[:4], now, strict=False))
+            lines = dict.fromkeys(
+                line for one in ranks if one.rank in moved or not moved for name, line in one.setters if name == key
+            )
+            rank = moved[0] if len(moved) == 1 else None
+            return f": its {key} is {values}", rank, [FindingSite("cause", line) for line in lines]
+    return "", None, []
+
+
+def _setting(one: Replicas, optimizer: int, step: int, group: int, key: str) -> float | None:
+    """What it was when the optimizer stepped before."""
+    earlier = [s.settings for s in one.states if s.optimizer == optimizer and s.step < step and len(s.settings) > group]
+    return dict(earlier[-1][group]).get(key) if earlier else None
 
 
 def _written(ranks: Sequence[Replicas], found: _Drift, who: str) -> Finding:
@@ -145,6 +250,34 @@ def _written(ranks: Sequence[Replicas], found: _Drift, who: str) -> Finding:
     advice = "Do it on every rank in the same way, or on one and send the result to the others (broadcast)."
     cause = [FindingSite("cause", site) for site in sites]
     return _finding(title, "written", found.names, found.step, rank, advice, cause)
+
+
+def _writes(ranks: Sequence[Replicas], found: _Drift) -> list[tuple[int, int, Site]]:
+    """Rank, step and line of what wrote to the first of those that differ, since they were last the same."""
+    since = found.step - 1 if found.last is None else found.last
+    return [
+        (one.rank, step, site)
+        for one in ranks
+        for step, tensor, _, site in one.written
+        if tensor == found.names[0] and since <= step <= found.step and site is not None
+    ]
+
+
+def _written_alone(ranks: Sequence[Replicas], found: _Drift) -> Finding | None:
+    """Where nobody looked for some steps: a line that wrote to it in them on one rank, and on no other."""
+    writes = _writes(ranks, found)
+    who = {rank for rank, _, _ in writes}
+    if len(who) != 1:
+        return None
+    (rank,), first = who, min(step for _, step, _ in writes)
+    title = f"{few(found.names)} {'were' if len(found.names) > 1 else 'was'} written to between two updates, on rank "
+    advice = "Do it on every rank in the same way, or on one and send the result to the others (broadcast)."
+    cause = _causes(site for _, step, site in writes if step == first)
+    return _finding(f"{title}{rank} only", "written", found.names, first, rank, advice, cause, "likely")
+
+
+def _causes(sites: Iterable[Site]) -> list[FindingSite]:
+    return [FindingSite("cause", site) for site in dict.fromkeys(sites)][:LINES]
 
 
 def _first(ranks: Sequence[Replicas], reduced: bool) -> _Drift | None:
@@ -206,9 +339,12 @@ def _meant(
     if tensor.how:
         return True
     states = [states[common[0]] for states in by]
+
+    def same(one: Replica, phase: str) -> bool:
+        return any(len({*values, 0}) == 2 for values in _values(one, ranks, states, phase))
+
     plain = [t for t in ranks[0].tensors if not t.how and t.shape]
-    same = [t for t in plain for values in _values(t, ranks, states, "gradients") if len({*values, 0}) == 2]
-    return bool(same)
+    return same(tensor, "gradients") or (same(tensor, "before") and any(same(t, "gradients") for t in plain))
 
 
 def _went_apart(

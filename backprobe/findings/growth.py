@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import insort
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -30,8 +31,13 @@ if TYPE_CHECKING:
 VANISHED, EXPLODED = 1e-5, 1e4
 #: Geometric mean of the factor at each layer.
 SHRINKS, GROWS = 0.5, 1.5
-#: The same over steps of time, where shrinking is how such a network forgets: only what no training gets back.
+#: The same over steps of time, where shrinking is how such a network forgets, and over many layers with a small factor
+#: at each: only what no training gets back.
 FORGOTTEN = 1e-8
+#: Where there are many layers, a growth that is one whatever the factor at each.
+VAST = 1e5
+#: The share of the layers that lie in the module which is named: what stands before a stack of layers is none of it.
+MOST = 0.9
 #: Layers that a trend needs, and the share of them that must follow it.
 LAYERS, SHARE = 5, 0.75
 #: Steps at the end of a run that are looked at too.
@@ -153,10 +159,10 @@ def _trend(layers: Sequence[_Layer]) -> str | None:
         edges = [len(norms) * i // STRETCHES for i in range(STRETCHES + 1)]
         norms = [geometric_mean(norms[a:b]) for a, b in pairwise(edges)]
     shrinking = sum(a < b for a, b in pairwise(norms)) / (len(norms) - 1)
-    bound = (VANISHED, SHRINKS) if not repeated else (FORGOTTEN, 1.0)
-    if ratio < bound[0] and factor < bound[1] and shrinking >= SHARE:
+    vanished = ratio < FORGOTTEN or (ratio < VANISHED and factor < SHRINKS and not repeated)
+    if vanished and shrinking >= SHARE:
         return "vanishing-gradient"
-    if ratio > EXPLODED and (factor > GROWS or repeated) and shrinking <= 1 - SHARE:
+    if ratio > EXPLODED and (factor > GROWS or repeated or ratio > VAST) and shrinking <= 1 - SHARE:
         return "exploding-gradient"
     return None
 
@@ -199,7 +205,7 @@ def _finding(kind: str, call: BackwardCall, layers: list[_Layer]) -> Finding:
         f"from {number(last)} near the loss to {number(first)}; "
         + (f"what is handed on from one to the next is made by {made}" if carried else f"{op} multiplies most"),
         confidence="certain",
-        module=common_module([la.run.module or "" for la in hit]),
+        module=common_module([la.run.module or "" for la in hit], MOST),
         node=culprit.name,
         parameters=tuple(names),
         step=call.step,
@@ -254,12 +260,11 @@ def _multiplier(call: BackwardCall, layers: Sequence[_Layer], vanishing: bool) -
     return runs[key], math.exp(sum(sums[key]) / len(sums[key]))
 
 
-def common_module(paths: Sequence[str]) -> str:
-    """The deepest module that all of `paths` lie in."""
-    parts = [p.split(".") for p in paths]
-    common = []
-    for column in zip(*parts, strict=False):
-        if len(set(column)) > 1:
-            break
-        common.append(column[0])
-    return ".".join(common)
+def common_module(paths: Sequence[str], share: float = 1.0) -> str:
+    """The deepest module that such a `share` of `paths` lie in, more than half of them."""
+    count: Counter[str] = Counter()
+    for path in paths:
+        parts = path.split(".")
+        count.update(".".join(parts[: n + 1]) for n in range(len(parts)))
+    common = [path for path, times in count.items() if path and times >= share * len(paths)]
+    return max(common, key=lambda path: path.count("."), default="")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, HookSeen, StaleRead
 from ..text import few
-from .questions import HOOKS, WRONG, Kind, question
+from .questions import HOOKS, WRONG, Kind, question, sites_of
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -120,7 +120,7 @@ def _finding(seen: HookSeen) -> Finding:
         title=title,
         confidence="certain" if seen.site and seen.reason != "compiled" else "likely",
         module=seen.modules[0] if len(seen.modules) == 1 else None,
-        sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
+        sites=sites_of(*pairs),
         evidence={"modules": list(seen.modules), "details": [d for d in seen.details if d]},
         advice=advice,
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..records import BackwardCall, Facts, Finding, FindingSite, RefusedToCompile
-from .questions import WRONG, Kind, question
+from ..records import BackwardCall, Facts, Finding, RefusedToCompile
+from .questions import WRONG, Kind, question, sites_of
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -23,11 +23,7 @@ def inplace(call: BackwardCall, facts: Facts) -> list[Finding]:
     run = call.nodes[raised.node]
     what = change.tensor or "a tensor"
     saver = "the checkpoint" if change.region is not None else run.node.op or run.name
-    sites = [
-        FindingSite(role, site)
-        for role, site in (("mutated", change.site), ("saved", change.region or run.site), ("failed", call.site))
-        if site is not None
-    ]
+    sites = sites_of(("mutated", change.site), ("saved", change.region or run.site), ("failed", call.site))
     by = _by(change.op, change.site.text if change.site else "")
     return [
         Finding(
@@ -66,11 +62,7 @@ def refused(trace: Trace) -> list[Finding]:
             confidence="certain",
             module=seen.module,
             step=seen.step,
-            sites=tuple(
-                FindingSite(role, site)
-                for role, site in (("mutated", seen.site), ("saved", seen.saved_at), ("failed", seen.called))
-                if site is not None
-            ),
+            sites=sites_of(("mutated", seen.site), ("saved", seen.saved_at), ("failed", seen.called)),
             evidence={
                 "saved_version": seen.saved_version,
                 "found_version": seen.found_version,

@@ -1,197 +1,125 @@
-"""Alarms: levels that say that a run will diverge, before the loss does.
-
-A level is held against what it was in the first steps, and against an absolute bound: a moving window would follow the
-drift. Each rule wants several looks in a row, so that one odd batch is no alarm. ``Monitor`` takes the looks one by one
-as they come; the question asks it of those of a whole run.
-"""
+"""What is said of alarms: a finding of each kind, of the layer where it began."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from statistics import median
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..records import Finding, FindingSite, Measured, OptimizerSeen
-from ..records.statistics import OF
+from ..records import Finding, FindingSite, OptimizerSeen
 from ..text import number
+from .alarms import ALARMS, AT_ONCE, BEGIN, GROWN, LONG, OF_PARAMETERS, UPDATE, WHOLE, Alarm, Monitor, alarms
 from .questions import LEARNING, SPOILED, Kind, Topic, question
 
 if TYPE_CHECKING:
     from ..traced import Trace
 
-#: No look before this step counts, and the first looks after it are what levels are held against.
-BEGIN, FIRST = 10, 5
-#: Looks in a row; the share of the weight that an update has then.
-ROW, UPDATE = 5, 0.1
-#: By quantity: the level, times what it was, and looks in a row.
-GROWN = {"attention_logit": (40.0, 4.0, 3), "activation_rms": (30.0, 8.0, 3), "weight_rms": (0.5, 5.0, 3)}
-#: The least part of a half-precision range that is to be left above an activation, as a factor.
-HEADROOM = 100.0
-#: RMS of gradients over the root of their second moment, of the parameter in the middle.
-BEHIND = 2.5
-#: What is measured of parameters; all else that is looked at here is of modules.
-OF_PARAMETERS = ("update_ratio", "weight_rms", "adam_ratio")
+__all__ = ["ALARMS", "Alarm", "Monitor", "alarms"]
+
 _SAID = {
     "attention_logit": "the greatest attention logit",
     "activation_rms": "the RMS of the activations",
     "weight_rms": "the RMS of the weight",
+    "weight_gain": "what the weight multiplies the RMS of its input by",
     "headroom": "the room above the greatest activation",
     "adam_ratio": "the gradient over the root of Adam's second moment",
+    "attention_entropy": "the entropy of the attention",
+    "stable_rank": "the stable rank",
 }
-
-
-@dataclass(frozen=True)
-class Alarm:
-    """What was noticed at step ``step``: ``quantity`` of ``name`` has been beyond its bound since step ``since``.
-    ``before``: what it was in the first steps."""
-
-    kind: str
-    name: str
-    quantity: str
-    step: int
-    since: int
-    value: float
-    before: float
-
-
-class Monitor:
-    """Takes looks one by one, and says what is new."""
-
-    def __init__(self) -> None:
-        #: By quantity and name, the first looks; and since when it is beyond its bound, in how many looks.
-        self._curves: dict[str, list[float]] = {}
-        self._beyond: dict[str, tuple[int, int]] = {}
-        #: Kinds that were told, and parameters that are matrices: those that have a stable rank.
-        self._told: set[str] = set()
-        self._wide: set[str] = set()
-
-    def add(self, look: Measured) -> list[Alarm]:
-        """What `look` gives rise to: of each kind the first in the run, of the layer where it began."""
-        found: dict[str, list[Alarm]] = {}
-        behind = []
-        for key, value in zip(look.names, look.values, strict=True):
-            quantity, _, name = key.partition(OF)
-            if quantity == "stable_rank":
-                self._wide.add(name)
-            if look.step < BEGIN:
-                continue
-            if quantity == "adam_ratio" and name in self._wide:
-                behind.append((value, name))
-            alarm = self._judged(quantity, name, look.step, value)
-            if alarm is not None:
-                found.setdefault(alarm.kind, []).append(alarm)
-        if behind:
-            value, name = max(behind)
-            beyond = len(behind) > 1 and median(value for value, _ in behind) > BEHIND
-            alarm = self._row("divergence-ahead", "adam_ratio", name, look.step, value, beyond, 2, BEHIND, "")
-            if alarm is not None:
-                found.setdefault(alarm.kind, []).append(alarm)
-        new = {kind: alarms for kind, alarms in found.items() if kind not in self._told}
-        self._told.update(new)
-        return [min(alarms, key=_first) for alarms in new.values()]
-
-    def _judged(self, quantity: str, name: str, step: int, value: float) -> Alarm | None:
-        """Whether one number is beyond its bound for long enough."""
-        if quantity == "update_ratio" and name in self._wide:
-            return self._row("update-too-large", quantity, name, step, value, value >= UPDATE, ROW, UPDATE)
-        if quantity == "headroom":
-            return self._row("divergence-ahead", quantity, name, step, value, value < HEADROOM, 3, HEADROOM)
-        if quantity not in GROWN or (quantity == "weight_rms" and name not in self._wide):
-            return None
-        curve = self._curves.setdefault(f"{quantity}{OF}{name}", [])
-        if len(curve) < FIRST:
-            curve.append(value)
-            return None
-        before = median(curve)
-        level, times, row = GROWN[quantity]
-        beyond = value >= level and value >= times * before
-        return self._row("divergence-ahead", quantity, name, step, value, beyond, row, before)
-
-    def _row(
-        self,
-        kind: str,
-        quantity: str,
-        name: str,
-        step: int,
-        value: float,
-        beyond: bool,
-        row: int,
-        before: float,
-        of: str | None = None,
-    ) -> Alarm | None:
-        """An alarm where that is the last of `row` looks beyond the bound. `of`: what looks are counted for, if that is
-        not `name`."""
-        key = f"{quantity}{OF}{name if of is None else of}"
-        if not beyond:
-            self._beyond.pop(key, None)
-            return None
-        since, looks = self._beyond.get(key, (step, 0))
-        self._beyond[key] = since, looks + 1
-        return Alarm(kind, name, quantity, step, since, value, before) if looks + 1 >= row else None
-
-
-def _first(alarm: Alarm) -> tuple[int, float]:
-    """By when it began, then by how far it is."""
-    return alarm.since, -alarm.value / max(alarm.before, 1e-30)
-
-
-def alarms(looks: Iterable[Measured]) -> list[Alarm]:
-    """The alarms of a run, in the order in which they came."""
-    monitor = Monitor()
-    return [alarm for look in looks for alarm in monitor.add(look)]
-
-
-#: The kinds of alarms, in the order of their rank.
-ALARMS = ("update-too-large", "divergence-ahead")
+#: What much else follows from.
+_DIVERGES = ("update-too-large", "divergence-ahead", "loss-spike")
+#: Held against what it was; all else against a bound.
+_WAS = {*GROWN, *AT_ONCE, "weight_rms", "attention_entropy", "stable_rank"}
+_ADVICE = {
+    "update-too-large": "Lower the learning rate (of this group, if the others are well), or warm it up over some "
+    "hundred steps; healthy updates are about a thousandth of the weight.",
+    "divergence-ahead": "Look at this layer first: lower its learning rate or warm up longer, clip gradients, "
+    "normalise queries and keys (QK norm), add weight decay, or keep it in float32. Going back to a checkpoint before "
+    "that step and leaving out the batches around it is what people do where it came suddenly.",
+    "loss-spike": "Look at the batches of these steps, and at what changed there (a schedule, a loss weight, data from "
+    "another source). Going back to a checkpoint before that step and leaving the batches out, clipping gradients, and "
+    "a lower beta2 of Adam are what people do.",
+    "attention-collapse": "Normalise queries and keys (QK norm), lower the learning rate of these weights or warm it "
+    "up, or bound the logits. Rows that look at one place pass no gradient to queries and keys.",
+    "rank-collapse": "Lower the learning rate of this layer, add or keep a residual path around it and a norm before "
+    "it, and look at what it is given: inputs that are alike make such a weight.",
+    "dead-units": "Lower the learning rate (one large update pushes units below zero for good), look at the bias and "
+    "at how inputs are scaled, or use a leaky activation (LeakyReLU, GELU).",
+    "saturated-units": "Scale the inputs and the first weights down (Xavier), lower the learning rate, put a norm "
+    "before the activation, or use one that does not saturate. Units at their bounds pass almost no gradient.",
+    "update-too-small": "Look at the learning rate of this group, at a schedule that never warms up, and at gradients "
+    "that are scaled down on the way. Weights in bfloat16 lose updates below their last digit: keep a float32 copy of "
+    "them, or let the optimizer round stochastically.",
+}
 
 
 @question(
     Kind("update-too-large", "warning", "updates are a large part of the weights, for many steps", rank=LEARNING + 12),
     Kind("divergence-ahead", "warning", "a level grows that ends in a divergence", after="update-too-large"),
+    Kind("loss-spike", "warning", "the loss jumps far above what it was, and stays there", after="divergence-ahead"),
+    Kind("attention-collapse", "warning", "attention looks at one place, and the loss is high", after="loss-spike"),
+    Kind("rank-collapse", "warning", "a weight degenerates to rank one", after="attention-collapse"),
+    Kind("dead-units", "warning", "almost all units of a layer are zero for the whole batch", after="rank-collapse"),
+    Kind("saturated-units", "warning", "almost all of a tanh or sigmoid is at its bounds", after="dead-units"),
+    Kind("update-too-small", "warning", "updates are too small to move a weight", after="saturated-units"),
     silenced_by=(SPOILED, "exploding-gradient"),
-    topic=Topic("levels", "levels that grow before a run diverges", whole_script=True),
+    topic=Topic("levels", "levels that say that a run will diverge, or trains badly", whole_script=True),
 )
 def levels(trace: Trace) -> list[Finding]:
-    """At most one finding: the first alarm."""
+    """A finding of each kind of alarm, up to the first that comes of a divergence: what comes later follows from it
+    mostly, and is told in its evidence."""
     found = alarms(trace.statistics)
-    if not found:
-        return []
-    alarm = found[0]
-    large = alarm.kind == "update-too-large"
+    end = next((at for at, alarm in enumerate(found) if alarm.kind in _DIVERGES), len(found)) + 1
     made = trace.facts.of(OptimizerSeen)
-    sites = tuple(FindingSite("optimizer", one.site) for one in made if one.site is not None)
-    if large:
-        title = f"updates of {alarm.name} are {number(100 * alarm.value)}% of it in step {alarm.step}, "
-        title += f"and more than {number(100 * UPDATE)}% since step {alarm.since}"
-    else:
-        title = f"{_SAID[alarm.quantity]} of {alarm.name} is {number(alarm.value)} in step {alarm.step}; "
-        title += f"it was {number(alarm.before)}" if alarm.quantity in GROWN else f"its bound is {number(alarm.before)}"
-    is_weight = alarm.quantity in OF_PARAMETERS
-    return [
-        Finding(
-            kind=alarm.kind,
-            severity="warning",
-            title=title,
-            confidence="likely" if large else "possible",
-            module=alarm.name.rpartition(".")[0] if is_weight else alarm.name,
-            parameters=(alarm.name,) if is_weight else (),
-            step=alarm.since,
-            sites=sites[:1],
-            evidence={
-                "quantity": alarm.quantity,
-                "value": alarm.value,
-                "before": alarm.before,
-                "since": alarm.since,
-                "noticed": alarm.step,
-            },
-            advice=(
-                "Lower the learning rate (of this group, if the others are well), or warm it up over some hundred "
-                "steps; healthy updates are about a thousandth of the weight."
-                if large
-                else "Look at this layer first: lower its learning rate or warm up longer, clip gradients, normalise "
-                "queries and keys (QK norm), add weight decay, or keep it in float32. Going back to a checkpoint "
-                "before that step and leaving out the batches around it is what people do where it came suddenly."
-            ),
-        )
-    ]
+    sites = tuple(FindingSite("optimizer", one.site) for one in made if one.site is not None)[:1]
+    last = len(found[:end]) - 1
+    return [_of(alarm, found[end:] if at == last else (), sites) for at, alarm in enumerate(found[:end])]
+
+
+def _of(alarm: Alarm, later: Sequence[Alarm], sites: tuple[FindingSite, ...]) -> Finding:
+    whole = alarm.quantity == WHOLE
+    is_weight = alarm.quantity in OF_PARAMETERS or (whole and alarm.name.endswith((".weight", ".bias")))
+    return Finding(
+        kind=alarm.kind,
+        severity="warning",
+        title=_title(alarm),
+        confidence="likely" if alarm.kind.startswith("update-") or whole else "possible",
+        module=None if whole and alarm.name == "loss" else alarm.name.rpartition(".")[0] if is_weight else alarm.name,
+        parameters=(alarm.name,) if is_weight else (),
+        step=alarm.since,
+        sites=sites,
+        evidence={
+            "quantity": alarm.quantity,
+            "value": alarm.value,
+            "before": alarm.before,
+            "since": alarm.since,
+            "noticed": alarm.step,
+            **({"later": [f"step {one.step}: {one.kind} of {one.name}" for one in later]} if later else {}),
+        },
+        advice=_ADVICE[alarm.kind],
+    )
+
+
+def _title(alarm: Alarm) -> str:
+    """What is beyond which bound, where and since when."""
+    name, step, since = alarm.name, alarm.step, alarm.since
+    value, before = number(alarm.value), number(alarm.before)
+    share, bound = number(100 * alarm.value), number(100 * alarm.before)
+    if alarm.kind == "update-too-large":
+        if alarm.before < UPDATE:
+            return f"updates of {name} are {share}% of it in step {step}, those of most matrices {bound}%"
+        return f"updates of {name} are {share}% of it in step {step}, and more than {bound}% since step {since}"
+    if alarm.kind == "loss-spike":
+        with_it = "" if name == "loss" else f"; {name} changed with it"
+        return f"the loss jumped from {before} to {value} in steps {since} to {step}, by the median of these{with_it}"
+    if alarm.kind == "dead-units":
+        return f"{share}% of the units of {name} are zero for the whole batch in step {step}, since step {since}"
+    if alarm.kind == "saturated-units":
+        return f"{share}% of what {name} gives is at its bounds in step {step}, since step {since}"
+    if alarm.quantity == "unchanged":
+        return f"{share}% of the elements of {name} stay as they are in step {step}: its updates are rounded away"
+    if alarm.kind == "update-too-small":
+        return f"updates of {name} are {value} of it in step {step}, and were no more in {LONG} looks: it hardly moves"
+    said = f"{_SAID[alarm.quantity]} of {name} is {value} in step {step}; "
+    if alarm.quantity == "weight_gain" and since < BEGIN:
+        return f"{name} multiplies the RMS of its input by about {value} from the start; most do by {before}"
+    return said + (f"it was {before}" if alarm.quantity in _WAS else f"its bound is {before}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, NoGradient
-from .questions import GENERAL, LEARNING, Kind, question
+from .questions import GENERAL, LEARNING, Kind, question, sites_of
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -28,7 +28,7 @@ def grad_mode_disabled(trace: Trace) -> list[Finding]:
                 else "gradient mode was off while the loss was computed, so it has no graph",
                 confidence="likely" if inference else "certain",
                 module=seen.module,
-                sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
+                sites=sites_of(*pairs),
                 advice="Use torch.no_grad() in place of torch.inference_mode() for what is used in training later, or "
                 "clone() the tensor outside of it."
                 if inference

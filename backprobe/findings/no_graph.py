@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..records import ACCUMULATE_SEQ, BackwardCall, Cut, Finding, FindingSite, NoGradient, Parameter, Site
 from ..text import few
 from ..torch_texts import NO_GRAPH, UNUSED
+from .questions import sites_of
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -98,10 +99,8 @@ def _of(call: BackwardCall, before: Sequence[BackwardCall], trace: Trace) -> lis
 
 
 def _finding(call: BackwardCall, title: str, advice: str, cut: Site | None, **more: Any) -> Finding:
-    sites = [FindingSite(role, site) for role, site in (("cut", cut), ("failed", call.site)) if site is not None]
-    return Finding(
-        kind="none-grad", severity="error", title=title, advice=advice, step=call.step, sites=tuple(sites), **more
-    )
+    sites = sites_of(("cut", cut), ("failed", call.site))
+    return Finding(kind="none-grad", severity="error", title=title, advice=advice, step=call.step, sites=sites, **more)
 
 
 def _creates(call: BackwardCall) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -52,12 +53,19 @@ def _norms(ranks: Sequence[RankSeen]) -> list[Finding]:
         one.pid: [norms[one.pid][s] - median(n[s] for pid, n in norms.items() if pid != one.pid) for s in steps]
         for one in mine
     }
+    for one in mine:
+        values = away[one.pid]
+        at = _since(values, [norms[one.pid][step] for step in steps])
+        if at is not None:
+            far, when = median(values[at:]) - median(values[:at]), f"from step {steps[at]} on"
+            return [_norm(one, mine, math.exp(far), far / _width(values[:at]), steps[at:], when, sure=True)]
     usual = {pid: median(values) for pid, values in away.items()}
     spread = max(SPREAD, *(_spread(values) for values in away.values()))
     most = max(mine, key=lambda one: usual[one.pid] if len(mine) == 2 else abs(usual[one.pid]))
     far = usual[most.pid]
     if abs(far) > max(SIGMAS * spread, math.log(LARGER)):
-        return [_norm(most, mine, math.exp(far), far / spread, steps, None)]
+        when = f"in {counted(len(steps), 'step')} that were compared"
+        return [_norm(most, mine, math.exp(far), far / spread, steps, when, sure=len(mine) > 2)]
     single = [(values[at] - usual[pid], at, pid) for pid, values in away.items() for at in range(len(steps))]
     far, at, pid = max(single)
     if far > max(SIGMAS * spread, math.log(ONCE)):
@@ -65,28 +73,45 @@ def _norms(ranks: Sequence[RankSeen]) -> list[Finding]:
         own = norms[pid]
         if own[steps[at]] - median(own.values()) > math.log(ONCE) / 2:
             most = next(one for one in mine if one.pid == pid)
-            return [_norm(most, mine, math.exp(far), far / spread, steps, steps[at])]
+            found = _norm(most, mine, math.exp(far), far / spread, steps, f"in step {steps[at]}", sure=True)
+            return [replace(found, step=steps[at])]
     return []
 
 
 def _norm(
-    one: RankSeen, ranks: Sequence[RankSeen], times: float, sigmas: float, steps: Sequence[int], step: int | None
+    one: RankSeen, ranks: Sequence[RankSeen], times: float, sigmas: float, steps: Sequence[int], when: str, sure: bool
 ) -> Finding:
     others = listed([other for other in ranks if other is not one])
-    when = f"in {counted(len(steps), 'step')} that were compared" if step is None else f"in step {step}"
     return Finding(
         kind="rank-outlier",
         severity="warning",
         title=f"the gradients of {name(one)} are {number(times)} times those of {others} {when}, before they are "
         "reduced",
-        confidence="likely" if len(ranks) > 2 or step is not None else "possible",
+        confidence="likely" if sure else "possible",
         rank=one.rank,
-        step=steps[0] if step is None else step,
+        step=steps[0],
         sites=_backward(one),
         evidence={"of": "gradient norm", "times": times, "sigmas": round(abs(sigmas), 1), "steps": len(steps)},
         advice="The average over ranks is that of this one. Look at what it reads: data of another scale or another "
         "file, a sum in place of a mean over a batch of another size, a loss that is weighted on this rank only.",
     )
+
+
+def _since(away: Sequence[float], own: Sequence[float]) -> int | None:
+    """From where on a rank is far from the others in all steps, and was not before."""
+    for at in range(LEAST // 2, len(away) - LEAST // 2 + 1):
+        before, after = away[:at], away[at:]
+        usual = median(before)
+        if min(after) - usual <= math.log(LARGER) or max(before) - usual > math.log(LARGER) / 2:
+            continue
+        # Its own norm went up: what goes down in another looks the same from here.
+        if median(own[at:]) - median(own[:at]) > math.log(LARGER) / 2:
+            return at if median(after) - usual > SIGMAS * _width(before) else None
+    return None
+
+
+def _width(values: Sequence[float]) -> float:
+    return max(SPREAD, _spread(values))
 
 
 def _backward(one: RankSeen) -> tuple[FindingSite, ...]:

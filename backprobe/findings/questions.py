@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, ParamSpec
 
-from ..records import Finding
+from ..records import Finding, FindingSite, Site
 
 P = ParamSpec("P")
 
@@ -130,3 +130,8 @@ def question(
         return Question(answer, kinds, topic, each_call, spoils, silences, silenced_by, also)
 
     return made
+
+
+def sites_of(*pairs: tuple[str, Site | None]) -> tuple[FindingSite, ...]:
+    """The sites of a finding: those of `pairs` that are known, by their role."""
+    return tuple(FindingSite(role, site) for role, site in pairs if site is not None)

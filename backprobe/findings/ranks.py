@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..desync import held, listed, name, told, what
+from ..desync import CRASHED, Held, Other, apart, held, listed, name, told, what
 from ..records import Finding, FindingSite, RankSeen
 from ..torch_texts import COLLECTIVE, COLLECTIVE_OPS
 from .questions import WRONG, Kind, question
@@ -59,6 +59,10 @@ def _when(finding: Finding) -> tuple[float, int]:
     return math.inf if finding.step is None else finding.step, -1 if finding.rank is None else finding.rank
 
 
+#: Ways out of the loop of a rank that did not come, that are named.
+BRANCHES = 3
+#: Calls around an operation that are named.
+CALLS = 2
 #: What one rank's values become in all others, a step later, when gradients are averaged.
 _SPREADS = ("nonfinite-forward", "nonfinite-backward")
 
@@ -106,6 +110,8 @@ def failed(trace: Trace) -> list[Finding]:
     # A rank that is killed closes its connections: where the others ran into a timeout, it was killed for that.
     waited = any(word in one.error.lower() for one in ranks for word in ("timed out", "timeout"))
     failed = [one for one in ranks if one.rank is not None and _by_itself(one) and (one.over or not waited)]
+    if held(ranks) is not None and apart(ranks):
+        failed = [one for one in failed if one.over]
     return [_failed(one) for one in failed if not _explained(one)]
 
 
@@ -163,6 +169,7 @@ def desync(trace: Trace) -> list[Finding]:
     found = held(ranks)
     if found is None or any(_explained(r) for r in ranks):
         return []
+    found = _turned(found)
     wait = found.wait
     who = listed([seen for seen, _ in found.waiting])
     how = "until it failed" if wait.ended == "raised" else "to the end of the run"
@@ -171,12 +178,20 @@ def desync(trace: Trace) -> list[Finding]:
     sites = [FindingSite("waiting", wait.site)] if wait.site else []
     sites += [FindingSite("skipping", one.site) for one in found.others[:1] if one.site is not None]
     culprit = found.others[0].seen if found.others else found.waiting[0][0]
+    sites += [FindingSite("called", site) for wait in culprit.waits[-1:] for site in wait.callers[:CALLS]]
+    branches = dict.fromkeys(culprit.branches if found.others and len(culprit.branches) <= BRANCHES else ())
+    ways = dict(way for seen in ranks for way in seen.ways)
+    for line in (found.others[0].site if found.others else None, wait.site):
+        around = ways.get(line, ()) if line is not None else ()
+        branches |= dict.fromkeys(around if len(around) <= BRANCHES else ())
+    sites += [FindingSite("branch", site) for site in list(branches)[: 2 * BRANCHES]]
     return [
         Finding(
             kind="rank-desync",
             severity="error",
             title=f"{who} {waited}: {others or 'no other rank was seen to call it'}",
             confidence="possible" if not found.others else "likely" if wait.number is None else "certain",
+            step=_step(found),
             rank=culprit.rank,
             sites=tuple(sites),
             evidence={
@@ -192,6 +207,28 @@ def desync(trace: Trace) -> list[Finding]:
             "through the wrapped model), and let all ranks take it together.",
         )
     ]
+
+
+def _step(found: Held) -> int | None:
+    """The step in which the ranks parted: who is waited for may have gone on since, or not have come so far."""
+    if not found.others or found.others[0].step is not None:
+        return found.others[0].step if found.others else None
+    steps = [found.others[0].seen.step, *(seen.step for seen, _ in found.waiting if not seen.between)]
+    return min((step for step in steps if step is not None), default=None)
+
+
+def _turned(found: Held) -> Held:
+    """Where two ranks wait for each other, and nothing says who came first to what: the one whose loop has a way around
+    what it does is waited for, where the other's has none. A crash says it."""
+    if found.wait.number is not None or len(found.waiting) != 1 or len(found.others) != 1:
+        return found
+    (first, wait), other = found.waiting[0], found.others[0]
+    if first.error.startswith(CRASHED) or other.seen.error.startswith(CRASHED):
+        return found
+    own = next((one for one in other.seen.waits if one.ended != "returned" and one.number is None), None)
+    if own is None or other.seen.branches or not first.branches:
+        return found
+    return Held(((other.seen, own),), (Other(first, f"waited in {what(wait)}", wait.site),))
 
 
 def _explained(seen: RankSeen) -> bool:

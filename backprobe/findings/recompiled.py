@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from ..records import CompiledRegion, Finding, FindingSite, Recompiled
+from ..records import CompiledRegion, Finding, Recompiled
 from ..text import counted
-from .questions import HOOKS, Kind, question
+from .questions import HOOKS, Kind, question, sites_of
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -45,7 +45,7 @@ def _finding(one: CompiledRegion) -> Finding:
         title=title,
         confidence="certain",
         step=one.recompiled[-1].step,
-        sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
+        sites=sites_of(*pairs),
         evidence={
             "function": one.function,
             "compiled": one.graphs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, GradientCycle, SilentWrite
-from .questions import MEMORY, WRONG, Kind, question
+from .questions import MEMORY, WRONG, Kind, question, sites_of
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -41,7 +41,7 @@ def silent_mutations(trace: Trace) -> list[Finding]:
                 node=seen.node,
                 tensor=seen.tensor,
                 step=seen.step,
-                sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
+                sites=sites_of(*pairs),
                 evidence={"op": seen.op},
                 advice="Copy where memory changes hands: tensor.detach().numpy().copy() before writing, or "
                 "torch.tensor(array) in place of torch.from_numpy(array) where the array is filled again."

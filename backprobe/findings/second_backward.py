@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from ..records import BackwardCall, Facts, Finding, FindingSite
-from .questions import WRONG, Kind, question
+from dataclasses import replace
+
+from ..records import BackwardCall, Facts, Finding, Inside
+from .questions import WRONG, Kind, question, sites_of
 
 
 @question(
@@ -18,17 +20,20 @@ def second_backward(call: BackwardCall, facts: Facts) -> list[Finding]:
     run = call.nodes[raised.node]
     old = call.nodes[reuse.old]
     new = call.nodes[reuse.node] if reuse.node is not None else None
+    around = None  # the call of the compiled region that took it, where that is known by the operation in it
+    for one in facts.of(Inside):
+        if new is not None and one.how == "reused" and (one.backward, one.node) == (call.index, reuse.node):
+            around = new.site
+            new = replace(new, node=replace(new.node, op=one.op, site=one.site, module=one.module))
     shared = new is None and reuse.shared
     entry = new.site if new is not None else old.site if shared and old.site else call.site
     # The new graph begins inside a function that was handed the old tensor: the line that did so is meant too.
     handed = reuse.carried if entry is not None and reuse.carried is not None else None
     if handed is not None and entry is not None and (handed.file, handed.function) == (entry.file, entry.function):
         handed = None
-    sites = [
-        FindingSite(role, site)
-        for role, site in (("reused", entry), ("reused", handed), ("freed", reuse.freed_site), ("failed", call.site))
-        if site is not None
-    ]
+    sites = sites_of(
+        ("reused", entry), ("reused", around), ("reused", handed), ("freed", reuse.freed_site), ("failed", call.site)
+    )
     earlier = "the same step" if reuse.freed_step == call.step else f"step {reuse.freed_step}"
     if shared:
         title = (
@@ -64,7 +69,7 @@ def second_backward(call: BackwardCall, facts: Facts) -> list[Finding]:
             node=run.name,
             tensor=f"output of {old.node.op or old.name}",
             step=call.step,
-            sites=tuple(sites),
+            sites=sites,
             evidence={
                 "freed_in_step": reuse.freed_step,
                 "freed_by_call": reuse.freed_by,

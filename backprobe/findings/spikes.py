@@ -13,8 +13,9 @@ from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
-from ..records import BackwardCall, Finding, FindingSite, NodeRun, Site
+from ..records import BackwardCall, Finding, NodeRun, Site
 from ..text import number
+from .questions import sites_of
 
 #: A parameter's gradient against that of the loss and the median of the others; what one op multiplies.
 BEYOND, FACTOR = 1e6, 1e5
@@ -89,7 +90,7 @@ def _finding(
         node=culprit.name,
         parameters=(str(top.parameter),),
         step=call.step,
-        sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
+        sites=sites_of(*pairs),
         evidence={
             "op": op,
             "factor_of_op": factor,

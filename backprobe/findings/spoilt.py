@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ..records import BackwardCall, Finding, FindingSite, GradientHook, NodeRun, Spoilt
 from ..text import few
+from .questions import sites_of
 
 
 def spoilt_finding(seen: Spoilt) -> Finding:
@@ -64,7 +65,7 @@ def hooked_finding(call: BackwardCall, hooks: Iterable[GradientHook]) -> Finding
         node=run.name,
         parameters=(run.parameter,) if run.parameter else (),
         step=call.step,
-        sites=tuple(FindingSite(role, site) for role, site in sites if site),
+        sites=sites_of(*sites),
         evidence={"values": values, "hook": True},
         advice="Look at what the hook divides by or multiplies with: a norm that is 0, a scale that overflows.",
     )

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..records import Cut, Finding, FindingSite, StoppedLearning, Unreduced
+from ..records import BackwardCall, Cut, Finding, NodeRun, StoppedLearning, Unreduced
 from ..text import few
+from ..torch_texts import COMPILED
 from .ended import left_out
 from .growth import common_module
+from .questions import sites_of
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -29,27 +31,36 @@ _ADVICE = {
 
 
 def given_nothing(trace: Trace) -> list[Finding]:
-    """Parameters that learned, and that a custom function's backward gives nothing any more."""
-    return [
-        Finding(
-            kind="none-grad",
-            severity="warning",
-            title=f"{few(names)} learned before and {'get' if len(names) > 1 else 'gets'} no gradient any more: the "
-            f"backward of {run.name.removesuffix('Backward')} returns None for {'them' if len(names) > 1 else 'it'}",
-            confidence="certain",
-            module=run.module,
-            node=run.name,
-            parameters=tuple(names),
-            step=call.step,
-            sites=tuple(
-                FindingSite(role, site) for role, site in (("cut", run.site), ("failed", call.site)) if site is not None
-            ),
-            evidence={"reason": "returned None", "op": run.name},
-            advice="Return a gradient in the place of that input. If it is meant to stay as it is from there on, call "
-            "requires_grad_(False) on it, so that everybody can see it.",
-        )
-        for run, names, call in left_out(trace)
-    ]
+    """Parameters that learned, and that a custom function's backward gives nothing any more, or a compiled region."""
+    found = []
+    for run, names, call in left_out(trace):
+        rest = list(names)
+        for cut in trace.facts.of(Cut) if run.name.startswith(COMPILED) else ():
+            mine = tuple(name for name in rest if cut.compiled and name in cut.parameters)
+            if mine:
+                rest = [name for name in rest if name not in mine]
+                found.append(_finding(StoppedLearning(mine, cut.step, "cut", None, call.site), cut))
+        if rest:
+            found.append(_nothing(run, rest, call))
+    return found
+
+
+def _nothing(run: NodeRun, names: list[str], call: BackwardCall) -> Finding:
+    return Finding(
+        kind="none-grad",
+        severity="warning",
+        title=f"{few(names)} learned before and {'get' if len(names) > 1 else 'gets'} no gradient any more: the "
+        f"backward of {run.name.removesuffix('Backward')} returns None for {'them' if len(names) > 1 else 'it'}",
+        confidence="certain",
+        module=run.module,
+        node=run.name,
+        parameters=tuple(names),
+        step=call.step,
+        sites=sites_of(("cut", run.site), ("failed", call.site)),
+        evidence={"reason": "returned None", "op": run.name},
+        advice="Return a gradient in the place of that input. If it is meant to stay as it is from there on, call "
+        "requires_grad_(False) on it, so that everybody can see it.",
+    )
 
 
 def stopped(trace: Trace) -> list[Finding]:
@@ -101,7 +112,7 @@ def unreduced(trace: Trace) -> list[Finding]:
                 module=common_module(_owners(seen.parameters)),
                 parameters=seen.parameters,
                 step=seen.step,
-                sites=tuple(FindingSite(role, site) for role, site in sites if site is not None),
+                sites=sites_of(*sites),
                 evidence={"reason": "frozen" if seen.frozen else "skipped", "since_step": seen.step},
                 advice="Let every process use every parameter in every step (add 0 times its output to the loss where "
                 "it is left out), or pass find_unused_parameters=True to DistributedDataParallel; what is frozen later "
@@ -137,7 +148,7 @@ def _finding(seen: StoppedLearning, cut: Cut | None = None) -> Finding:
         module=cut.module if cut is not None else common_module(_owners(seen.parameters)),
         parameters=seen.parameters,
         step=seen.step,
-        sites=tuple(FindingSite(role, site) for role, site in sites if site is not None),
+        sites=sites_of(*sites),
         evidence={"reason": seen.reason, "op": cut.op if cut is not None else None, "since_step": seen.step},
         advice=_ADVICE[seen.reason],
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, OptimizerSeen, Parameter, StoppedLearning, Stray
 from ..text import few
-from .questions import LEARNING, Kind, question
+from .questions import LEARNING, Kind, question, sites_of
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -81,6 +81,9 @@ def not_in_optimizer(trace: Trace) -> list[Finding]:
     nothing = next((o for o in trace.facts.of(OptimizerSeen) if o.tensors and o.orphans == o.tensors), None)
     if nothing is not None and idle and not late:
         return [_other_model(idle, nothing)]
+    frozen = next((o for o in trace.facts.of(OptimizerSeen) if o.tensors and o.frozen == o.tensors), None)
+    if frozen is not None and idle and not late and not any(p.trained and p.reached for p in trace.parameters):
+        return [_all_frozen(idle, frozen)]
     hollow = next((o for o in trace.facts.of(OptimizerSeen) if o.empty and o.site is not None), None)
     if hollow is not None and idle and not late:
         return [_used_up(idle, hollow)]
@@ -135,7 +138,7 @@ def _no_longer(seen: StoppedLearning) -> Finding:
         confidence="likely",
         parameters=seen.parameters,
         step=seen.step,
-        sites=tuple(FindingSite(role, site) for role, site in sites if site is not None),
+        sites=sites_of(*sites),
         evidence={"since_step": seen.step},
         advice=advice,
     )
@@ -186,6 +189,20 @@ def _other_model(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
         f"{few([p.name for p in idle])} got one: it was made from another model, or from a copy",
         "Make the optimizer from the parameters of the model that is called, after it was copied or wrapped.",
         {"orphans": optimizer.orphans, "tensors_in_optimizer": optimizer.tensors},
+    )
+
+
+def _all_frozen(idle: list[Parameter], optimizer: OptimizerSeen) -> Finding:
+    """Nothing that the optimizer holds is to learn."""
+    return _left_out(
+        idle,
+        optimizer,
+        f"{optimizer.name} trains nothing: requires_grad is off for all of the {optimizer.tensors} tensors that it "
+        f"holds, and {few([p.name for p in idle])} {'get' if len(idle) > 1 else 'gets'} gradients that no optimizer "
+        "uses",
+        "Turn requires_grad on again for what is to be trained, or make the optimizer from what is not frozen: "
+        "[p for p in model.parameters() if p.requires_grad].",
+        {"frozen": optimizer.frozen, "tensors_in_optimizer": optimizer.tensors},
     )
 
 

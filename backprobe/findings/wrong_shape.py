@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..records import BackwardCall, Facts, Finding, FindingSite
+from ..records import BackwardCall, Facts, Finding
 from ..torch_texts import WRONG_NAME, WRONG_NUMBER, WRONG_SHAPE
-from .questions import WRONG, Kind, question
+from .questions import WRONG, Kind, question, sites_of
 
 
 @question(
@@ -38,7 +38,7 @@ def wrong_shape(call: BackwardCall, facts: Facts) -> list[Finding]:
             module=run.module,
             node=run.name,
             step=call.step,
-            sites=tuple(FindingSite(role, site) for role, site in pairs if site is not None),
+            sites=sites_of(*pairs),
             evidence={"error": raised.text[:1000]},
             advice="Return one gradient for each argument of forward, in its order, None for those that are no "
             "tensors; each of the shape of its input (sum over what was broadcast).",

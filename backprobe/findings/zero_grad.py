@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -63,14 +63,12 @@ def zero_grads(trace: Trace) -> list[Finding]:
         return _died(trace)
     young = sum(1 for _ in trace.backwards) < 3
     groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]] = {}
-    inside = {one.node: one for one in trace.facts.of(Inside) if one.how == "zero"}
+    inside = [one for one in trace.facts.of(Inside) if one.how == "zero"]
     for call in trace.backwards:
         for name, run, passing in _killers(call, dead):
             if passing and young:
                 continue
-            region = inside.get(run.node.index) if run.name.startswith(COMPILED) else None
-            if region is not None:  # which was run again: the operation in it
-                run = replace(run, node=replace(run.node, op=region.op, site=region.site, module=region.module))
+            run = _in_region(run, call, inside)
             key = (run.name, run.site, run.module)
             if key not in groups:
                 groups[key] = (run, set(), call)
@@ -118,9 +116,10 @@ def _died(trace: Trace) -> list[Finding]:
             if not dead or len(zeros) == len(norms):
                 return []
     groups: dict[_Key, tuple[NodeRun, set[str], BackwardCall]] = {}
-    rest = set(dead or ())
+    rest, inside = set(dead or ()), [one for one in trace.facts.of(Inside) if one.how == "zero"]
     for call, names in _died_in(trace, rest):  # what died first is not to be taken for what died with all others
         for name, run, _ in _killers(call, names):
+            run = _in_region(run, call, inside)
             if may_die(run):
                 groups.setdefault((run.name, run.site, run.module), (run, set(), call))[1].add(name)
                 rest.discard(name)
@@ -141,9 +140,21 @@ def _died(trace: Trace) -> list[Finding]:
     ]
 
 
+def _in_region(run: NodeRun, call: BackwardCall, inside: Sequence[Inside]) -> NodeRun:
+    """`run` with the operation in it that made the zeros, where it is a compiled region that was run again."""
+    here = (one for one in inside if one.node == run.node.index and one.backward >= call.index)
+    region = next(here, None) if run.name.startswith(COMPILED) else None
+    if region is None:
+        return run
+    return replace(run, node=replace(run.node, op=region.op, site=region.site, module=region.module))
+
+
 def _may_die(run: NodeRun) -> bool:
     """Whether the node's derivative may become zero by where its input went."""
-    return run.name.startswith((*_SATURATE, *_FLAT, _ROUND)) or run.node.op == OWN_FUNCTION
+    name = run.name
+    if name.startswith(COMPILED):  # the operation in it, where that was found
+        name = "".join(word.capitalize() for word in (run.node.op or "").split("_")) + "Backward"
+    return name.startswith((*_SATURATE, *_FLAT, _ROUND)) or run.node.op == OWN_FUNCTION
 
 
 def _leaves_out(run: NodeRun) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import sys
 import time
@@ -16,8 +15,8 @@ from ..commands.files import new_run, write_findings
 from ..errors import BackprobeError
 from ..findings.levels import ALARMS, Alarm, Monitor
 from ..records import Measured, Step
-from ..records.statistics import OF
 from ..select import selector
+from ..tracking.numbers import numbers_of
 from ..view.parts import report
 from ..view.terminal import write
 
@@ -169,7 +168,10 @@ class Watching:
 
     def measured(self, measured: Measured) -> None:
         self._numbers, self._at = numbers_of(measured, self._layers), measured.step
-        for alarm in self._monitor.add(measured):
+        found = self._monitor.add(measured)
+        if self._live is not None and self._live.session is not None:
+            self._live.session.scene.heed(len(found), self._monitor.waits)
+        for alarm in found:
             self.alarms.append(alarm)
             if not self._options["quiet"]:
                 text = f"{alarm.quantity} of {alarm.name} is {alarm.value:.3g} in step {alarm.step}"
@@ -177,29 +179,6 @@ class Watching:
             self.stop = self.stop or alarm.kind in self._stop_on
         for alarm in self.alarms:
             self._numbers[f"backprobe/alarm/{alarm.kind}"] = 1.0
-
-
-def numbers_of(measured: Measured, layers: Callable[[str, Any], bool] | None = None) -> dict[str, float]:
-    """What a tracker is given of a look: the least and the greatest of each quantity over the layers, and the numbers
-    of the layers that are chosen. What is not finite is left out, and counted."""
-    found: dict[str, float] = {}
-    by_quantity: dict[str, list[float]] = {}
-    lost = 0
-    for key, value in zip(measured.names, measured.values, strict=True):
-        quantity, _, name = key.partition(OF)
-        if not math.isfinite(value):
-            lost += 1
-            continue
-        by_quantity.setdefault(quantity, []).append(value)
-        if layers is not None and layers(name, None):
-            found[f"backprobe/{quantity}/{name}"] = value
-    for quantity, values in by_quantity.items():
-        found[f"backprobe/{quantity}/max"] = max(values)
-        if len(values) > 1:
-            found[f"backprobe/{quantity}/min"] = min(values)
-    if lost:
-        found["backprobe/nonfinite"] = float(lost)
-    return found
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:

@@ -165,6 +165,9 @@ class Tracker:
     def hook_put(self, tensor: Any, hook: Any, frame: Any) -> None:
         """`frame` puts a hook on a tensor that has a node."""
 
+    def region_called(self, call: Any) -> None:
+        """A compiled region was called whose results have a graph: a ``RegionCall`` of ``torchside``."""
+
     def grad_mode_set(self, on: bool, frame: Any) -> None:
         """Gradient mode is about to be set at `frame`."""
 
@@ -191,6 +194,9 @@ class Tracker:
     def call_counted(self, spot: Spot | None, roots: Sequence[Any]) -> None:
         """An outermost backward call from `roots` that adds gradients is about to be made at `spot`, and is not
         recorded."""
+
+    def root_passes(self, root: Any) -> None:
+        """One of many backward calls of steps that pass is about to be made from `root`."""
 
     def calls_passed(self, spot: Spot | None, count: int) -> None:
         """So many outermost backward calls were made at `spot` that add gradients, in steps that pass; ``None``: it is

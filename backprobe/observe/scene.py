@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from .trackers.waiting import Waiting
 
 
+#: The step that goes on, and how many after it, are recorded for an alarm.
+ALARMED = 3
+
+
 @dataclass
 class Scene:
     """The parts of a session.
@@ -37,6 +42,8 @@ class Scene:
     :ivar record_to: the folder of the run, for those who keep files of their own beside it.
     :ivar look_closely: asks for a closer look at the steps before a number.
     :ivar hand_on: takes statistics of a step, for who wants to know.
+    :ivar look_again: asks for the next statistics soon, where the last ones may be an alarm if that lasts.
+    :ivar next_look: no step from this one on passes unseen until it is set again: its loss is wanted.
     :ivar put_back: what takes ours off the process when watching pauses, also where the listener that should have
         done so has failed. Each may be called twice.
     """
@@ -58,6 +65,8 @@ class Scene:
     record_to: Path | None = None
     look_closely: Callable[[int], None] = lambda step: None
     hand_on: Callable[[Measured], None] = lambda measured: None
+    look_again: Callable[[], None] = lambda: None
+    next_look: int = sys.maxsize
     put_back: list[Callable[[], None]] = field(default_factory=lambda: [private.drop_our_dispatch_modes])
 
     @property
@@ -67,3 +76,11 @@ class Scene:
     @property
     def frames(self) -> Frames:
         return self.names.frames
+
+    def heed(self, alarms: int, waits: bool) -> None:
+        """What the last statistics showed: so many new alarms, after which steps are recorded, or something that is an
+        alarm if it lasts, after which the next look comes soon."""
+        if alarms:
+            self.look_closely(self.steps.index + ALARMED)
+        if waits:
+            self.look_again()

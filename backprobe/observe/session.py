@@ -42,6 +42,7 @@ from .schedule.budget import FREE, Budget
 from .schedule.cost import Cost, Took
 from .schedule.detail import Attention, Settings
 from .schedule.steps import StepWatch
+from .statistics.losses import Losses
 from .switch import Switch
 from .trackers import trackers
 
@@ -125,6 +126,9 @@ class Session:
         events.listen("forward_begins", self._forward_begins)
         events.listen("backward_over", self._call_over)
         self._entered = self._over = False
+        #: The step in which watching ended; ``None`` while it goes on.
+        self.ended_in: int | None = None
+        self.ended_between = False
         #: Where watching ended early, and why.
         self.stopped: Stopped | None = None
         self._filter: Any = None
@@ -196,6 +200,8 @@ class Session:
 
     def stop(self) -> None:
         """Detach for good: the last step is over, and nothing of the graph is held any longer."""
+        if not self._over:
+            self.ended_in, self.ended_between = self._steps.index, self._steps.stepped
         self.pause()
         if not self._over:
             self._over = True
@@ -266,7 +272,8 @@ class Session:
         else:
             self.events.own.since(mark)
         if not self._switch.on and self._ahead is None:
-            room = self._attention.room(self._steps.index, self.budget)
+            begun = self._steps.index
+            room = min(self._attention.room(begun, self.budget), max(self.scene.next_look - begun, 0))
             self._steps.let_pass(min(self.budget.lets_pass(), room))
 
     def _steps_passed(self, steps: int, seconds: float, between: bool) -> None:
@@ -404,6 +411,7 @@ class _Handing:
         #: Steps of these whose loss is not known, in order.
         self._away: deque[int] = deque()
         self.later = Later()
+        self._losses = Losses() if session.settings.statistics else None
 
     def waits(self, step: Step, away: list[Any]) -> None:
         """`step` is over, and these are parts of its loss."""
@@ -422,7 +430,10 @@ class _Handing:
 
     def _hand(self) -> None:
         while self._steps and (not self._away or self._steps[0].index < self._away[0]):
-            self._sink.step(self._steps.popleft(), self._session)
+            step = self._steps.popleft()
+            if self._losses is not None:
+                self._losses.add(step)
+            self._sink.step(step, self._session)
 
     def backward_over(self, running: Running, recorded: Recorded) -> None:
         self.later.flush()
@@ -431,7 +442,7 @@ class _Handing:
     def measured(self, measured: Measured) -> None:
         take = getattr(self._sink, "measured", None)  # sinks of plugins may have none
         if take is not None:
-            take(measured)
+            take(measured if self._losses is None else self._losses.beside(measured))
 
     def step_over(self, step: Step) -> None:
         self._steps.append(step)

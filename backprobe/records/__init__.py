@@ -4,7 +4,7 @@ Producers (``observe``) make them, consumers (``findings``, ``view``, ``report``
 """
 
 from .calls import BackwardCall, ModuleCall, Mutation, Raised, Reuse, Root
-from .checks import Divergence, FunctionChecked
+from .checks import CompiledWrong, Divergence, FunctionChecked
 from .compared import Applied, Gap, Judged, Print, Taken, Tape, TapeOp
 from .compiled import CompiledRegion, GivenToCompiled, GraphBreak, Recompiled, RefusedToCompile
 from .facts import Aside, Facts, Unseen
@@ -23,7 +23,17 @@ from .memory import (
     SilentWrite,
 )
 from .nodes import ACCUMULATE_SEQ, BadNode, BadOp, Born, Derivative, GradStat, Inside, Node, NodeRun, RegionRun
-from .parameters import COLLECTIVES, Cut, FreeParameter, NoGradient, Parameter, StoppedLearning, Stray, Unreduced
+from .parameters import (
+    COLLECTIVES,
+    Cut,
+    FreeParameter,
+    GradientUse,
+    NoGradient,
+    Parameter,
+    StoppedLearning,
+    Stray,
+    Unreduced,
+)
 from .places import Site
 from .ranks import Collective, RankSeen, RankWait, Replica, Replicas, ReplicaState
 from .regions import Recomputed, RegionDiffers, RegionGradient
@@ -47,6 +57,7 @@ __all__ = [
     "Born",
     "Collective",
     "CompiledRegion",
+    "CompiledWrong",
     "Cut",
     "Derivative",
     "Divergence",
@@ -60,6 +71,7 @@ __all__ = [
     "GradStat",
     "GradientCycle",
     "GradientHook",
+    "GradientUse",
     "GraphBreak",
     "HookSeen",
     "Inside",

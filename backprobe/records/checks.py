@@ -27,6 +27,31 @@ class FunctionChecked:
 
 @record
 @dataclass(frozen=True, slots=True)
+class CompiledWrong:
+    """A compiled region that gave something else than its operations, which were run one by one on the same inputs.
+
+    :ivar function: the compiled one, ``compiled`` its line.
+    :ivar op, site, module: the first operation with which it is wrong; ``None``: only with what comes after it.
+    :ivar what: ``forward``, or ``backward``: the gradients.
+    :ivar off, usual: relative distance from float64, of what the compiler made and of the operations.
+    :ivar alone: the operation is wrong when it alone is compiled. ``script``: shows that on random numbers.
+    """
+
+    function: str
+    op: str | None
+    site: Site | None
+    module: str | None
+    what: str
+    off: float
+    usual: float
+    alone: bool
+    script: str
+    step: int
+    compiled: Site | None
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class Divergence:
     """The first op where a run departs from float64, or one outermost module from another of one structure.
 

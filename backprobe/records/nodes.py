@@ -160,10 +160,10 @@ class Inside:
 
     ``how``: ``read``: of what the region runs, this line's derivative, and no other's, is not finite everywhere.
     ``forward`` and ``backward``: the region was run again op by op on what it was given, and this is where its values,
-    or gradients, are not finite first: ``values``; ``zero``: where all that came became zeros. ``tensors`` are the op's
-    inputs, or what its node had kept;
-    ``zero_incoming``: some of the gradients that came to it were zero. ``sure``: nothing that it depends on has changed
-    since, and it draws no random numbers of its own.
+    or gradients, are not finite first: ``values``; ``zero``: where all that came became zeros.
+    ``reused``: this op takes what an earlier backward had freed. ``tensors`` are the op's inputs, or what its node had
+    kept; ``zero_incoming``: some of the gradients that came to it were zero. ``sure``: nothing that it depends on has
+    changed since, and it draws no random numbers of its own.
     """
 
     backward: int

@@ -101,6 +101,26 @@ class StoppedLearning:
 
 @record
 @dataclass(frozen=True, slots=True)
+class GradientUse:
+    """What ``optimizer`` does not do with the gradients that backward calls at ``backward`` give it.
+
+    ``how``: ``again`` (those that it used are used again by its next steps, at ``stepped``, from ``step`` on: nobody
+    clears them), ``cleared`` (it finds none: they are cleared before it steps, or it steps before there are any),
+    ``unused`` (it never stepped). ``cleared``: the only line of the script that calls ``zero_grad``. ``made``: where
+    the optimizer was made.
+    """
+
+    optimizer: str
+    how: str
+    step: int
+    stepped: Site | None
+    backward: Site | None
+    cleared: Site | None = None
+    made: Site | None = None
+
+
+@record
+@dataclass(frozen=True, slots=True)
 class Unreduced:
     """Parameters that data-parallel training waited for in vain: the backward of ``failed`` in step ``step`` gave them
     no gradient. ``frozen`` is where ``requires_grad`` was turned off; else ``sites`` are the lines that decide whether

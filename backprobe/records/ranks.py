@@ -22,6 +22,7 @@ class Collective:
     :ivar began: seconds since 1970. ``timeout``: seconds after which torch gives it up.
     :ivar over: it has come to its end here.
     :ivar inside: what the script had called, where that is not the operation itself: ``backward``.
+    :ivar step: in which step it was called, where that is known.
     """
 
     group: str
@@ -33,6 +34,7 @@ class Collective:
     timeout: float = 0.0
     site: Site | None = None
     inside: str = ""
+    step: int | None = None
 
 
 @record
@@ -42,6 +44,7 @@ class RankWait:
     ``raised``, or ``never`` while anybody looked.
 
     :ivar inside: what the script had called, where that is not the operation itself: ``backward``.
+    :ivar callers: the script's calls around it, the innermost first.
     :ivar group: process group, ``number`` and ``inputs`` as in ``Collective``, where that is known.
     """
 
@@ -54,6 +57,7 @@ class RankWait:
     group: str = ""
     number: int | None = None
     inputs: str = ""
+    callers: tuple[Site, ...] = ()
 
 
 @record
@@ -83,6 +87,10 @@ class ReplicaState:
     of the gradients; ``None`` where there was none. ``optimizer`` counts those that stepped.
 
     :ivar backward: the line of the last backward call.
+    :ivar settings: of the optimizer's groups the numbers that they have, by name.
+    :ivar given: sums over the bits of gradients when the last backward call that gave them was over.
+    :ivar touched: lines that read or put ``.grad`` of a parameter since that call.
+    :ivar unsynced: the line of ``no_sync``, where data-parallel training was told not to reduce in the last forward.
     """
 
     step: int
@@ -91,6 +99,10 @@ class ReplicaState:
     gradients: tuple[int | None, ...]
     after: tuple[int | None, ...]
     backward: Site | None = None
+    settings: tuple[tuple[tuple[str, float], ...], ...] = ()
+    unsynced: tuple[Site, ...] = ()
+    touched: tuple[Site, ...] = ()
+    given: tuple[int | None, ...] = ()
 
 
 @record
@@ -100,6 +112,10 @@ class Replicas:
 
     :ivar written: lines of the script that wrote to one of them between an optimizer's step and the next one: the step
         in which they ran, its name, what wrote, the line.
+    :ivar setters: by name of a setting of an optimizer's groups, the line of the script that writes it.
+    :ivar drawn: by name of a parameter, the line that put random numbers in it last. ``put``: the line from which on it
+        had another dtype for a while, where its data was put in its place.
+    :ivar hooks: communication hooks, by name: the line of the function, and those in it that draw random numbers.
     """
 
     rank: int
@@ -107,6 +123,10 @@ class Replicas:
     tensors: tuple[Replica, ...]
     states: tuple[ReplicaState, ...]
     written: tuple[tuple[int, str, str, Site | None], ...] = ()
+    setters: tuple[tuple[str, Site], ...] = ()
+    drawn: tuple[tuple[str, Site], ...] = ()
+    put: tuple[tuple[str, Site], ...] = ()
+    hooks: tuple[tuple[str, tuple[Site, ...]], ...] = ()
 
 
 @record
@@ -133,6 +153,10 @@ class RankSeen:
     :ivar norms: step and norm of all gradients as the backward gave them, before a reduction, in some steps.
     :ivar arrivals: of each process group: the number of a collective, and when that and the next ones were called
         (seconds since 1970; 0: not known), the last that torch kept.
+    :ivar step: the step that it was in.
+    :ivar branches: lines that leave a loop it was in, or the rest of its body, under a condition.
+    :ivar between: the optimizer had stepped: it may have been in the next step already.
+    :ivar ways: of lines that call collectives, the lines where it is decided whether they are come to.
     """
 
     rank: int | None
@@ -163,3 +187,7 @@ class RankSeen:
     took: Mapping[str, Any] = field(default_factory=dict)
     norms: tuple[tuple[int, float], ...] = ()
     arrivals: tuple[tuple[str, int, tuple[float, ...]], ...] = ()
+    branches: tuple[Site, ...] = ()
+    step: int | None = None
+    ways: tuple[tuple[Site, tuple[Site, ...]], ...] = ()
+    between: bool = False

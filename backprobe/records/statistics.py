@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 #: What stands between a quantity and what it is of, in a name: ``update_ratio|blocks.0.up.weight``.
 OF = "|"
+#: Quantities of the loss, which is a name like that of a layer.
+LOSSES = ("loss_median", "loss_max")
 
 
 @dataclass(frozen=True, slots=True)

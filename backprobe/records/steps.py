@@ -51,7 +51,7 @@ class Step:
 class OptimizerSeen:
     """An optimizer: its class, where it was made, how many tensors it holds, and how many of them belong to no module
     any longer and never got a gradient. ``empty``: how many of its groups hold none; ``twice``: how many tensors it was
-    given more than once."""
+    given more than once; ``frozen``: how many were not to get a gradient when it stepped."""
 
     name: str
     site: Site | None
@@ -60,3 +60,4 @@ class OptimizerSeen:
     groups: int = 1
     empty: int = 0
     twice: int = 0
+    frozen: int = 0

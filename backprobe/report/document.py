@@ -16,6 +16,7 @@ from ..view.parts import took
 from . import calls as backwards
 from .columns import clean, text
 from .compiled import compiled
+from .levels import levels
 from .memory import memory
 from .ranks import ranks
 from .steps import forwards, read_steps
@@ -73,6 +74,7 @@ def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
         "memory": memory(trace, modules, sites),
         "tensors": tensors(trace, modules),
         "ranks": ranks(trace, sites.of),
+        "levels": levels(trace, modules, parameters),
     }
     kept = trace.info.get("sources")
     return {**made, "sources": sites.sources(kept if isinstance(kept, Mapping) else {}), "sites": sites.rows()}

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..records import Site
 from .frames import Frames
+from .sites import site_at
 
 #: A class, and the name of its instance in the module around it.
 Owner = tuple[type, str]
@@ -188,7 +189,7 @@ def replaced_at(frames: Frames, attribute: str) -> Site | None:
     for file in frames.users_files():
         for line, owner, name, function in _assignments(file):
             if name == attribute and (owner != "self" or function != "__init__"):
-                return Site(file, line, function, linecache.getline(file, line).strip())
+                return site_at(file, line, function)
     return None
 
 
@@ -218,7 +219,7 @@ def calls_of_method(frames: Frames, method: str) -> list[tuple[Site, int, int, s
     for file in frames.users_files():
         for line, last, name, argument, function in _calls(file):
             if name == method:
-                site = Site(file, line, function, linecache.getline(file, line).strip())
+                site = site_at(file, line, function)
                 found.append((site, line, last, argument))
     return found
 
@@ -276,7 +277,7 @@ def result_of(function: Any) -> Site | None:
         elif isinstance(node, ast.Return):
             found.append((1, line))
     at = min(found)[1] if found else first
-    return Site(code.co_filename, at, code.co_name, linecache.getline(code.co_filename, at).strip())
+    return site_at(code.co_filename, at, code.co_name)
 
 
 def written_in_loop(function: Any) -> Site | None:
@@ -311,7 +312,7 @@ def written_in_loop(function: Any) -> Site | None:
 def function_called(frames: Frames, name: str) -> Site | None:
     """The line ``def name(...)`` in the user's code, where there is just one."""
     found = [
-        Site(file, node.lineno, name, linecache.getline(file, node.lineno).strip())
+        site_at(file, node.lineno, name)
         for file in frames.users_files()
         for node, _ in syntax_nodes(file)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name == name
@@ -330,7 +331,7 @@ def use_of(frames: Frames, name: str, near: str) -> Site | None:
         ]
         if used:
             line, function = min(used)
-            return Site(file, line, function, linecache.getline(file, line).strip())
+            return site_at(file, line, function)
     return None
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
-import linecache
+import re
 
 from ..records import Site
 from .defined import last_name, syntax_nodes
+from .sites import site_at
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _HOMES = frozenset({"random", "numpy.random", "np.random"})
 
 
@@ -36,7 +38,32 @@ def drawn_before(site: Site) -> Site | None:
     if function not in draws:
         return None
     line = draws[function]
-    return Site(site.file, line, function, linecache.getline(site.file, line).strip())
+    return site_at(site.file, line, function)
+
+
+#: Calls by whose name random numbers are drawn.
+_DRAWS = re.compile(r"rand\w*|dropout\w*|bernoulli_?|multinomial|normal_?|uniform_?|exponential_|poisson|random_?")
+
+
+def draws_inside(file: str, first: int) -> tuple[Site, ...]:
+    """The line of the function that begins at line `first` of `file`, and those of its lines that draw random
+    numbers."""
+    nodes = syntax_nodes(file)
+    around = next((n for n, _ in nodes if isinstance(n, _FUNCTIONS) and _begins(n) == first), None)
+    if around is None:
+        return ()
+    lines = {
+        (node.lineno, function)
+        for node, function in nodes
+        if isinstance(node, ast.Call)
+        and around.lineno <= node.lineno <= (around.end_lineno or 0)
+        and (_DRAWS.fullmatch(last_name(node.func)) or _draws(node, set()))
+    }
+    return tuple(site_at(file, line, name) for line, name in ((around.lineno, around.name), *sorted(lines)))
+
+
+def _begins(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return min([function.lineno, *(one.lineno for one in function.decorator_list)])
 
 
 def _draws(call: ast.Call, imported: set[str]) -> bool:

@@ -16,6 +16,7 @@ from ..records.places import lasting
 from ..torchside import places
 from ..torchside.compilations import FRAME
 from .library import Stack
+from .sites import site_at
 from .stand_ins import STAND_IN
 
 #: A place in the code as the eye notes it: cheap to take, turned into a ``Site`` when somebody asks.
@@ -136,7 +137,7 @@ class Frames:
                 if start <= lasti < end and at is not None:
                     line = at
                     break
-            found = self._lines[spot] = self.site_of(code.co_filename, line, code.co_name)
+            found = self._lines[spot] = site_at(code.co_filename, line, code.co_name)
         return found
 
     def spot_at(self, file: str, line: int) -> Spot | None:
@@ -173,7 +174,7 @@ class Frames:
     def site_in(self, trace: str) -> Site | None:
         """The innermost line of the user's code in the text of a traceback."""
         mine = [m for m in FRAME.finditer(trace) if self.is_users_file(m[1])]
-        return self.site_of(mine[-1][1], int(mine[-1][2]), mine[-1][3].strip()) if mine else None
+        return site_at(mine[-1][1], int(mine[-1][2]), mine[-1][3].strip()) if mine else None
 
     @staticmethod
     def spot_for(site: Site) -> Spot | None:
@@ -181,16 +182,12 @@ class Frames:
         code = compile("\n" * (site.line - 1) + "pass", site.file, "exec").replace(co_name=site.function)
         return next(((code, begin) for begin, _, at in code.co_lines() if at == site.line), None)
 
-    @staticmethod
-    def site_of(file: str, line: int, function: str) -> Site:
-        return Site(file, line, function, linecache.getline(file, line).strip())
-
     def site_of_traceback(self, traceback: Any) -> Site | None:
         """The user's innermost line in a traceback."""
         last = None
         while traceback is not None:
             frame: FrameType = traceback.tb_frame
             if self.is_user(frame.f_code):
-                last = self.site_of(frame.f_code.co_filename, traceback.tb_lineno, frame.f_code.co_name)
+                last = site_at(frame.f_code.co_filename, traceback.tb_lineno, frame.f_code.co_name)
             traceback = traceback.tb_next
         return last

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
@@ -11,10 +10,46 @@ from typing import Any
 from ..records import Site
 from .defined import CHANGERS, last_name, syntax_nodes
 from .frames import Frames
+from .sites import site_at
 
 #: Methods that write into an array, and functions that write into their first argument.
 WRITERS = frozenset({"fill", "sort", "partition", "itemset", "setfield", "byteswap"})
 WRITE_FIRST = frozenset({"copyto", "shuffle", "put", "place", "putmask", "fill_diagonal", "put_along_axis"})
+
+
+def key_given(frames: Frames, key: str) -> Site | None:
+    """The first line of the user's code that writes what is under the constant `key`: ``group["lr"] *= 0.5``."""
+    for file in frames.users_files():
+        for node, function in syntax_nodes(file):
+            if not isinstance(node, (ast.Assign, ast.AugAssign)):
+                continue
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in (one for top in targets for one in ast.walk(top)):
+                if isinstance(target, ast.Subscript) and getattr(target.slice, "value", None) == key:
+                    return site_at(file, node.lineno, function)
+    return None
+
+
+def scheduler_stepped(frames: Frames) -> Site | None:
+    """The first line of the user's code that calls ``step`` of what was made of a class of learning rate schedules."""
+    for file in frames.users_files():
+        nodes = syntax_nodes(file)
+        made = {
+            last_name(target)
+            for node, _ in nodes
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and _schedules(node.value.func)
+            for target in node.targets
+        }
+        for node, function in nodes:
+            called = node.func if isinstance(node, ast.Call) else None
+            if isinstance(called, ast.Attribute) and called.attr == "step" and last_name(called.value) in made:
+                return site_at(file, called.lineno, function)
+    return None
+
+
+def _schedules(func: ast.AST) -> bool:
+    name = last_name(func)
+    return name.endswith(("LR", "Scheduler", "OnPlateau", "WarmRestarts")) or "lr_scheduler" in ast.dump(func)
 
 
 def used_before(site: Site, name: str) -> Site | None:
@@ -26,7 +61,7 @@ def used_before(site: Site, name: str) -> Site | None:
         if function == site.function and node.lineno < site.line
     ]
     line = max(lines, default=0)
-    return Site(site.file, line, site.function, linecache.getline(site.file, line).strip()) if line else None
+    return site_at(site.file, line, site.function) if line else None
 
 
 def filled_beside(site: Site) -> Site | None:
@@ -50,7 +85,7 @@ def filled_beside(site: Site) -> Site | None:
     puts = sorted(line for line, name in filled if name and name in looked)
     if not puts:
         return None
-    return Site(site.file, puts[0], site.function, linecache.getline(site.file, puts[0]).strip())
+    return site_at(site.file, puts[0], site.function)
 
 
 def _containers(node: ast.AST) -> set[str]:
@@ -110,7 +145,7 @@ def freezes(frames: Frames) -> list[Site]:
             elif isinstance(node, ast.Assign) and last_name(node.targets[0]) == "requires_grad":
                 value = node.value
             if isinstance(node, ast.Call | ast.Assign) and isinstance(value, ast.Constant) and value.value is False:
-                found.append(Site(file, node.lineno, function, linecache.getline(file, node.lineno).strip()))
+                found.append(site_at(file, node.lineno, function))
     return found
 
 
@@ -124,7 +159,7 @@ def _first(found: list[tuple[tuple[bool, ...], str, int, str]]) -> Site | None:
     if not found:
         return None
     _, file, line, function = min(found, key=lambda one: one[0])
-    return Site(file, line, function, linecache.getline(file, line).strip())
+    return site_at(file, line, function)
 
 
 #: What gives numbers, or tensors without a graph.

@@ -7,13 +7,13 @@ user's functions that are given it and out of those that return it.
 from __future__ import annotations
 
 import ast
-import linecache
 from collections.abc import Iterator
 
 from ..records import Site
 from .defined import last_name
 from .frames import Frames
 from .puts import WRITE_FIRST, WRITERS, pairs_of
+from .sites import site_at
 from .upstream import Function, called_by, function_around, tree_of
 
 
@@ -57,7 +57,7 @@ class _Search:
             if written is not None:
                 name = getattr(function, "name", "<module>")
                 line = getattr(node, "lineno", 0)
-                return Site(file, line, name, linecache.getline(file, line).strip())
+                return site_at(file, line, name)
             for target, value in _assigned(node):
                 if self._shares(value, names, file):
                     names |= {one.id for one in ast.walk(target) if isinstance(one, ast.Name)}

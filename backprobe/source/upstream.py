@@ -14,6 +14,7 @@ from functools import lru_cache
 from ..records import Site
 from .frames import Frames
 from .puts import pairs_of
+from .sites import site_at
 
 #: Calls that are not finite for some finite argument: at once, or where a value is large or nothing is left.
 _WORDS = (
@@ -56,7 +57,7 @@ def singular_before(site: Site, frames: Frames, variable: str = "") -> Site | No
                 name = getattr(function, "name", "<module>")
                 at = getattr(node, "lineno", line)
                 level += 2 * (file == site.file and at == site.line)  # what goes in there has been made before it
-                found.append((level, len(found), Site(file, at, name, linecache.getline(file, at).strip())))
+                found.append((level, len(found), site_at(file, at, name)))
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 given = _given(function, node.id, line) or _given(tree_of(file) or function, node.id, line)
                 queue += [(file, function, [value], at, depth) for value, at in given]

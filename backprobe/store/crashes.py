@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import linecache
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..records import Site
@@ -13,24 +14,41 @@ from . import CRASH
 _FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$')
 _OURS = str(Path(__file__).resolve().parents[1])
+#: Where collective operations are, and those of their functions that are around them.
+_COLLECTIVES, _AROUND = re.compile(r"[/\\]torch[/\\]distributed[/\\]"), ("wrapper", "<called under backprobe>")
 _LIBRARY = re.compile(r"[/\\](?:(?:site|dist)-packages|lib[/\\]python\d+\.\d+)[/\\]|^<frozen ")
 
 
-def read_crash(part: Path) -> tuple[str, Site | None] | None:
-    """How a process crashed, and the line of the script that its main thread was at; ``None`` where it did not."""
+def read_crash(part: Path) -> tuple[str, Site | None, str] | None:
+    """How a process crashed, the line of the script that its main thread was at, and the collective operation that this
+    was in, empty if it was in none; ``None`` where it did not."""
     with contextlib.suppress(OSError):
         text = (part / CRASH).read_text(errors="replace")
         fatal = _FATAL.search(text)
         if fatal is not None:
-            return fatal[1], _site(text)
+            return fatal[1], *_place(text)
     return None
 
 
-def _site(text: str) -> Site | None:
+def _place(text: str) -> tuple[Site | None, str]:
     """Of the threads, the last that is written is the one that began first."""
     for stack in reversed(re.split(r"^(?=(?:Current thread|Thread) )", text, flags=re.MULTILINE)):
-        for found in map(_FRAME.match, stack.splitlines()):
-            if found is not None and not _LIBRARY.search(found[1]) and not found[1].startswith(_OURS):
-                file, line = found[1], int(found[2])
-                return Site(file, line, found[3], linecache.getline(file, line).strip())
-    return None
+        frames = [found.groups() for found in map(_FRAME.match, stack.splitlines()) if found is not None]
+        mine = next((at for at, (file, *_) in enumerate(frames) if not _is_library(file)), None)
+        if mine is not None:
+            file, line, function = frames[mine]
+            site = Site(file, int(line), function, linecache.getline(file, int(line)).strip())
+            return site, _collective(frames[:mine])
+    return None, ""
+
+
+def _collective(inside: Sequence[tuple[str, ...]]) -> str:
+    """The collective that these calls, the innermost first, are in: the outermost function of torch.distributed."""
+    if not inside or not _COLLECTIVES.search(inside[0][0]):
+        return ""
+    ops = [function for file, _, function in inside if _COLLECTIVES.search(file) and function not in _AROUND]
+    return ops[-1] if ops else ""
+
+
+def _is_library(file: str) -> bool:
+    return _LIBRARY.search(file) is not None or file.startswith(_OURS)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import BackprobeError
-from ..records import Facts, Finding, RankSeen, Watched
+from ..records import Facts, Finding, RankSeen, RankWait, Unseen, Watched
 from ..traced import Trace, TracedStep
 from ..trust import is_there, runs
 from . import FILE
@@ -27,6 +28,22 @@ def written(folder: Path) -> float:
     return max(
         path.stat().st_mtime for path in (folder / FILE, folder / JOB, *folder.glob(f"{PARTS}/*")) if path.exists()
     )
+
+
+def going_on(folder: Path) -> bool:
+    """Whether a process of the run in `folder` has not come to its end, as far as can be told here."""
+    if any(goes_on(one) for one in read_parts(folder).values()):
+        return True
+    if not (folder / FILE).is_file():
+        return False
+    try:
+        own = open_run(folder)
+    except BackprobeError:
+        return False
+    try:
+        return not own.over and runs(own.info) is True
+    finally:
+        own.close()
 
 
 def open_job(folder: str | Path, rank: int | None = None) -> Trace:
@@ -49,7 +66,7 @@ def job_of(folder: Path, own: Trace | None, rank: int | None = None) -> Trace:
     if own is not None and not seen and rank is None:
         return own
     told = [one for one in seen.values() if tells(one)]
-    findings, facts = _found(own, told)
+    findings, facts, failed = _found(own, told)
     if own is not None and rank is None and (len(own.steps) or not any((part / FILE).is_file() for part in seen)):
         return Trace(own.steps, facts, own.info, findings, lambda: _ranks(seen))
     part = _chosen(folder, seen, rank, findings)
@@ -57,12 +74,14 @@ def job_of(folder: Path, own: Trace | None, rank: int | None = None) -> Trace:
         told.append(_as_seen(own))
         own.close()
     if part is None:
-        facts = Facts(unseen=tuple(unwatched(folder)), seen=tuple(told))
+        facts = Facts(unseen=(*failed, *unwatched(folder)), seen=tuple(told))
         return Trace((), facts, {"part": "none", "started": 0}, findings)
     base = open_run(part)
     steps = _whole(base, [open_run(one) for one in seen if one != part and (one / FILE).is_file()])
     mine = tuple(one for one in base.facts.seen if not isinstance(one, RankSeen))
-    facts = dataclasses.replace(base.facts, seen=(*mine, *told), unseen=(*base.facts.unseen, *unwatched(folder)))
+    facts = dataclasses.replace(
+        base.facts, seen=(*mine, *told), unseen=(*base.facts.unseen, *failed, *unwatched(folder))
+    )
     return Trace(steps, facts, {**base.info, "part": part.name}, findings, lambda: _ranks(seen))
 
 
@@ -84,17 +103,21 @@ def _whole(base: Trace, others: Sequence[Trace]) -> Sequence[TracedStep]:
     return base.steps
 
 
-def _found(own: Trace | None, told: Sequence[RankSeen]) -> tuple[Sequence[Finding], Facts]:
-    """What was found in all processes, and what is known of the first with what the others are."""
+def _found(own: Trace | None, told: Sequence[RankSeen]) -> tuple[Sequence[Finding], Facts, tuple[Unseen, ...]]:
+    """What was found in all processes, what is known of the first and of them, and which questions failed."""
     if own is None:
-        facts = Facts(seen=tuple(told))
-        return Trace((), facts).findings, facts
+        return _asked(Trace((), Facts(seen=tuple(told))))
     before = own.facts.of(RankSeen)
     mine = [one for one in own.facts.seen if not isinstance(one, RankSeen) or one.pid == own.info.get("pid")]
     facts = dataclasses.replace(own.facts, seen=(*mine, *told))
     if own.over and all(one.over for one in before) and {one.pid for one in told} <= {one.pid for one in before}:
-        return own.findings, facts
-    return Trace(own.steps, facts, own.info).findings, facts
+        return own.findings, facts, ()
+    return _asked(Trace(own.steps, facts, own.info))
+
+
+def _asked(whole: Trace) -> tuple[Sequence[Finding], Facts, tuple[Unseen, ...]]:
+    before = len(whole.facts.unseen)
+    return whole.findings, whole.facts, whole.facts.unseen[before:]
 
 
 def killed(part: Path, seen: RankSeen) -> RankSeen:
@@ -103,7 +126,11 @@ def killed(part: Path, seen: RankSeen) -> RankSeen:
         return seen
     crash = read_crash(part)
     if crash is not None:
-        seen = dataclasses.replace(seen, error=f"Fatal Python error: {crash[0]}", raised=crash[1])
+        how, site, op = crash
+        seen = dataclasses.replace(seen, error=f"Fatal Python error: {how}", raised=site)
+        if op:  # ranks whose operations do not fit each other
+            wait = RankWait(op, site, seen.said or time.time(), 0.0, "raised")
+            seen = dataclasses.replace(seen, waits=(*seen.waits, wait))
     if not (part / FILE).is_file():
         return seen
     try:

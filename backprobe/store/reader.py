@@ -120,14 +120,14 @@ class StoredSteps(Shown, Sequence[TracedStep]):
                 else:
                     step = self._decode(Step, row.head)
                     names, values = self._names(row.names), array("d", row.parameters)
-                    held = step.resident, step.allocated, step.graphs
+                    held = step.resident, step.allocated, step.graphs, step.watching
                     found = StepRow(number, step.seconds, step.loss, names, values, step.calls, step.scale, *held)
             yield found
 
-    def statistics(self) -> list[Measured]:
-        """Of the steps in which some were measured."""
+    def statistics(self, after: int = -1) -> list[Measured]:
+        """Of the steps in which some were measured, and which come after step `after`."""
         with reading(self._file):
-            rows = self._tables.statistics()
+            rows = self._tables.statistics(after)
             return [Measured(step, self._names(names), array("f", data)) for step, names, data in rows]
 
     def _read_names(self, number: int) -> tuple[str, ...]:

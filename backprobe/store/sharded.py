@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, overload
 
-from ..records import ParameterStat, Replica, Replicas, together
+from ..records import Measured, ParameterStat, Replica, Replicas, together
 from ..traced import Shown, Trace, TracedStep, numbers_of
 
 
@@ -33,6 +33,11 @@ class Whole(Shown, Sequence[TracedStep]):
     def numbers(self) -> Sequence[int]:
         """The steps' own numbers, by position."""
         return numbers_of(self._steps)
+
+    def statistics(self, after: int = -1) -> Sequence[Measured]:
+        """Those of the first rank: statistics leave out parameters that are sharded."""
+        found: Sequence[Measured] = getattr(self._steps, "statistics", lambda after: ())(after)
+        return found
 
     def close(self) -> None:
         for trace in self._traces:

@@ -129,11 +129,12 @@ class Tables:
             for _, _, _, layout, signature, head, apart, norms, seconds in rows
         ]
 
-    def statistics(self) -> list[tuple[int, int, bytes]]:
-        """Step, number of the names, and values in single precision, of the steps that were measured."""
+    def statistics(self, after: int = -1) -> list[tuple[int, int, bytes]]:
+        """Step, number of the names, and values in single precision, of the steps after `after` that were measured."""
         if not self.db.execute("select 1 from sqlite_master where name = 'statistics'").fetchall():
             return []  # written before there were any
-        return [tuple(row) for row in self._rows("statistics", "id, names, data", "order by id")]  # type: ignore[misc]
+        rows = self._rows("statistics", "id, names, data", "where id > ? order by id", (after,))
+        return [tuple(row) for row in rows]  # type: ignore[misc]
 
     def part(self, table: str, number: int) -> Any:
         """A layout, signature, trail or tuple of names, as plain values."""

@@ -150,7 +150,7 @@ class Writer:
         return number
 
     def measured(self, measured: Measured) -> None:
-        """Write statistics of a step, which are committed with the next one that is over."""
+        """Write statistics of a step."""
         data = array("f", measured.values).tobytes()
         self._bytes += len(data) + 32
         self._row("statistics", measured.step, self._names_of(measured.names), data)

@@ -5,6 +5,10 @@ node, whatever it does with it later and whether it finds the result in a cache.
 of Dynamo's own, no tensor), and while a session is on, the function that stands for it among the globals of the
 compiled code is one of ours, which notes what it is called with. Nothing of this is in what is compiled, and no guard
 looks at it. Dynamo is not imported for it: it is met when ``torch.compile`` has been called.
+
+Note [As long as its graph]: a call of a region is worth keeping while its node is there, and no longer: a script that
+evaluates with gradients on calls it without end. So the node carries an object of ours that dies with it. What a call
+keeps has no graph, so nothing else hangs on it.
 """
 
 from __future__ import annotations
@@ -12,9 +16,10 @@ from __future__ import annotations
 import re
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -24,6 +29,8 @@ from .thread_state import autocast_now
 from .uncompiled import leave_alone, passes_on
 
 _MODULE, _CLASS = "torch._dynamo.output_graph", "OutputGraph"
+#: The key of what a node carries.
+_KEY = "backprobe.region"
 #: What a node of a kept graph says of itself.
 _META = ("stack_trace", "nn_module_stack", "source_fn_stack")
 _DRAWS = re.compile(r"drop|rand|bernoulli|multinomial|normal_|exponential|uniform|attention|rrelu|poisson|gumbel")
@@ -39,11 +46,20 @@ class CompiledGraph:
     draws: bool
     #: Of each input, where the compiled function finds it: ``L['self'].body.weight``; empty where that is not told.
     sources: tuple[str, ...] = ()
+    #: What was to compile it, and what it made of it.
+    compiler: Any = None
+    made: Any = None
 
     @property
     def updates(self) -> bool:
         """Whether it is an optimizer's step, or has one in it."""
         return any(".param_groups[" in source for source in self.sources)
+
+
+class Alive:
+    """What the node of a call carries."""
+
+    __slots__ = ("__weakref__",)
 
 
 @dataclass
@@ -59,6 +75,8 @@ class RegionCall:
     outputs: list[tuple[int, int, bool] | None] = field(default_factory=list)
     #: Of each tensor that it was given, and that an operation had made, the number of its node, and which of its it is.
     made: tuple[tuple[int, int] | None, ...] = ()
+    #: Dies with its graph: Note [As long as its graph].
+    alive: weakref.ref[Alive] | None = None
 
     @property
     def changed(self) -> bool:
@@ -73,6 +91,7 @@ class CompiledGraphs:
     """Notes graphs as they are compiled, and their calls.
 
     :param called: told of each call whose outputs have a gradient, when it is over.
+    :param gone: told the ``id`` of each such call whose graph is gone.
     :param failed: told what of ours failed.
     :param raised: told what a call raised: its text, the frame that called, and what the region was given.
     :param updated: told of each call of a region that is an optimizer's step, when it is over.
@@ -82,13 +101,14 @@ class CompiledGraphs:
     def __init__(
         self,
         called: Callable[[RegionCall], None],
+        gone: Callable[[int], None],
         failed: Callable[[Exception], None],
         raised: Callable[[str, Any, tuple[Any, ...]], None],
         refused: Callable[[CompiledGraph, Sequence[Any]], None],
         updated: Callable[[], None],
     ) -> None:
-        self._called, self._failed, self._raised, self._refused = called, failed, raised, refused
-        self._updated = updated
+        self._called, self._gone, self._failed, self._raised = called, gone, failed, raised
+        self._refused, self._updated = refused, updated
         self._graphs: dict[str, CompiledGraph] = {}
         self._undo: list[Callable[[], None]] = []
         #: Globals of compiled code that are ours: (the globals, name) -> what the backend made, ours.
@@ -148,7 +168,7 @@ class CompiledGraphs:
         @wraps(compiles)
         def call_user_compiler(graph: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
             try:
-                self._note(module)
+                self._note(module, getattr(graph, "compiler_fn", None))
             except Exception as error:
                 self._failed(error)
             try:
@@ -172,13 +192,13 @@ class CompiledGraphs:
         self._put(kind, "call_user_compiler", call_user_compiler)
         self._put(kind, "install_global_unsafe", install_global_unsafe)
 
-    def _note(self, module: Any) -> None:
+    def _note(self, module: Any, compiler: Any) -> None:
         name = module.meta.get("backend_id")
         if name is None or name in self._graphs:
             return
         sources = tuple(_source(node) for node in module.graph.nodes if node.op == "placeholder")
         graph = copy_of(module.graph)
-        self._graphs[name] = CompiledGraph(name, module, graph, draws(module, graph), sources)
+        self._graphs[name] = CompiledGraph(name, module, graph, draws(module, graph), sources, compiler)
 
     def _not_compiled(self, graph: Any, module: Any) -> None:
         try:
@@ -190,6 +210,7 @@ class CompiledGraphs:
 
     def _stand_in(self, scope: dict[str, Any], region: CompiledGraph, made: Any) -> None:
         updates = region.updates
+        region.made = made
 
         @passes_on
         def region_called(*args: Any, **kwargs: Any) -> Any:
@@ -244,10 +265,34 @@ class CompiledGraphs:
 
     def _over(self, call: RegionCall, out: Any) -> None:
         with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-            outs = out if isinstance(out, (tuple, list)) else (out,)
-            call.outputs = [_made_by(one) for one in outs]
-        if any(made is not None for made in call.outputs):
+            made = [_made_by(one) for one in (out if isinstance(out, (tuple, list)) else (out,))]
+        call.outputs = [(id(one[0]), *one[1:]) if one is not None else None for one in made]
+        node = next((one[0] for one in made if one is not None), None)
+        if node is not None:
+            mark = node.metadata[_KEY] = Alive()
+            call.alive = weakref.ref(mark, partial(self._graph_gone, id(call)))
             self._called(call)
+
+    def _graph_gone(self, number: int, _: Any) -> None:
+        self._gone(number)
+
+
+def module_in(region: CompiledGraph, args: Sequence[Any], node: Any, name_of: Callable[[Any], str]) -> str | None:
+    """The path of the module that a node of the region's graph belongs to. Within the region it is told by the
+    compiled function's names for things, and what they are called in the model by the parameters among them."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    path = str(stack[-1][0]) if stack else "L['self']"
+    known = False
+    for source, arg in zip(region.sources, args, strict=True):
+        root, end = source.partition("]")[:2]
+        known = known or path.startswith(f"{root}{end}.") or path == f"{root}{end}"
+        name = name_of(arg) if isinstance(arg, torch.nn.Parameter) else ""
+        inner = source.removeprefix(root + end).removeprefix(".")
+        if name and path.partition("]")[0] == root and (name == inner or name.endswith(f".{inner}")):
+            prefix = name.removesuffix(inner).rstrip(".")
+            below = path.partition("]")[2].removeprefix(".")
+            return ".".join(part for part in (prefix, below) if part)
+    return path.partition("]")[2].removeprefix(".") if stack else "" if known else None
 
 
 def copy_of(graph: Any) -> Any:
@@ -296,15 +341,15 @@ def put_random_state(state: tuple[Any, ...]) -> None:
         torch.cuda.set_rng_state(one, device)
 
 
-def _made_by(out: Any) -> tuple[int, int, bool] | None:
+def _made_by(out: Any) -> tuple[Any, int, bool] | None:
     node = out.grad_fn if isinstance(out, torch.Tensor) and out.requires_grad else None
     if node is None:
         return None
     if hasattr(getattr(node, "_forward_cls", None), "compiled_bw"):
-        return id(node), out.output_nr, False
+        return node, out.output_nr, False
     for below, number in node.next_functions[:1]:
         if below is not None and hasattr(getattr(below, "_forward_cls", None), "compiled_bw"):
-            return id(below), number, True
+            return below, number, True
     return None
 
 
@@ -318,5 +363,6 @@ def known() -> tuple[str, ...]:
         "backend_id",
         "grapharg",
         "example_inputs",
+        "compiler_fn",
         *_META,
     )

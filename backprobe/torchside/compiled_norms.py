@@ -21,6 +21,14 @@ SHARE = 0.4
 _AVAILABLE = re.compile(r"^MemAvailable:\s*(\d+) kB", re.MULTILINE)
 
 
+def _bytes(tensor: Any) -> int:
+    """What a tensor takes of its own; one of a ``torch.func`` transform has no storage that can be asked."""
+    try:
+        return int(tensor.untyped_storage().nbytes()) if tensor._base is None else 0
+    except (NotImplementedError, RuntimeError):
+        return int(tensor.numel() * tensor.element_size())
+
+
 class TooLarge(Exception):
     """A region that is not run again: it has too many operations, or takes too much memory."""
 
@@ -50,7 +58,7 @@ class Inner:
     leaves: dict[int, float]
 
 
-class _Bounded(Notes):
+class Bounded(Notes):
     """Gives up where the forward needs more than `limit` bytes."""
 
     def __init__(self, limit: float) -> None:
@@ -58,7 +66,7 @@ class _Bounded(Notes):
         self._left = limit
 
     def take(self, tensors: Sequence[Any]) -> None:
-        self._left -= sum(t.untyped_storage().nbytes() for t in tensors if t._base is None)
+        self._left -= sum(map(_bytes, tensors))
         if self._left < 0:
             raise TooLarge
 
@@ -82,7 +90,7 @@ def norms_inside(call: RegionCall, gradients: Sequence[Any], most: int) -> Inner
     if any(isinstance(a, torch.Tensor) and a.is_cuda for a in call.args) and torch.cuda.is_current_stream_capturing():
         return None
     limit = SHARE * free_memory(call.args)
-    own = 2 * sum(t.untyped_storage().nbytes() for t in tensors_of(call))  # a copy, and gradients
+    own = 2 * sum(map(_bytes, tensors_of(call)))  # a copy, and gradients
     if own > limit:
         raise TooLarge
     try:
@@ -106,7 +114,7 @@ def free_memory(args: Sequence[Any]) -> float:
 
 
 def _look(call: RegionCall, gradients: Sequence[Any], most: int, limit: float) -> Inner | None:
-    notes = _Bounded(limit)
+    notes = Bounded(limit)
     out, given = again(call, notes)
     pairs = pairs_of(out, gradients)
     if not pairs:

@@ -38,10 +38,12 @@ from .compiled_again import (
     tensors_of,
     went_bad,
 )
+from .compiled_checked import Unchecked, wrong_region
 from .compiled_graphs import (
     CompiledGraph,
     CompiledGraphs,
     RegionCall,
+    module_in,
     random_state,
 )
 from .compiled_norms import (
@@ -149,6 +151,7 @@ __all__ = [
     "StopRecomputation",
     "ThreadState",
     "TooLarge",
+    "Unchecked",
     "attention_settings",
     "autograd_backward",
     "backward_as_it_is",
@@ -186,6 +189,7 @@ __all__ = [
     "lost_paths",
     "made_zeros",
     "mode_depth",
+    "module_in",
     "name_of",
     "next_sequence_nr",
     "no_dispatch_modes",
@@ -228,4 +232,5 @@ __all__ = [
     "unshow_backward",
     "uses_running_statistics",
     "went_bad",
+    "wrong_region",
 ]

@@ -23,6 +23,21 @@ def in_ddp(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield path, module
 
 
+def syncs(wrapper: Any) -> bool:
+    """Whether DDP reduces what the backward of its last forward gives, as far as is known: not under ``no_sync``."""
+    return getattr(wrapper, "require_forward_param_sync", True) is not False
+
+
+def joins(wrapper: Any) -> bool:
+    """Whether DDP stands in for ranks that have come to their end (``join``): they make fewer updates."""
+    return bool(getattr(getattr(wrapper, "_join_config", None), "enable", False))
+
+
+def comm_hooks(wrapper: Any) -> list[Any]:
+    """The functions that make gradients what they are on all ranks, in place of DDP."""
+    return [hook for hook, _ in getattr(wrapper, "_comm_hooks", ())]
+
+
 def kept_buffers(wrapper: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """Buffers of a model in DDP that each rank keeps for itself, and that its forward may read: not those that DDP
     sends before each forward, and no running statistics, which a forward in training only writes."""

@@ -57,8 +57,8 @@ class Steps(Shown, list[TracedStep]):
 
     measured: Sequence[Measured] = ()
 
-    def statistics(self) -> Sequence[Measured]:
-        return self.measured
+    def statistics(self, after: int = -1) -> Sequence[Measured]:
+        return [one for one in self.measured if one.step > after]
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ class StepRow:
     resident: int | None = None
     allocated: int | None = None
     graphs: int = 0
+    watching: float = 0.0
 
 
 def numbers_of(steps: Sequence[TracedStep]) -> Sequence[int]:

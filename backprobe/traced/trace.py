@@ -17,6 +17,7 @@ from ..records import (
     Facts,
     Finding,
     FreeParameter,
+    Measured,
     NodeRun,
     Parameter,
     Process,
@@ -127,7 +128,12 @@ class Trace:
     @cached_property
     def statistics(self) -> Statistics:
         """Statistics by layer, in the steps where they were measured."""
-        return Statistics(getattr(self.steps, "statistics", tuple))
+        return Statistics(self.measured)
+
+    def measured(self, after: int = -1) -> Sequence[Measured]:
+        """Statistics by layer of the steps after step `after`, read anew: what a run that goes on has added."""
+        found: Sequence[Measured] = getattr(self.steps, "statistics", lambda after: ())(after)
+        return found
 
     @property
     def backwards(self) -> Iterator[BackwardCall]:
@@ -146,7 +152,7 @@ class Trace:
             record = step.record
             names = [p.name for p in record.parameters]
             values = [-1.0 if v is None else v for p in record.parameters for v in (p.weight, p.grad, p.update)]
-            held = record.resident, record.allocated, record.graphs
+            held = record.resident, record.allocated, record.graphs, record.watching
             yield StepRow(step.index, step.seconds, step.loss, names, values, record.calls, record.scale, *held)
 
     @property

@@ -15,7 +15,19 @@ def with_gradients(trace: Trace, rows: Iterable[StepRow], first: int = 0) -> Ite
     """`rows`, which are those of `trace` from position `first` on, each with its gradients."""
     leaves = LeafGradients()
     for at, row in enumerate(rows, first):
-        yield row, gradients_of(leaves, trace.steps[at].backwards, zip(row.names, row.values[1::3], strict=True))
+        yield row, _gradients(leaves, trace, at, row)
+
+
+def some_with_gradients(trace: Trace, positions: Iterable[int]) -> Iterator[tuple[StepRow, Gradients]]:
+    """The same of the steps at `positions`."""
+    leaves = LeafGradients()
+    for at in positions:
+        for row in trace.step_rows(at, at + 1):
+            yield row, _gradients(leaves, trace, at, row)
+
+
+def _gradients(leaves: LeafGradients, trace: Trace, at: int, row: StepRow) -> Gradients:
+    return gradients_of(leaves, trace.steps[at].backwards, zip(row.names, row.values[1::3], strict=True))
 
 
 def ratios_of(row: StepRow) -> list[float]:

@@ -42,7 +42,7 @@ def write(parts: Sequence[Part], file: TextIO) -> None:
             elif isinstance(part, Problem):
                 _problem(out, part)
             elif isinstance(part, Bars):
-                _bars(out, part, "#" if _plain(file) else "\N{FULL BLOCK}")
+                _bars(out, part, "#" if plain(file) else "\N{FULL BLOCK}")
             else:
                 _table(out, part)
     # Lines were broken where they may be: a reader who searches or copies gets plain spaces, and none at the end.
@@ -87,7 +87,7 @@ def _context(place: FindingPlace) -> RichTable:
     return lines
 
 
-def _plain(file: TextIO) -> bool:
+def plain(file: TextIO) -> bool:
     """Whether `file` cannot show more than ASCII."""
     try:
         "\N{FULL BLOCK}".encode(getattr(file, "encoding", None) or "utf-8")

@@ -72,7 +72,7 @@ test("keys go to views, to the help and back", async () => {
   await opened(page, "nan");
   const names = await views(page);
   for (const [i, name] of names.entries()) {
-    await page.keyboard.press(String(i + 1));
+    await page.keyboard.press(String((i + 1) % 10));
     assert.equal(await current(page), name);
   }
   await page.keyboard.press("g");

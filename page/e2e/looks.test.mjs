@@ -18,7 +18,7 @@ for (const colorScheme of ["light", "dark"]) {
     ["wide", 1400, 900],
     ["narrow", 390, 844],
   ]) {
-    for (const name of ["nan", "raised", "healthy", "hostile", "killed"]) {
+    for (const name of ["nan", "raised", "healthy", "hostile", "killed", "levels"]) {
       test(`${name}, ${look}, ${colorScheme}`, async () => {
         const page = await watched(browser, { colorScheme, viewport: { width, height } });
         await opened(page, name);

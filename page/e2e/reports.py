@@ -49,6 +49,18 @@ for step in range(41):
     loss.backward()
     optimizer.step()
 """
+#: Its updates are a large part of the weights all along.
+LEVELS = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 3))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.5, weight_decay=0.5)
+for step in range(60):
+    optimizer.zero_grad()
+    (model(torch.randn(8, 8)) * torch.randn(8, 3)).mean().backward()
+    optimizer.step()
+"""
 #: Keeps every loss with its graph.
 LEAK = """
 import torch
@@ -100,8 +112,8 @@ def runs(out: Path) -> dict[str, Path]:
     hostile = scripts / FOLDER / FILE
     hostile.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(HERE / "hostile_model.py", hostile)
-    killed, late, leak = (scripts / f"{name}.py" for name in ("killed", "late", "leak"))
-    for script, text in ((killed, KILLED), (late, LATE), (leak, LEAK)):
+    killed, late, leak, levels = (scripts / f"{name}.py" for name in ("killed", "late", "leak", "levels"))
+    for script, text in ((killed, KILLED), (late, LATE), (leak, LEAK), (levels, LEVELS)):
         script.write_text(text)
     examples = ROOT / "examples"
     commands: dict[str, tuple[list[str], Path]] = {
@@ -112,6 +124,7 @@ def runs(out: Path) -> dict[str, Path]:
         "killed": ([], killed),
         "late": ([], late),
         "leak": ([], leak),
+        "levels": (["--ask", "levels", "--statistics", "2", "--budget", "none"], levels),
     }
     found = {}
     for name, (options, script) in commands.items():

@@ -110,3 +110,62 @@ test("a page follows a growing run, and is sent what is new", async (t) => {
     }
   });
 });
+
+/** Updates of a hundredth of the weights; from the line "N big" on, of half of them. */
+const RISING = `
+import sys, torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4))
+optimizer = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=0.0)
+for line in sys.stdin:
+    count, *big = line.split()
+    for group in optimizer.param_groups:
+        group["lr"], group["weight_decay"] = (0.5, 0.5) if big else (1e-3, 0.0)
+    for _ in range(int(count)):
+        optimizer.zero_grad()
+        (model(torch.randn(4, 16)) * torch.randn(4, 4)).mean().backward()
+        optimizer.step()
+    print("went on", flush=True)
+`;
+
+test("statistics and alarms come as they are measured, and only what is new is sent", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "rising-"));
+  writeFileSync(join(folder, "train.py"), RISING);
+  const run = join(folder, "run");
+  const options = ["--quiet", "--budget", "none", "--statistics", "2", "--out", run, join(folder, "train.py")];
+  const script = spawn(PYTHON, ["-m", "backprobe", "run", ...options], { stdio: ["pipe", "pipe", "inherit"] });
+  t.after(() => script.kill());
+  const said = createInterface({ input: script.stdout })[Symbol.asyncIterator]();
+  const train = async (line) => {
+    script.stdin.write(`${line}\n`);
+    assert.equal((await said.next()).value, "went on");
+  };
+  await train("150");
+  await served(run, async (page, address) => {
+    const sizes = [];
+    page.on("response", async (answer) => {
+      if (answer.url().includes("/data?") && answer.status() === 200) sizes.push((await answer.body()).length);
+    });
+    await page.goto(`${address}#/levels?of=update_ratio&layers=0.weight`);
+    await page.getByText("Measured in 75 steps").waitFor();
+    assert.equal(await page.locator(".levels-alarms").count(), 0);
+    await train("4");
+    await page.getByText("Measured in 77 steps").waitFor();
+    await train("30 big");
+    await page.locator(".levels-alarms").getByText("update-too-large").waitFor();
+    assert.match(await page.innerText('.frame-nav a[href^="#/levels"]'), /3/);
+    await page.waitForFunction(() => document.querySelector("main").innerText.includes("Measured in 92 steps"));
+    assert.match(await page.innerText(".levels-chips"), /0\.weight/);
+    script.stdin.end();
+    await once(script, "exit");
+    await page.waitForFunction(() => !document.querySelector(".frame-state")?.textContent.includes("live"));
+    const [whole, ...news] = sizes;
+    t.diagnostic(`whole: ${whole} bytes; then ${news.join(", ")}`);
+    assert.ok(news[0] < whole / 4, `${news[0]} of ${whole} bytes`);
+    const other = await page.context().newPage();
+    await other.goto(page.url());
+    await other.waitForSelector(".levels-alarms");
+    await until(async () => (await other.innerText("main")) === (await page.innerText("main")));
+  });
+});

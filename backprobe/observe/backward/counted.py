@@ -19,6 +19,7 @@ from ..forward.naming import Naming
 from ..schedule.steps import StepWatch
 from .calls import BackwardCalls, Running, loss_value
 from .inferred import culprit
+from .passed import SHOWN, SOME
 from .recorded import Recorded
 
 #: Leaves that stand for all of a graph, and the most elements of one.
@@ -81,6 +82,8 @@ class Counted:
                     return False
             spot = self._names.frames.spot(frame)
             self._remember(calls.count, steps.index, spot, calls.between.over_at)
+            if adds and len(roots) == 1 and calls.count % SOME == SHOWN:
+                self._events.tell("root_passes", roots[0])
         if adds:
             steps.writes(leaves)
             self._events.tell("calls_passed", spot if not blind else None, 1)

@@ -36,6 +36,8 @@ ALL, LOOK = 5.5, 1.5
 #: Of how many calls one is measured: not the first, which comes after much else of ours. So many times what the others
 #: took is as much as one counts.
 SOME, FAR = 16, 4.0
+#: Which of so many is shown to those who want to see some.
+SHOWN = 9
 
 
 class Passed:
@@ -45,6 +47,8 @@ class Passed:
         self._between, self._steps, self._budget, self._events = between, steps, budget, events
         #: How many, and the counter of nodes when the call before the last was over.
         self.count, self.base = 0, 0
+        #: How many ever, which is what those to be measured or shown are picked by.
+        self._ever = 0
         #: The seconds that each takes: with a look at the loss, and without one.
         self._each = [0.0, 0.0]
         #: Of the last ones: the step, the counter of nodes before, and after it, and the place.
@@ -54,7 +58,7 @@ class Passed:
         """A call from `roots` is about to be made: whether there is no more to do about it. Where there may be, nothing
         has been done."""
         between, now, begin, blind = self._between, _next(), None, self._budget.blind
-        if self.count % SOME == 1:
+        if self._ever % SOME == 1:
             begin, end = (_ran(), _clock()), 0.0
         try:
             if not blind:
@@ -75,6 +79,8 @@ class Passed:
                 if frame.f_code is places.TENSOR_BACKWARD:
                     frame = frame.f_back
                 self._latest.append((self._steps.index, between.over_at, now, frame.f_code, frame.f_lasti))
+                if self._ever % SOME == SHOWN:
+                    self._show(root)
                 if begin is not None:
                     end = _clock()
         except Exception as error:
@@ -82,10 +88,16 @@ class Passed:
                 self._events.fault(self, error)
             return False
         self.count += 1
+        self._ever += 1
         self.base, between.over_at = between.over_at, now
         if begin is not None:
             self._took(begin, end, blind)
         return True
+
+    def _show(self, root: Any) -> None:
+        begin = _clock()
+        self._events.tell("root_passes", root)
+        self._events.own.clocked += _clock() - begin
 
     @property
     def seconds(self) -> float:

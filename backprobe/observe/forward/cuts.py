@@ -9,8 +9,9 @@ import torch
 
 from ...records import COLLECTIVES, Cut
 from ...source.defined import calls_of_method
-from ...source.frames import Frames, Spot, variables
+from ...source.frames import Spot, variables
 from ...source.roots import Where
+from ...source.sites import site_at
 from ...torchside import places
 from ...torchside.structure import tensors_in
 from .eye import Op
@@ -110,7 +111,7 @@ class Cuts:
             code = getattr(variables(frame).get(places.DECORATED), "__code__", None)
             if code is not None and frames.is_user(code):
                 self._library_off = False
-                modules.grad_off = Frames.site_of(code.co_filename, code.co_firstlineno, code.co_name)
+                modules.grad_off = site_at(code.co_filename, code.co_firstlineno, code.co_name)
                 return
         if not self._library_off:
             modules.grad_off = frames.site(frames.spot(frame))

@@ -25,6 +25,7 @@ from ..sinks.collect import Collector
 from ..sinks.keep import Keep
 from ..sinks.plugged import about
 from ..sinks.telling import Telling
+from ..sinks.tracked import Tracked
 from .bootstrap.backprobe_following import Following, unwatched
 from .ending import Terminated, left_by, note_exit_code
 from .identity import Identity, identity
@@ -55,7 +56,7 @@ def arrived(plain: dict[str, Any], parent: str, following: Following) -> None:
     elif threading.current_thread() is not threading.main_thread():
         unwatched(str(told.folder), os.getpid())
     else:
-        child = Child(told, me)
+        child = Child(told, me, anew=True)
         atexit.register(child.exits)
 
 
@@ -122,10 +123,13 @@ def begin_child(told: Told, me: Identity | None = None) -> None:
 
 
 class Child:
-    """Its session, and what it leaves. A sink."""
+    """Its session, and what it leaves. A sink.
 
-    def __init__(self, told: Told, me: Identity) -> None:
-        self._told, self._me, self._began = told, me, time.time()
+    :param anew: it was started with a script of its own.
+    """
+
+    def __init__(self, told: Told, me: Identity, anew: bool = False) -> None:
+        self._told, self._me, self._anew, self._began = told, me, anew, time.time()
         self._pid = os.getpid()
         self._collector = Collector()
         self._sinks = Telling([self._collector])
@@ -141,6 +145,7 @@ class Child:
             self._uncaught = Uncaught()
             self._forget_code = note_exit_code(self._part.folder / CODE)
         self._keep: Keep | None = None
+        self._tracked: Tracked | None = None
         self._wrote = self._over = False
         self._part.begin(self.session, self._collector)
         self.session.start()
@@ -179,11 +184,22 @@ class Child:
         if self._wrote:
             return
         self._wrote = True
+        self._begin_tracking()
         info = {"script": sys.argv[0], "arguments": sys.argv[1:], **about(self._told.settings.level, self._began)}
         info["part"] = self._part.folder.name
         with self._sinks.keeping():
             self._keep = Keep(Writer(self._part.folder, info, self._told.limit))
             self._sinks.add(self._keep)
+
+    def _begin_tracking(self) -> None:
+        """Of ranks the first writes to trackers; of others each that is a script of its own."""
+        told, rank = self._told, self._me.rank
+        if not told.to or (not self._anew if rank is None else rank != 0):
+            return
+        name = told.name if rank is not None else f"{told.name}-{self._pid}"
+        with contextlib.suppress(Exception):
+            self._tracked = Tracked.of(told.to, told.keys, sys.argv[0], str(told.folder), name)
+            self._sinks.add(self._tracked)
 
     def leaves(self) -> None:
         """At the end of a process of ``multiprocessing``."""
@@ -232,6 +248,9 @@ class Child:
             trace = self._collector.trace(session, {**info, "pid": self._pid, "part": self._part.folder.name})
             trace.note_unseen(self._sinks.lost)
             findings = list(trace.findings)
+            if self._tracked is not None:
+                self._tracked.close(findings, killed=session.scene.signal is not None)
+                trace.note_unseen(self._tracked.unseen)
             if self._keep is not None and not self._sinks.lost:
                 with self._sinks.keeping():
                     self._keep.writer.put(info)

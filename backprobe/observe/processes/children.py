@@ -27,12 +27,19 @@ class Children(Tracker):
 
     :param folder: of the run; a folder for temporary files where it is not kept.
     :param limit: bytes that each of them may write.
+    :param tracking: trackers, globs on curves, and what the run is called there.
     """
 
-    def __init__(self, session: Session, folder: Path | None = None, limit: int = 256 << 20) -> None:
+    def __init__(
+        self,
+        session: Session,
+        folder: Path | None = None,
+        limit: int = 256 << 20,
+        tracking: tuple[tuple[str, ...], tuple[str, ...], str] = ((), (), ""),
+    ) -> None:
         self._session: Session | None = session
         self._temporary = folder is None
-        self._folder, self._limit = folder, limit
+        self._folder, self._limit, self._tracking = folder, limit, tracking
         self._told: Told | None = None
         self._following: Following | None = None
         self._pid = os.getpid()
@@ -46,7 +53,7 @@ class Children(Tracker):
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="backprobe-"))
         folder = self._folder.absolute()
-        self._told = Told(folder, session.settings, session.frames.own, self._limit)
+        self._told = Told(folder, session.settings, session.frames.own, self._limit, *self._tracking)
         self._following = Following(self._told.text(), lambda pid: unwatched(str(folder), pid))
         self._following.start()
         begin_after_fork(self, self._forked, session.frames.is_user)

@@ -91,10 +91,11 @@ class Part:
         session, waiting, me = self._session, self.waiting, self.me
         assert session is not None and waiting is not None and self._collector is not None
         error = session.scene.raised
+        waits, collectives = ended_waits(waiting, session.scene, failed), waiting.collectives()
         return RankSeen(
             waiting.rank if waiting.rank is not None else me.rank,
             os.getpid(),
-            ended_waits(waiting, session.scene, failed),
+            waits,
             waiting.trail(),
             over,
             steps=self._collector.counted(session),
@@ -107,10 +108,14 @@ class Part:
             machine=platform.node(),
             part=self.folder.name,
             raised=self.left if error is None else session.frames.site_of_traceback(error.__traceback__),
-            collectives=waiting.collectives(),
+            collectives=collectives,
             busy=waiting.busy,
             said=time.time(),
             took=session.took.info(),
+            branches=waiting.branches(),
+            ways=waiting.ways([*(one.site for one in collectives), *(one.site for one in waits)]),
+            between=session.ended_between if session.ended_in is not None else session.scene.steps.stepped,
+            step=session.scene.steps.index if session.ended_in is None else session.ended_in,
             **more,
         )
 

@@ -25,6 +25,10 @@ class Told:
     settings: Settings
     own: tuple[str, ...]
     limit: int
+    #: Trackers that are written to, globs on curves, and what the run is called there; none: no tracker.
+    to: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    name: str = ""
     root: str = str(Path(__file__).resolve().parents[3])
 
     def text(self) -> str:
@@ -35,4 +39,5 @@ class Told:
     def of(cls, plain: dict[str, Any]) -> Told:
         given = plain["settings"]
         settings = Settings(**{**given, "ask": frozenset(given["ask"]), "tensors": tuple(given["tensors"])})
-        return cls(Path(plain["folder"]), settings, tuple(plain["own"]), plain["limit"], plain["root"])
+        own, to, keys = (tuple(plain[name]) for name in ("own", "to", "keys"))
+        return cls(Path(plain["folder"]), settings, own, plain["limit"], to, keys, plain["name"], plain["root"])

@@ -52,6 +52,7 @@ class SeenOptimizer:
     groups: int = 1
     empty: int = 0
     twice: int = 0
+    frozen: int = 0
 
 
 class StepWatch:
@@ -238,6 +239,7 @@ class StepWatch:
             known.twice = count - len({id(p) for p in parameters})
             for p in parameters:
                 self.held[id(p)] = known.refs[id(p)] = private.tensor_ref(p)
+        self._known(optimizer, None).frozen = sum(not p.requires_grad for p in parameters)
         if sampled:
             self.samples.before(parameters, self.waits)
 
@@ -293,10 +295,11 @@ class StepWatch:
     def records(self) -> tuple[OptimizerSeen, ...]:
         """The optimizers that stepped."""
         frames, leaves = self._names.frames, self._names.leaves
-        return tuple(
-            OptimizerSeen(o.name, frames.site(o.spot), len(o.refs), leaves.orphans(o.refs), o.groups, o.empty, o.twice)
-            for o in self.optimizers.values()
-        )
+        found = []
+        for o in self.optimizers.values():
+            told = len(o.refs), leaves.orphans(o.refs), o.groups, o.empty, o.twice, o.frozen
+            found.append(OptimizerSeen(o.name, frames.site(o.spot), *told))
+        return tuple(found)
 
     def made(self, optimizer: Any, spot: Any, modules: Callable[[], list[Any]]) -> None:
         """An optimizer is being made, or given more parameters, at `spot`, where `modules` are in sight."""

@@ -16,6 +16,8 @@ from ..session import Session
 NEW_GRAPHS = 0.03
 #: Steps with the same module calls whose shapes and norms are written.
 TRAILS = 16
+#: Seconds after which it is written again what watching takes, for who looks on.
+TOOK = 2.0
 
 
 class Keep:
@@ -29,7 +31,7 @@ class Keep:
         self._naming: dict[int, int] = {}
         #: By what steps have the same calls: how many were written with their numbers, and the key of the last.
         self._trails: dict[int, tuple[int, Any]] = {}
-        self._written = 0.0
+        self._written = self._told = 0.0
         self._known: set[int] = set()
 
     def backward(self, recorded: Recorded) -> None:
@@ -50,6 +52,7 @@ class Keep:
 
     def measured(self, measured: Measured) -> None:
         self.writer.measured(measured)
+        self.writer.commit()  # the next steps may pass without a record: who looks on sees what is measured now
 
     def step(self, step: Step, session: Session) -> None:
         modules = session.modules
@@ -58,6 +61,9 @@ class Keep:
         key = self._trail_of(same, step, details)
         self.writer.step(step, key, lambda: modules.calls_of(trail, details, step.index))
         now = time.monotonic()
+        if step.index in (0, 2, 9) or now - self._told > TOOK:
+            self._told = now
+            self.writer.put(session.took.info())
         if step.index in (0, 2, 9) or now - self._written > 30:  # for a run that is killed
             self._written = now
             self.writer.facts(session.facts())

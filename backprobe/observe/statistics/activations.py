@@ -31,6 +31,8 @@ EDGE = 0.005
 #: Nodes between a softmax and the product whose logits it takes.
 _BETWEEN = 8
 _THROUGH = ("View", "UnsafeView", "Reshape", "MaskedFill", "Where", "Add", "Mul", "Div", "ToCopy", "Expand")
+#: Modules each of whose outputs is a sum over what one row of the weight takes in.
+SUMS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _KEEPS: dict[str, str] = {
     "ReluBackward0": "relu",
     "TanhBackward0": "tanh",
@@ -38,6 +40,20 @@ _KEEPS: dict[str, str] = {
     "SoftmaxBackward0": "softmax",
     "SafeSoftmaxBackward0": "softmax",
 }
+#: Those that a model may well put out at their bounds; and what only gives values another shape.
+_BOUNDED = ("TanhBackward0", "SigmoidBackward0")
+_RESHAPES = (
+    "View",
+    "UnsafeView",
+    "Reshape",
+    "Squeeze",
+    "Unsqueeze",
+    "Select",
+    "Slice",
+    "Permute",
+    "Transpose",
+    "Clone",
+)
 
 
 class Activations:
@@ -115,6 +131,8 @@ class Activations:
             with private.unseen(), private.unnoticed(), torch.no_grad():
                 if name is not None:
                     self._output(name, output)
+                if isinstance(module, SUMS):
+                    self._sums(module)
                 if not self._stack:
                     self._graph(output)
         except Exception as error:
@@ -138,6 +156,11 @@ class Activations:
             limit = torch.finfo(here.dtype).max
             self.numbers.add("headroom", [name], [limit / t.double().clamp(min=1e-30) for t in top])
 
+    def _sums(self, module: nn.Module) -> None:
+        weight = module._parameters.get("weight")  # a property, where it is parametrized
+        if weight is not None and private.is_plain(weight) and weight.dim() > 1:
+            self.numbers.sums[id(weight)] = math.prod(weight.shape[1:])
+
     def _graph(self, output: Any) -> None:
         """An outermost module returned: what its graph keeps."""
         self._last = None
@@ -147,9 +170,10 @@ class Activations:
             return
         seen = set(roots)
         waiting = list(seen)
+        outputs = set(map(_shaped, roots))
         for node in waiting:  # grows as we go
             kind = node.name()
-            if kind in _KEEPS:
+            if kind in _KEEPS and not (kind in _BOUNDED and node in outputs):
                 self._kept(node, _KEEPS[kind])
             elif kind.startswith("ScaledDotProduct"):
                 self._attention(node)
@@ -173,8 +197,15 @@ class Activations:
                 return value.detach() if usable(value) and not private.hands_off(value) else None
         return None
 
+    def _whose_units(self, node: Any) -> str | None:
+        """The module whose outputs go into an activation: those are its units. Else the one that calls it."""
+        before = node.next_functions[0][0]
+        module = self._name_at(before) if before is not None else None
+        return module if module is not None else self._name_at(node)
+
     def _kept(self, node: Any, kind: str) -> None:
-        name, result = self._name_at(node), self._saved(node, "result")
+        name = self._name_at(node) if kind == "softmax" else self._whose_units(node)
+        result = self._saved(node, "result")
         if name is None or result is None or (result.dim() < 2 and kind != "softmax"):
             return
         if kind == "softmax":
@@ -243,6 +274,13 @@ class Activations:
             mask = mask.expand(*q.shape[:2], q.shape[2], k.shape[2])[:batch, :, some]
             logits = logits.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else logits + mask
         self.numbers.add("attention_entropy", [name], [_entropy(logits.softmax(-1))])
+
+
+def _shaped(node: Any) -> Any:
+    """What gave the values that `node` gives in another shape."""
+    while node.name().startswith(_RESHAPES) and node.next_functions and node.next_functions[0][0] is not None:
+        node = node.next_functions[0][0]
+    return node
 
 
 def _entropy(p: Any) -> Any:

@@ -31,6 +31,10 @@ class Numbers:
         self._events: list[Any] = []
         #: Elements of the parameters that were measured, by name.
         self.sizes: dict[str, int] = {}
+        #: By id of a linear or convolution weight, from how many elements each of its outputs is summed; by name, of
+        #: those that were measured.
+        self.sums: dict[int, int] = {}
+        self.fan_in: dict[str, int] = {}
 
     def know(self, key: Key, value: float) -> None:
         """`value` is a number already."""

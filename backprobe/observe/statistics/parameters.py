@@ -51,6 +51,8 @@ class Parameters:
         for members in self._groups.values():
             names = [name for name, _, _ in members]
             self._numbers.sizes.update((name, p.numel()) for name, p, _ in members)
+            sums = self._numbers.sums
+            self._numbers.fan_in.update((name, sums[id(p)]) for name, p, _ in members if id(p) in sums)
             weights, grads = [p.detach() for _, p, _ in members], [p.grad.detach() for _, p, _ in members]
             add("weight_norm", names, norms(weights))
             lengths = norms(grads)

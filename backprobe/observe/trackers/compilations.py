@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...records import CompiledRegion, GraphBreak, Recompiled, Site, Step, Unseen
+from ...source.sites import site_at
 from ...torchside import private
 from ...torchside.compilations import Place
 from ..events import Tracker
@@ -47,6 +48,7 @@ class WhatWasCompiled(Tracker):
         #: The last of each number that Dynamo gives.
         self._last: dict[str, _Key] = {}
         self._before: dict[str, private.Compilation] = {}
+        self._ended = False
 
     def attached(self) -> None:
         compilations, _ = self._noted.new()  # of before; later ones of them do not say the function's name again
@@ -56,6 +58,11 @@ class WhatWasCompiled(Tracker):
 
     def step_over(self, step: Step) -> None:
         self._look(step.index)
+
+    def ended(self) -> None:
+        """What is compiled after the script is none of it."""
+        self._look(self._scene.steps.index)
+        self._ended = True
 
     def records(self) -> tuple[CompiledRegion, ...]:
         self._look(self._scene.steps.index)
@@ -68,6 +75,8 @@ class WhatWasCompiled(Tracker):
         return (Unseen("times that more was compiled than is known", self._noted.lost, note, hides=False),)
 
     def _look(self, step: int) -> None:
+        if self._ended:
+            return
         compilations, breaks = self._noted.new()
         for one in compilations:
             self._add(self._region(one, step), one, step)
@@ -95,7 +104,7 @@ class WhatWasCompiled(Tracker):
     def _name(self, region: _Region, one: private.Compilation) -> None:
         region.function, region.after = one.function, one.after
         if one.file:
-            region.site = self._frames.site_of(one.file, one.line, one.function)
+            region.site = site_at(one.file, one.line, one.function)
 
     def _add(self, region: _Region, one: private.Compilation, step: int) -> None:
         region.seconds += one.seconds
@@ -109,7 +118,7 @@ class WhatWasCompiled(Tracker):
             region.skipped, region.limit = one.failed, region.limit or one.limit
             if one.failed_at is not None:
                 file, line, _ = one.failed_at
-                seen = GraphBreak(one.failed, self._frames.site_of(file, line, region.function))
+                seen = GraphBreak(one.failed, site_at(file, line, region.function))
                 if seen not in region.breaks:
                     region.breaks.append(seen)
         elif one.ops:
@@ -118,7 +127,7 @@ class WhatWasCompiled(Tracker):
     def _innermost(self, stack: tuple[Place, ...]) -> Site | None:
         """The innermost line of the user's code."""
         mine = [place for place in stack if self._frames.is_users_file(place[0])]
-        return self._frames.site_of(*mine[-1]) if mine else None
+        return site_at(*mine[-1]) if mine else None
 
     def _broken(self, stack: tuple[Place, ...]) -> _Region | None:
         """The function that was compiled when the graph broke there: that which the stack begins in."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...records import Cut, GivenToCompiled, Inside, RefusedToCompile, Site, Step, Unseen
+from ...records import Cut, GivenToCompiled, Inside, RefusedToCompile, Reuse, Site, Step, Unseen
 from ...source.frames import Frames
 from ...torchside import private
 from ..backward.calls import Running
@@ -24,8 +24,10 @@ from .compiled_norms import NormsInside
 
 #: Calls that are looked into.
 MOST = 20
-#: Calls of a region that are kept until its backward: the last.
-CALLS = 4
+#: Calls of regions that are kept while their graphs are there: the last.
+CALLS = 1000
+#: Regions whose paths are looked at, each of as many layers as it stands for.
+LOOKED = 500
 #: Functions of the forward whose derivative is not finite for some finite argument.
 _SINGULAR = frozenset(
     (
@@ -38,21 +40,34 @@ _SINGULAR = frozenset(
 _DIVIDE = ("aten.div.Tensor", "aten.reciprocal", "aten.rsqrt", "aten.pow.Tensor_Tensor")
 
 
+#: A region's name, and the parameters that it was given, by id.
+_Given = tuple[str, tuple[int, ...]]
+
+
+def _given(call: private.RegionCall) -> _Given:
+    return call.region.name, tuple(id(a) for a in call.args if isinstance(a, torch.nn.Parameter))
+
+
 class InsideRegions(Tracker):
     """Looks at the compiled regions of the first backward of those in a row that went bad."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene, self._names, self._frames = scene, scene.names, scene.names.frames
         self._graphs = private.CompiledGraphs(
-            self._called, lambda error: scene.events.fault(self, error), self._raised, self._refused, self._updated
+            self._called,
+            self._gone,
+            lambda error: scene.events.fault(self, error),
+            self._raised,
+            self._refused,
+            self._updated,
         )
         scene.put_back.append(self._graphs.detach)
         #: Steps of optimizers that were called compiled.
         self._updates = 0
-        #: The last calls of regions, by their graph, in the order of their last call.
-        self._calls: dict[int, list[private.RegionCall]] = {}
-        #: Regions that had more calls than are kept.
-        self._often: set[int] = set()
+        #: The last calls of regions, in their order.
+        self._calls: dict[int, private.RegionCall] = {}
+        #: Regions of which calls were let go while their graphs were there.
+        self._often: set[str] = set()
         #: Those of the calls that were there when the step before was over.
         self._before: set[int] = set()
         #: By the node of a region the gradients that came to it, and the handles of our hooks.
@@ -62,8 +77,15 @@ class InsideRegions(Tracker):
         self._writes: dict[tuple[str, Site], RefusedToCompile] = {}
         self._cuts: dict[tuple[str, Site], Cut] = {}
         self._given: dict[str, None] = {}
-        #: Regions whose paths have been looked at, by graph and step.
-        self._looked: set[int] = set()
+        #: Regions whose paths have been looked at.
+        self._looked: set[_Given] = set()
+        #: Of each, which of what its node gave last were zeros; and how often more were than before.
+        self._zeros: dict[_Given, frozenset[int]] = {}
+        self._died = 0
+        #: Regions that were called, and whether one was for the first time since the last look: compiled again, it may
+        #: take another path.
+        self._known: set[str] = set()
+        self._new = False
         self._row, self._careful = 0, False
         self._norms = NormsInside(self._place)
 
@@ -78,18 +100,22 @@ class InsideRegions(Tracker):
 
     def step_over(self, step: Step) -> None:
         """Where no optimizer says so, a step may end between the forward and the backward: those of this one stay."""
-        for region, calls in list(self._calls.items()):
-            calls[:] = [call for call in calls if id(call) not in self._before]
-            if not calls:
-                del self._calls[region]
-        self._before = {id(call) for calls in self._calls.values() for call in calls}
+        for number in self._before:
+            self._calls.pop(number, None)
+        self._before = set(self._calls)
 
     def _called(self, call: private.RegionCall) -> None:
-        mine = self._calls.setdefault(id(call.region), [])
-        mine.append(call)
-        if len(mine) > CALLS:
-            self._often.add(id(call.region))
-            del mine[:-CALLS]
+        if call.region.name not in self._known:
+            self._known.add(call.region.name)
+            self._new = True
+        self._scene.events.tell("region_called", call)
+        self._calls[id(call)] = call
+        if len(self._calls) > CALLS:
+            self._often.add(self._calls.pop(next(iter(self._calls))).region.name)
+
+    def _gone(self, number: int) -> None:
+        """The graph of a call is gone."""
+        self._calls.pop(number, None)
 
     def _raised(self, text: str, frame: Any, args: tuple[Any, ...]) -> None:
         """A call of a region raised, as an op does that is not compiled."""
@@ -156,10 +182,16 @@ class InsideRegions(Tracker):
         try:
             bad = bool(recorded.bad) or any(root.bad for root in recorded.roots)  # the derivative may be finite
             self._row = self._row + 1 if bad else 0
-            if self._row == 1 and len(self._found) < MOST:
+            if self._row == 1 and sum(one.how != "zero" for one in self._found) < MOST:
                 found = self._run_again(running, recorded)
                 self._found += [found] if found is not None else self._read(running)
-            if not bad and self._careful and running.kind != "autograd.grad" and running.error is None:
+            if recorded.cause.reuse is not None:
+                self._look_at_reuse(running, recorded.cause.reuse)
+            if not bad and running.error is None:
+                self._look_for_zeros(running, recorded)
+            look = self._careful or self._new
+            if not bad and look and running.kind != "autograd.grad" and running.error is None:
+                self._new = False
                 self._look_at_paths(running)
             if not bad and self._calls and running.inside is None and running.error is None:
                 self._look_at_norms(running, recorded)
@@ -169,6 +201,21 @@ class InsideRegions(Tracker):
                 self._calls.clear()
                 self._often.clear()
 
+    def _look_at_reuse(self, running: Running, reuse: Reuse) -> None:
+        """Where what an earlier backward had freed enters a region: the operation in it that takes it."""
+        seqs = running.graph.seqs
+        for i, call in self._in_graph(running):
+            inputs = [node for node in call.region.graph.nodes if node.op == "placeholder"]
+            for taken, of in zip(inputs, call.made, strict=False):
+                first = next(iter(taken.users), None)
+                site = self._site(first) if first is not None else None
+                if i == reuse.node and of is not None and of[0] == seqs[reuse.old] and site is not None:
+                    module = self._module(call.region, call.args, first)
+                    self._found.append(
+                        Inside(running.index, i, private.name_of(first), site, "reused", module, sure=True)
+                    )
+                    return
+
     def _look_at_norms(self, running: Running, recorded: Recorded) -> None:
         """Only where all calls of a region are known: a part of them tells less than none."""
         if not self._norms.outgrown(recorded) and not self._careful:
@@ -176,7 +223,7 @@ class InsideRegions(Tracker):
         calls = [
             (i, call, gradients)
             for i, call in self._in_graph(running)
-            if id(call.region) not in self._often and not call.changed
+            if call.region.name not in self._often and not call.changed
             if (gradients := self._gradients(running, i, call)) is not None
         ]
         # What was called last comes first, as in the engine.
@@ -217,8 +264,7 @@ class InsideRegions(Tracker):
         nodes = {id(node): i for i, node in enumerate(running.graph.nodes) if private.is_compiled(node)}
         return [
             (i, call)
-            for calls in self._calls.values()
-            for call in calls
+            for call in list(self._calls.values())
             for i in {nodes[made[0]] for made in call.outputs if made is not None and made[0] in nodes}
         ]
 
@@ -227,12 +273,29 @@ class InsideRegions(Tracker):
         came = self._came.get(id(running.graph.nodes[node]))
         return None if came is None else [came[m[1]] if m is not None else None for m in call.outputs]
 
+    def _look_for_zeros(self, running: Running, recorded: Recorded) -> None:
+        """Where a region gives zeros that it did not give before, it is looked into once more."""
+        calls = self._in_graph(running)
+        gave: dict[int, set[int]] = {i: set() for i, _ in calls}
+        for i, edge, slot, _, _ in recorded.signature.out if calls else ():
+            if i in gave and slot >= 0 and slot not in recorded.unmeasured and recorded.norms[slot] == 0.0:
+                gave[i].add(edge)
+        for i, call in calls:
+            given, zeros = _given(call), frozenset(gave[i])
+            more = zeros - self._zeros.get(given, zeros)
+            if given in self._zeros or len(self._zeros) < LOOKED:
+                self._zeros[given] = zeros
+            if more and self._died < MOST:
+                self._died, self._new = self._died + 1, True
+                self._looked.discard(given)
+
     def _look_at_paths(self, running: Running) -> None:
-        """Once for each region: parameters that it was given and that have no gradient, or zeros, after the call."""
+        """Once for each region and what it was given: parameters that have no gradient, or zeros, after the call."""
         for i, call in self._in_graph(running):
-            if id(call.region) in self._looked or call.changed:
+            given = _given(call)
+            if given in self._looked or call.changed or len(self._looked) >= LOOKED:
                 continue
-            self._looked.add(id(call.region))
+            self._looked.add(given)
             with private.unseen(), private.unnoticed(), torch.no_grad():
                 tensors = private.tensors_of(call)
                 names = {k: self._names.of(t) for k, t in enumerate(tensors) if isinstance(t, torch.nn.Parameter)}
@@ -259,21 +322,7 @@ class InsideRegions(Tracker):
                 self._cuts.setdefault((op, site), Cut(op, site, module, of, 1, step, arrived, True, one.off))
 
     def _module(self, region: private.CompiledGraph, args: Sequence[Any], node: Any) -> str | None:
-        """The path of the module that a node of the region's graph belongs to. Within the region it is told by the
-        compiled function's names for things, and what they are called in the model by the parameters among them."""
-        stack = list((node.meta.get("nn_module_stack") or {}).values())
-        path = str(stack[-1][0]) if stack else "L['self']"
-        known = False
-        for source, arg in zip(region.sources, args, strict=True):
-            root, end = source.partition("]")[:2]
-            known = known or path.startswith(f"{root}{end}.") or path == f"{root}{end}"
-            name = self._names.of(arg) if isinstance(arg, torch.nn.Parameter) else ""
-            inner = source.removeprefix(root + end).removeprefix(".")
-            if name and path.partition("]")[0] == root and (name == inner or name.endswith(f".{inner}")):
-                prefix = name.removesuffix(inner).rstrip(".")
-                below = path.partition("]")[2].removeprefix(".")
-                return ".".join(part for part in (prefix, below) if part)
-        return path.partition("]")[2].removeprefix(".") if stack else "" if known else None
+        return private.module_in(region, args, node, self._names.of)
 
     def _read(self, running: Running) -> list[Inside]:
         found = []

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
+from dataclasses import replace
+from typing import Any
 
-from ...records import RankSeen, RankWait
+from ...records import RankSeen, RankWait, Step
 from ..events import Tracker
 from ..scene import Scene
 from .waiting import Waiting, in_use, of_collective, rank
+
+#: Steps of optimizers whose callers are noted.
+FEW = 4
 
 
 class Ranks(Tracker):
     """This process as a rank."""
 
     def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+        self._scene, self._steps = scene, 0
 
     def forward_begins(self) -> None:
         """Look after waits, from where there may be some."""
@@ -26,6 +32,18 @@ class Ranks(Tracker):
                 scene.waiting.start()
         elif scene.waiting.rank is None:  # a short run may be over before the thread looks
             scene.waiting.rank = rank()
+
+    def step_over(self, step: Step) -> None:
+        waiting = self._scene.waiting
+        if waiting is not None:
+            waiting.step = lambda: self._scene.steps.index
+            waiting.step_over(step.index)
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        """Where the steps are made, of runs that end before the thread has looked often."""
+        if self._scene.waiting is not None and self._steps < FEW:
+            self._steps += 1
+            self._scene.waiting.note_callers(sys._getframe(1))
 
     def ended(self) -> None:
         if self._scene.waiting is not None:
@@ -43,7 +61,15 @@ class Ranks(Tracker):
 def ended_waits(waiting: Waiting, scene: Scene, failed: bool) -> tuple[RankWait, ...]:
     """The long waits of a process, and the one that ended it however short it was."""
     waits, error = waiting.records(failed), scene.raised
-    if error is not None and of_collective(error) and not any(w.ended == "raised" for w in waits):
-        site = scene.frames.site_of_traceback(error.__traceback__)
-        waits = (*waits, RankWait("a collective operation", site, time.time(), 0.0, "raised"))
-    return waits
+    if error is None or not of_collective(error):
+        return waits
+    site = scene.frames.site_of_traceback(error.__traceback__)
+    if waits and waits[-1].ended == "raised":
+        if site is None or waits[-1].site == site:
+            return waits
+        waits = (*waits[:-1], replace(waits[-1], ended="returned"))  # it raised in a later one, that nobody saw
+    called = next((one for one in reversed(waiting.collectives()) if not one.over and one.site == site), None)
+    if called is None:
+        return (*waits, RankWait("a collective operation", site, time.time(), 0.0, "raised"))
+    took, known = time.time() - called.began, (called.inside, called.group, called.number, called.inputs)
+    return (*waits, RankWait(called.op, site, called.began, took, "raised", *known))

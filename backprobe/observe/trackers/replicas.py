@@ -6,14 +6,18 @@ four between each power of two and the next. What a budget records is another ma
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed
 
-from ...records import Replica, Replicas, ReplicaState
+from ...records import Replica, Replicas, ReplicaState, Site
+from ...source.defined import calls_of_method
+from ...source.drawn import draws_inside
 from ...source.frames import Spot
+from ...source.puts import key_given, scheduler_stepped
 from ...torchside import private, replicas
 from ..backward.calls import Running
 from ..backward.recorded import Recorded
@@ -24,6 +28,10 @@ from .waiting import in_use
 
 #: Numbers that are kept of a run, and lines that wrote.
 MOST, LINES = 300_000, 1000
+#: Lines that used gradients, of a step.
+FEW = 6
+#: Methods that put random numbers in a tensor.
+_RANDOM = frozenset({"normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_", "cauchy_"})
 #: Optimizers that bring weights together only now and then.
 _APART = frozenset({"PostLocalSGDOptimizer"})
 
@@ -31,6 +39,19 @@ _APART = frozenset({"PostLocalSGDOptimizer"})
 def due(step: int) -> bool:
     """Whether a step is looked at: Note [Steps that all ranks look at]."""
     return step < 16 or step % (1 << (step.bit_length() - 3)) == 0
+
+
+class _Begun(NamedTuple):
+    """A step of an optimizer that goes on: its tensors' bits, and those of their gradients, with which it began."""
+
+    optimizer: Any
+    step: int
+    before: list[int | None]
+    gradients: list[int | None]
+    settings: tuple[tuple[tuple[str, float], ...], ...]
+    unsynced: tuple[Site, ...]
+    touched: tuple[Site, ...]
+    given: list[int | None]
 
 
 class ReplicaWatch(Tracker):
@@ -42,23 +63,59 @@ class ReplicaWatch(Tracker):
         self._states: list[ReplicaState] = []
         #: By optimizer: how many tensors it held, its number, and names and references of what it holds.
         self._known: dict[int, tuple[int, int, list[str], list[Any]]] = {}
-        self._now: tuple[Any, int, list[int | None], list[int | None]] | None = None
+        self._now: _Begun | None = None
         self._inside, self._kept = 0, 0
         self._backward: Spot | None = None
         self._ids: set[int] = set()
         self._written: list[tuple[int, int, str, Spot | None]] = []
         self._of_id: dict[int, str] = {}
         self._rank: tuple[int, int] = (0, 1)
+        #: What stands for data-parallel training around models, and its communication hooks: their names and lines.
+        self._wrappers: list[weakref.ref[Any]] = []
+        self._hooks: dict[str, tuple[Site, ...]] = {}
+        #: Ranks make updates that others do not.
+        self._uneven = False
+        #: Lines that used gradients since the backward.
+        self._touched: dict[Spot, None] = {}
+        #: What the backward gave: sums over the bits of gradients, by id of the leaf.
+        self._given: dict[int, int | None] = {}
+        #: By id of a parameter: where random numbers were put in it last; and by the dtypes that it had, where other
+        #: data was put in the place of such first.
+        self._drawn: dict[int, tuple[weakref.ref[Any], Spot | None]] = {}
+        self._put: dict[int, dict[Any, Spot | None]] = {}
+        #: By name of a replica.
+        self._drawn_at: dict[str, Spot | None] = {}
 
     def backward_over(self, running: Running, recorded: Recorded) -> None:
         self._inside = 0
         if running.inside is None:
             self._backward = running.spot
+            self._touched.clear()
+            looks = not self._uneven and due(self._scene.steps.index) and self._kept <= MOST
+            if looks and in_use() and torch.distributed.get_world_size() > 1:
+                self._note_given([leaf for _, leaf in running.graph.leaves])
+
+    def _note_given(self, leaves: list[Any]) -> None:
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            sums = replicas.bits_of([leaf.grad for leaf in leaves])
+        self._given.update(zip(map(id, leaves), sums, strict=True))
 
     def call_counted(self, spot: Spot | None, roots: Any) -> None:
         self._inside, self._backward = 0, spot
+        self._touched.clear()
+
+    def grad_used(self, value: Any, put: bool, frame: Any) -> None:
+        if (self._ids or self._given) and not self._inside and len(self._touched) < FEW:
+            spot = self._scene.frames.spot(frame)
+            if spot is not None:
+                self._touched[spot] = None
 
     def wrote(self, func: Any, written: list[Any], seq: int, frame: Any) -> None:
+        if getattr(func, "__name__", "") in _RANDOM and not self._inside and len(self._drawn) < LINES:
+            for tensor in written:
+                whole = tensor if tensor._base is None else tensor._base
+                if isinstance(whole, torch.nn.Parameter):
+                    self._drawn[id(whole)] = private.tensor_ref(whole), self._scene.frames.spot(frame)
         if self._ids and not self._inside and len(self._written) < LINES:
             for tensor in written:
                 if id(tensor) in self._ids:
@@ -66,6 +123,10 @@ class ReplicaWatch(Tracker):
                     self._written.append((self._scene.steps.index, id(tensor), op_name(func), spot))
 
     def data_put(self, tensor: Any, frame: Any) -> None:
+        if isinstance(tensor, torch.nn.Parameter) and len(self._put) < LINES:
+            dtypes = self._put.setdefault(id(tensor), {})
+            if tensor.dtype not in dtypes:
+                dtypes[tensor.dtype] = self._scene.frames.spot(frame)
         if id(tensor) in self._ids and not self._inside and len(self._written) < LINES:
             spot = self._scene.frames.spot(frame)
             self._written.append((self._scene.steps.index, id(tensor), "assignment to .data", spot))
@@ -73,21 +134,29 @@ class ReplicaWatch(Tracker):
     def optimizer_begins(self, optimizer: Any) -> None:
         self._inside += 1
         step = self._scene.steps.index
-        if self._inside > 1 or not due(step) or type(optimizer).__name__ in _APART or not in_use():
+        if self._inside > 1 or self._uneven or not due(step) or type(optimizer).__name__ in _APART or not in_use():
             return
         self._rank = torch.distributed.get_rank(), torch.distributed.get_world_size()
         if self._rank[1] < 2 or self._kept > MOST:
             return
         tensors = self._listed(optimizer)[2]
+        self._uneven = any(replicas.joins(one) for one in self._around())
+        if self._uneven:
+            return
         with private.unseen(), private.unnoticed(), torch.no_grad():
             before = replicas.bits_of(tensors)
             gradients = replicas.bits_of([None if t is None else t.grad for t in tensors])
-        self._now = optimizer, step, before, gradients
+        settings = tuple(_numbers(group) for group in optimizer.param_groups)
+        touched = tuple(site for spot in self._touched if (site := self._scene.frames.site(spot)) is not None)
+        given = [self._given.get(id(t)) for t in tensors]
+        self._now = _Begun(optimizer, step, before, gradients, settings, self._unsynced(), touched, given)
 
     def optimizer_over(self, optimizer: Any) -> None:
         self._inside = max(self._inside - 1, 0)
+        self._touched.clear()
+        self._given.clear()
         now = self._now
-        if now is None or now[0] is not optimizer:
+        if now is None or now.optimizer is not optimizer:
             return
         self._now = None
         number, names, tensors = self._listed(optimizer)
@@ -95,10 +164,23 @@ class ReplicaWatch(Tracker):
             after = replicas.bits_of(tensors)
         order = {name: at for at, name in enumerate(names)}
         places = [order.get(name) for name in self._tensors]
-        rows = [tuple(None if at is None else row[at] for at in places) for row in (now[2], now[3], after)]
+        before, gradients, bits, given = (
+            tuple(None if at is None else row[at] for at in places)
+            for row in (now.before, now.gradients, after, now.given)
+        )
         backward = self._scene.frames.site(self._backward)
-        self._states.append(ReplicaState(now[1], number, rows[0], rows[1], rows[2], backward))
-        self._kept += 3 * len(names)
+        told = backward, now.settings, now.unsynced, now.touched, given
+        self._states.append(ReplicaState(now.step, number, before, gradients, bits, *told))
+        self._kept += 4 * len(names)
+
+    def _around(self) -> list[Any]:
+        return [one for one in (ref() for ref in self._wrappers) if one is not None]
+
+    def _unsynced(self) -> tuple[Site, ...]:
+        """The lines of ``no_sync``, where a wrapper did not reduce."""
+        if all(map(replicas.syncs, self._around())):
+            return ()
+        return tuple(site for site, *_ in calls_of_method(self._scene.frames, "no_sync")[:3])
 
     def _listed(self, optimizer: Any) -> tuple[int, list[str], list[Any]]:
         """What `optimizer` holds, and buffers beside it."""
@@ -130,6 +212,9 @@ class ReplicaWatch(Tracker):
         tensors.append(tensor)
         self._ids.add(id(tensor))
         self._of_id[id(tensor)] = name
+        drawn = self._drawn.get(id(tensor))
+        if drawn is not None and drawn[0]() is tensor:
+            self._drawn_at[name] = drawn[1]
 
     def _models(self) -> tuple[dict[int, str], dict[int, int], set[int], list[tuple[str, Any]]]:
         """By id of a parameter what keeps it equal, and its place in its model; those in FSDP; buffers."""
@@ -137,14 +222,20 @@ class ReplicaWatch(Tracker):
         order: dict[int, int] = {}
         parts: set[int] = set()
         buffers: list[tuple[str, Any]] = []
+        self._wrappers.clear()
         for root in self._names.modules.roots:
             module = root.ref()
             if module is None:
                 continue
             for _, wrapper in replicas.in_ddp(module):
                 ignored = getattr(wrapper, "parameters_to_ignore", ())
+                self._wrappers.append(weakref.ref(wrapper))
                 how.update({id(p): "ddp" for name, p in wrapper.module.named_parameters() if name not in ignored})
                 buffers += replicas.kept_buffers(wrapper)
+                for hook in replicas.comm_hooks(wrapper):
+                    code = getattr(hook, "__code__", None)
+                    if code is not None and self._scene.frames.is_user(code):
+                        self._hooks[hook.__name__] = draws_inside(code.co_filename, code.co_firstlineno)
             parts |= replicas.in_fsdp1(module) | replicas.in_fsdp2(module)
             for p in module.parameters():
                 order.setdefault(id(p), len(order))
@@ -157,10 +248,50 @@ class ReplicaWatch(Tracker):
         written = tuple((step, self._of_id[at], what, site(spot)) for step, at, what, spot in self._written)
         width = len(self._tensors)
         states = tuple(
-            replace(s, before=_wide(s.before, width), gradients=_wide(s.gradients, width), after=_wide(s.after, width))
+            replace(
+                s,
+                before=_wide(s.before, width),
+                gradients=_wide(s.gradients, width),
+                after=_wide(s.after, width),
+                given=_wide(s.given, width),
+            )
             for s in self._states
         )
-        return (Replicas(*self._rank, tuple(self._tensors.values()), states, written),)
+        drawn = tuple((name, line) for name, spot in self._drawn_at.items() if (line := site(spot)) is not None)
+        changed = {self._of_id[at]: own for at, own in self._put.items() if at in self._of_id}
+        put = tuple(
+            (name, line)
+            for name, own in changed.items()
+            if len(own) > 1 and (line := site(next(iter(own.values())))) is not None
+        )
+        setters = tuple((key, line) for key in self._changing() if (line := self._setter(key)))
+        hooks = tuple(self._hooks.items())
+        return (Replicas(*self._rank, tuple(self._tensors.values()), states, written, setters, drawn, put, hooks),)
+
+    def _setter(self, key: str) -> Site | None:
+        """The line that writes a setting, or has it written."""
+        frames = self._scene.frames
+        return key_given(frames, key) or (scheduler_stepped(frames) if key == "lr" else None)
+
+    def _changing(self) -> list[str]:
+        """Settings of optimizers that did not stay what they were."""
+        seen: dict[tuple[int, int, str], set[float]] = {}
+        for state in self._states:
+            for at, group in enumerate(state.settings):
+                for key, value in group:
+                    seen.setdefault((state.optimizer, at, key), set()).add(value)
+        return sorted({key for (_, _, key), values in seen.items() if len(values) > 1})
+
+
+def _numbers(group: dict[str, Any]) -> tuple[tuple[str, float], ...]:
+    """The settings of an optimizer's group that are numbers."""
+    found = []
+    for key, value in group.items():
+        if isinstance(value, torch.Tensor) and value.numel() == 1 and value.is_cpu:
+            value = value.item()
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            found.append((key, float(value)))
+    return tuple(sorted(found))
 
 
 def _wide(row: tuple[int | None, ...], width: int) -> tuple[int | None, ...]:

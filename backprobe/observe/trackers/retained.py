@@ -22,8 +22,9 @@ import torch
 
 from ...graphs.plan import ACCUMULATE
 from ...records import Retained, Site, Step
-from ...source.frames import Frames, Spot, variables
+from ...source.frames import Spot, variables
 from ...source.puts import assigned_in, changes_of, gives
+from ...source.sites import site_at
 from ...torchside import private
 from ...torchside.structure import tensors_in
 from ..backward.calls import Running
@@ -73,6 +74,8 @@ class RetainedGraphs(Tracker):
         #: Found where no backward call has been yet: one may still come and use these graphs.
         self._only_forward = False
         self._had_backward = False
+        #: Steps have passed since the last that did not.
+        self._passed = False
         self._pause, self._next = 8, 0
         #: A forward has run since the last backward call.
         self._forward = False
@@ -88,7 +91,23 @@ class RetainedGraphs(Tracker):
 
     def call_counted(self, spot: Spot | None, roots: Sequence[Any]) -> None:
         """In a step that is not recorded nobody sees what modules give: a node far from the root is marked."""
-        node: Any = getattr(roots[0], "grad_fn", None) if roots and self._round % 4 == 0 else None
+        if roots and self._round % 4 == 0:
+            self._mark_far(roots[0])
+
+    def root_passes(self, root: Any) -> None:
+        """Of steps that pass no end is told: each that is marked is a round."""
+        self._round += 1
+        self._passed = True
+        self._mark_far(root)
+
+    def ended(self) -> None:
+        """Since the last step that did not pass some may have."""
+        if self._passed:
+            self._next = 0
+            self._next_round(False, max(1, len(self._scene.steps.stepped_by)))
+
+    def _mark_far(self, root: Any) -> None:
+        node: Any = getattr(root, "grad_fn", None)
         for _ in range(FAR if node is not None else 0):
             further = (child for child, _ in node.next_functions if child is not None)
             below = next((child for child in further if child.name() != ACCUMULATE), None)
@@ -134,6 +153,7 @@ class RetainedGraphs(Tracker):
             self._next_round(forward_only=True)
 
     def step_over(self, step: Step) -> None:
+        self._passed = False
         self._next_round(False, max(1, len(self._scene.steps.stepped_by)))
 
     def _next_round(self, forward_only: bool, optimizers: int = 1) -> None:
@@ -159,7 +179,9 @@ class RetainedGraphs(Tracker):
         self._asked *= 4
         self._only_forward = forward_only
         with private.unseen():
-            self._found = self._look(len(alive), self._earlier) or self._found
+            found = self._look(len(alive), self._earlier)
+        if found is not None and (found.holder or self._found is None):  # a later look may come where it has no name
+            self._found = found
 
     def backward_begins(self) -> None:
         """What was found while only the forward had run may have been meant for this."""
@@ -215,8 +237,16 @@ class RetainedGraphs(Tracker):
         # Of those that reach as many and have a name, the one that was made first: the others are made from it.
         reach.sort(key=lambda item: (-len(item[1]), item[0].grad_fn._sequence_nr()))
         most = len(reach[0][1])
+        # Tensors of one step each, in a list: what was made from some of them is no cause.
+        apart = [tensor for tensor, rounds in reach if len(rounds) == 1]
+        if len(set().union(*(rounds for _, rounds in reach if len(rounds) == 1))) >= max(most, ENOUGH):
+            found = self._held_together(apart, alive)
+            if found is not None and found.site is not None:
+                return found
+        del apart
         if most >= ENOUGH - self._only_forward:
-            ends = [tensor for tensor, rounds in reach[:CANDIDATES] if len(rounds) == most]
+            ends = [tensor for tensor, rounds in reach if len(rounds) == most]
+            ends = ends if len(ends) <= CANDIDATES else ends[: CANDIDATES // 2] + ends[-CANDIDATES // 2 :]
             reach = []
             end, name = self._name_of(ends)
             site, module, op = self._made(end)
@@ -226,18 +256,22 @@ class RetainedGraphs(Tracker):
             return Retained(str(name or ""), how, site, module, alive)
         tensors = [t for t, _ in reach]
         del reach, thing, node, rounds
+        return self._held_together(tensors, alive)
+
+    def _held_together(self, tensors: list[Any], alive: int) -> Retained | None:
+        """What holds many of `tensors`: a list, or a function whose results are cached."""
         found: Retained | None = None
         for container, kept in _common_holders(tensors, ENOUGH - self._only_forward):
             code = _cached_by(container)
             if code is not None and self._frames.is_user(code):
-                site = Frames.site_of(code.co_filename, code.co_firstlineno, code.co_name)
+                site = site_at(code.co_filename, code.co_firstlineno, code.co_name)
                 return Retained(code.co_name, "a function whose results are cached", site, self._made(kept)[1], alive)
             _, name = self._name_of([container])
-            site = changes_of(self._frames, name.name, name.key, graphs=True) if name is not None else None
-            if found is None or site is not None:
+            held = changes_of(self._frames, name.name, name.key, graphs=True) if name is not None else None
+            if found is None or held is not None:
                 module, how = self._made(kept)[1], f"a {type(container).__name__}"
-                found = Retained(str(name or ""), how, site, module, alive)
-            if site is not None:
+                found = Retained(str(name or ""), how, held, module, alive)
+            if held is not None:
                 break  # a list that is made anew each time is not what keeps them
         return found
 

@@ -35,6 +35,8 @@ from ..statistics.parameters import Parameters, Spectra
 SHARE = 0.5
 #: The first looks come at the cadence that was asked for: short runs live on what any run may spend.
 ANYWAY = 20
+#: Looks that come sooner than a budget pays for, because of what the one before showed.
+HASTENED = 100
 #: Looks from one at stable ranks and greatest elements to the next.
 SELDOM = 10
 #: Names of a run, at most; faults after which nothing is measured any more.
@@ -56,6 +58,11 @@ class Pace:
 
     def due(self, step: int) -> bool:
         return step >= self.next
+
+    def hasten(self) -> None:
+        """The next is as soon as was asked for, whatever it costs."""
+        if self._last is not None:
+            self.next = min(self.next, self._last[0] + self._every)
 
     def looked(self, step: int, seconds: float) -> None:
         """One in `step` took `seconds`."""
@@ -101,6 +108,10 @@ class Statistics(Tracker):
         self._names: dict[tuple[Key, ...], tuple[str, ...]] = {}
         self._pid, self._thread = os.getpid(), get_ident()
         self._faults = self._dropped = 0
+        #: The next look is to come soon; how often that was wanted; an optimizer's look is not over.
+        self._again = self._looking = False
+        self._hastened = 0
+        scene.look_again = self._look_again
 
     # On and off
 
@@ -171,7 +182,7 @@ class Statistics(Tracker):
                 known = self._known[id(optimizer)] = weakref.ref(optimizer), pace, Spectra()
             if known[1].due(step):
                 self._begins(optimizer, step, known[1].looks, known[2])
-            self._soon = min((pace.next for _, pace, _ in self._known.values()), default=0) - 1
+            self._plan()
             if any(pace.next == step + 1 for _, pace, _ in self._known.values()):
                 self._look_ahead()
         except Exception as error:
@@ -200,6 +211,7 @@ class Statistics(Tracker):
         if not self._stepping or id(optimizer) not in self._stepping or not self._on or os.getpid() != self._pid:
             return
         mark = self._own.begin()
+        self._looking = True
         mine, before = self._stepping.pop(id(optimizer))
         pace = self._known[id(optimizer)][1]
         try:
@@ -214,7 +226,25 @@ class Statistics(Tracker):
             self._fault(error)
         spent, self._spent = self._spent, 0.0
         pace.looked(self._step if self._step is not None else pace.next, before + spent + self._own.since(mark))
-        self._soon = min(pace.next for _, pace, _ in self._known.values()) - 1
+        self._looking = False
+        self._plan()
+
+    def _look_again(self) -> None:
+        """Something may be an alarm if it lasts: the next look is to come as soon as it was asked for."""
+        if self._hastened < HASTENED:
+            self._again = True
+            self._hastened += 1
+            if not self._looking:
+                self._plan()
+
+    def _plan(self) -> None:
+        """The next look is known: the step it is in is not to pass, for its loss."""
+        if self._again:
+            self._again = False
+            for _, pace, _ in self._known.values():
+                pace.hasten()
+        self._soon = min((pace.next for _, pace, _ in self._known.values()), default=0) - 1
+        self._scene.next_look = self._soon + 1
 
     def step_over(self, step: Step) -> None:
         if step.index == self._step and not self._stepping and not _captures():
@@ -240,7 +270,7 @@ class Statistics(Tracker):
             return
         (step, numbers), self._sent = self._sent, None
         with private.unseen(), private.unnoticed():
-            found = derived(numbers.read(), numbers.sizes)
+            found = derived(numbers.read(), numbers.sizes, numbers.fan_in)
         if not found:
             return
         keys = tuple(found)
@@ -265,9 +295,12 @@ def _captures() -> bool:
     return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
-def derived(found: Mapping[Key, float], sizes: Mapping[str, int]) -> dict[Key, float]:
+def derived(found: Mapping[Key, float], sizes: Mapping[str, int], fan_in: Mapping[str, int]) -> dict[Key, float]:
     """What was measured, with what follows from it."""
     out = dict(found)
+    for name, sums in fan_in.items():
+        if (weight := found.get(("weight_norm", name))) is not None:
+            out["weight_gain", name] = weight / math.sqrt(sizes[name] / sums)
     for (quantity, name), value in found.items():
         if quantity in ("weight_norm", "grad_norm", "update_norm") and name in sizes:
             out[quantity.replace("norm", "rms"), name] = value / math.sqrt(sizes[name])

@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -25,7 +26,9 @@ import torch.distributed
 
 from ...desync import held, said, stuck
 from ...records import Collective, RankSeen, RankWait, Site
+from ...source.branches import branches_around, ways_around
 from ...source.frames import Frames, Spot
+from ...source.sites import site_at
 from ...torch_texts import COLLECTIVE
 from ...torchside import places
 from ...torchside.flight import Flight
@@ -34,6 +37,12 @@ from ...torchside.flight import Flight
 EVERY, LONG = 0.25, 1.0
 #: Seconds after which a wait that goes on is said, or a part of the time after which torch gives up.
 SAY, PART = 20.0, 0.4
+#: Places that are noted, and steps.
+AROUND, STEPS = 200, 300
+#: Lines of collectives whose ways around are looked up, and calls around one that are told.
+LINES, CALLERS = 8, 3
+#: Looks after each of which it is said how far the process is: it may end soon, and without a word.
+SOON = 20
 #: Seconds in one place after which the flight recorder is asked what goes on, and between two times.
 STILL = 2.0
 
@@ -65,6 +74,7 @@ class _Wait:
     began: float
     inside: str = ""
     called: Collective | None = None
+    callers: tuple[Spot, ...] = ()
 
 
 class Waiting:
@@ -92,6 +102,8 @@ class Waiting:
         self._waits: deque[tuple[_Wait, float]] = deque(maxlen=50)
         #: (time, place) when the thread was seen at another line.
         self._trail: deque[tuple[float, Spot]] = deque(maxlen=64)
+        #: Places of the user's that it was seen in, and what had called them.
+        self._around: dict[Spot, None] = {}
         #: Since when the thread is in one place, and when the flight recorder was asked of it.
         self._still: tuple[Spot | None, float] = (None, 0.0)
         self._asked = 0.0
@@ -99,10 +111,26 @@ class Waiting:
         self._used = (time.monotonic(), time.process_time())
         self.busy: float | None = None
         self.rank: int | None = None
+        #: When steps were over, and the number of the one that goes on, where it is known.
+        self._ends: tuple[tuple[float, int], ...] = ()
+        self.step: Callable[[], int | None] = lambda: None
+        self._ways: dict[Site, tuple[Site, ...]] = {}
         self._looks = 0
         self._flight = Flight(self._site_of)
         if kept:
             self._flight.ask()
+
+    def step_over(self, step: int) -> None:
+        """Told by the thread that is looked at."""
+        self._ends = (*self._ends[-STEPS:], (time.time(), step))
+
+    def _step_at(self, at: float) -> int | None:
+        """The step that went on then."""
+        ends = self._ends
+        place = bisect_right(ends, at, key=lambda end: end[0])
+        step = ends[place][1] if place < len(ends) else self.step()
+        before = ends[place - 1][1] if place else -1
+        return step if step == before + 1 else None
 
     def start(self) -> None:
         if self._thread is None:
@@ -135,6 +163,8 @@ class Waiting:
         self.rank = found if found is not None else self.rank
         spot, op = self._where(frame)
         backward = self._in_backward(frame)
+        callers = self._callers(frame) if op else ()
+        self.note_callers(frame)
         del frame
         if spot is not None and (not self._trail or self._trail[-1][1] != spot):
             self._trail.append((at, spot))
@@ -147,7 +177,7 @@ class Waiting:
         if now is not None and not same:
             self._end(at)
         if op and spot is not None and not same:
-            self._now = _Wait(op, spot, at)
+            self._now = _Wait(op, spot, at, callers=callers)
         elif not op and backward and spot is not None:
             self._now = self._inside_backward(spot, at)
         self._looks += 1
@@ -163,12 +193,45 @@ class Waiting:
             if self._say and self._said is None and at - now.began > min(SAY, PART * limit or SAY):
                 self._tell(now, at)
         # Where a process is killed, what it was doing before must be known; and who it is, to those that end first.
-        if self._changed is not None and (waits or new or (self.rank is not None and self._looks % 8 == 0)):
+        if self._changed is not None and (
+            waits or new or (self.rank is not None and (self._looks < SOON or self._looks % 4 == 0))
+        ):
             self._changed()
 
     def _site_of(self, frames: list[tuple[str, int, str]]) -> Site | None:
         mine = next((one for one in frames if self._frames.is_users_file(one[0])), None)
-        return None if mine is None else self._frames.site_of(*mine)
+        return None if mine is None else site_at(*mine)
+
+    def note_callers(self, frame: Any) -> None:
+        """Note the user's places on the stack of `frame`."""
+        while frame is not None and len(self._around) < AROUND:
+            if self._frames.is_user(frame.f_code):
+                self._around[frame.f_code, frame.f_lasti] = None
+                if frame.f_code.co_name == "<module>":  # what runs or imports it has loops of its own
+                    return
+            frame = frame.f_back
+
+    def _callers(self, frame: Any) -> tuple[Spot, ...]:
+        """The user's places on a stack, but for the innermost and modules."""
+        found: list[Spot] = []
+        while frame is not None and len(found) <= CALLERS:
+            if self._frames.is_user(frame.f_code) and frame.f_code.co_name != "<module>":
+                found.append((frame.f_code, frame.f_lasti))
+            frame = frame.f_back
+        return tuple(found[1:])
+
+    def ways(self, lines: Iterable[Site | None]) -> tuple[tuple[Site, tuple[Site, ...]], ...]:
+        """Ways around `lines`, of collectives and of waits: the last."""
+        last = [site for site in dict.fromkeys(lines) if site is not None][-LINES:]
+        for site in last:
+            if site not in self._ways:  # reading the code takes long, and this is asked often
+                self._ways[site] = ways_around(self._frames, site)
+        return tuple((site, found) for site in last if (found := self._ways[site]))
+
+    def branches(self) -> tuple[Site, ...]:
+        """Lines that leave a loop that the thread was seen in."""
+        sites = [site for spot in list(self._around) if (site := self._frames.site(spot)) is not None]
+        return branches_around((site.file, site.line) for site in sites)
 
     def _in_backward(self, frame: Any) -> bool:
         """Whether the thread is inside the engine."""
@@ -203,7 +266,8 @@ class Waiting:
 
     def collectives(self) -> tuple[Collective, ...]:
         """The last ones of each group, where torch keeps them."""
-        return self._flight.last() if self.rank is not None or in_use() else ()
+        found = self._flight.last() if self.rank is not None or in_use() else ()
+        return tuple(replace(one, step=self._step_at(one.began)) for one in found)
 
     def arrivals(self) -> tuple[tuple[str, int, tuple[float, ...]], ...]:
         """When they were called."""
@@ -229,7 +293,9 @@ class Waiting:
             self._waits.append((now, at))
 
     def _record(self, wait: _Wait, seconds: float, ended: str) -> RankWait:
-        made = RankWait(wait.op, self._frames.site(wait.spot), wait.began, seconds, ended, wait.inside)
+        site = self._frames.site
+        callers = tuple(line for spot in wait.callers if (line := site(spot)) is not None)
+        made = RankWait(wait.op, site(wait.spot), wait.began, seconds, ended, wait.inside, callers=callers)
         called = wait.called
         if called is None:
             return made

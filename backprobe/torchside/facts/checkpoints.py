@@ -102,7 +102,7 @@ def arguments() -> None:
 @fact(
     "reentrant checkpoints",
     "reentrant checkpoints: what the recomputation did differently, and gradients they lose, are not found",
-    "CHECKPOINT_FORWARD CHECKPOINT_BACKWARD CHECKPOINT_NODE REENTRANT",
+    "CHECKPOINT_FORWARD CHECKPOINT_BACKWARD CHECKPOINT_NODE REENTRANT REENTRANT_NODE",
     [ENGINE, DYNAMO],
 )
 def reentrant() -> None:
@@ -121,6 +121,7 @@ def reentrant() -> None:
     made = CheckpointFunction.apply(function, False, x)
     made.sum().backward()
     node = made.grad_fn
+    expect(node.name() == torch_texts.REENTRANT_NODE, f"a reentrant checkpoint is a {node.name()}")
     expect(len(seen) == 3, f"the function of a reentrant checkpoint ran {len(seen)} times, not 3")
     expect(seen[1] is node, "a reentrant checkpoint's forward does not lead to its node")
     expect(seen[2] is node, "a reentrant checkpoint's backward does not lead to its node")

@@ -60,6 +60,18 @@ def ready_twice() -> None:
 
 
 @fact(
+    "what data-parallel training keeps of itself",
+    "rank-drift does not name communication hooks, and takes uneven inputs under join() for a drift",
+    "_join_config _comm_hooks",
+)
+def data_parallel() -> None:
+    _distributed()
+    kind: Any = torch.nn.parallel.DistributedDataParallel
+    expect("_comm_hooks" in kind.register_comm_hook.__code__.co_names, "hooks are not kept in _comm_hooks")
+    expect("_join_config" in kind._pre_forward.__code__.co_names, "the forward does not ask for _join_config")
+
+
+@fact(
     "collectives on the stack",
     "rank-desync does not name the operation that a rank waits in",
     "COLLECTIVES COLLECTIVE_WRAPPER COLLECTIVE_WAITS DDP_FILE",
@@ -180,12 +192,12 @@ def compilations() -> None:
 @fact(
     "graphs that Dynamo makes",
     "where a compiled region made NaN, Inf or zeros, and where it cuts the graph, is told less well or not at all",
-    "_ops",
+    "_ops _compiler_name",
     [DYNAMO],
 )
 def compiled_graphs() -> None:
-    text = _sources("_dynamo")
-    lost = _named(tuple(graphs.known()), text)
+    text = _sources("_dynamo") + _sources("_dynamo/repro")
+    lost = _named((*graphs.known(), "_compiler_name"), text)
     expect(not lost, f"torch's source does not name {', '.join(lost)}")
     graph = torch.fx.Graph()
     given = graph.placeholder("x")

@@ -10,7 +10,7 @@ import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EXPECT = {"kind": "rank-drift", "rank": None, "cause": "optimizer"}
+EXPECT = {"kind": "rank-drift", "rank": 0, "cause": "optimizer", "line": ("cause", "HERE")}
 
 
 class Net(nn.Module):
@@ -51,7 +51,7 @@ def main(rank, ranks, store):
         loss = nn.functional.cross_entropy(model(x), y)
         loss.backward()
         opt.step()
-        schedule.step(loss.item())
+        schedule.step(loss.item())  # HERE
     dist.barrier()
     print(f"rank {rank}: loss {loss.item():.6f} weights {digest(model)}", flush=True)
     dist.destroy_process_group()

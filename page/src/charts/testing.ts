@@ -71,6 +71,7 @@ export function documentOf(more: Partial<Decoded> = {}): Decoded {
     memory: null,
     tensors: [],
     ranks: null,
+    levels: null,
     ...more,
   };
 }

@@ -39,6 +39,8 @@ export interface Document<F, I> {
   tensors: Tensor<F>[];
   /** The processes of a run of several; null for one that was alone. */
   ranks: Ranks<F> | null;
+  /** Statistics by layer; null where none were measured. */
+  levels: Levels<F, I> | null;
 }
 
 export interface Compiled {
@@ -359,6 +361,48 @@ export interface RankWait {
   seconds: number;
   /** "returned", "raised" or "never". */
   ended: string;
+}
+
+/**
+ * Statistics by layer over the steps that were looked at. Column `k` covers `width` looks from the one in step `steps[k]`
+ * on; of these it has NaN, or else the greatest (the least, where a kind says so).
+ */
+export interface Levels<F, I> {
+  steps: I;
+  /** The last step that was looked at. */
+  last: number;
+  looks: number;
+  width: number;
+  kinds: LevelKind<F>[];
+  alarms: LevelAlarm[];
+}
+
+export interface LevelKind<F> {
+  quantity: string;
+  title: string;
+  /** Parameters, modules or optimizers, in forward order. */
+  names: string[];
+  /** The least of a column is kept, and it is what to look at. */
+  least: boolean;
+  /** The bound is one for the layer in the middle. */
+  middle: boolean;
+  /** By column and then name: entry `k * names.length + n`. NaN: not finite; -Infinity: not known. */
+  values: F;
+  /** By name: beyond it a level is an alarm, in several looks in a row; -Infinity: there is none. */
+  bound: F;
+}
+
+export interface LevelAlarm {
+  kind: string;
+  quantity: string;
+  name: string;
+  /** The step in which it was noticed, and the first one beyond its bound. */
+  step: number;
+  since: number;
+  value: Num;
+  text: string;
+  /** Index of the finding that tells it, or -1. */
+  finding: number;
 }
 
 export type Raw = Document<Packed, Packed>;

@@ -30,7 +30,7 @@ export function Help({
           {views.map((view, i) => (
             <div key={view.name}>
               <dt>
-                <kbd>{i + 1}</kbd> or <kbd>g</kbd> <kbd>{byName.get(view.name)}</kbd>
+                <kbd>{(i + 1) % 10}</kbd> or <kbd>g</kbd> <kbd>{byName.get(view.name)}</kbd>
               </dt>
               <dd>{view.title}</dd>
             </div>

@@ -12,6 +12,8 @@ test("every view has a letter of its own", () => {
 test("numbers and letters go to views", () => {
   expect(command("3", "", NAMES)).toEqual({ go: "graph" });
   expect(command("9", "", NAMES)).toBeNull();
+  expect(command("0", "", NAMES)).toBeNull();
+  expect(command("0", "", [...NAMES, "ninth", "tenth"])).toEqual({ go: "tenth" });
   expect(command("g", "", NAMES)).toBe("wait");
   expect(command("g", "g", NAMES)).toEqual({ go: "graph" });
   expect(command("q", "g", NAMES)).toBeNull();

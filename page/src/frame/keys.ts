@@ -19,7 +19,7 @@ export function command(key: string, after: string, names: readonly string[]): C
     const name = letters(names).get(key);
     return name === undefined ? null : { go: name };
   }
-  const numbered = /^[1-9]$/.test(key) ? names[Number(key) - 1] : undefined;
+  const numbered = /^\d$/.test(key) ? names[(Number(key) + 9) % 10] : undefined; // 0 comes after 9
   if (numbered !== undefined) return { go: numbered };
   if (key === "g") return "wait";
   if (key === "?") return "help";

@@ -28,10 +28,11 @@ export function Nav({ views, current, model, link }: Props) {
           href={link(view.name)}
           aria-current={view.name === current ? "page" : undefined}
           class={view.empty(model) === null ? "" : "frame-nothing"}
-          title={`${view.title} (${i + 1})`}
+          title={`${view.title} (${(i + 1) % 10})`}
         >
           {view.title}
           {view.name === "findings" && <Found model={model} />}
+          {view.name === "levels" && <Alarms model={model} />}
         </a>
       ))}
     </nav>
@@ -46,6 +47,18 @@ function Found({ model }: { model: Model }) {
     <span class={`frame-found severity-${worst}`}>
       <Sign level={worst} />
       {findings.length}
+    </span>
+  );
+}
+
+/** Alarms of levels, which come while a run goes on, whether they are asked for as findings or not. */
+function Alarms({ model }: { model: Model }) {
+  const count = model.doc.levels?.alarms.length ?? 0;
+  if (count === 0) return null;
+  return (
+    <span class="frame-found severity-warning">
+      <Sign level="warning" />
+      {count}
     </span>
   );
 }

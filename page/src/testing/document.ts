@@ -61,5 +61,6 @@ export function empty(): Decoded {
     memory: null,
     tensors: [],
     ranks: null,
+    levels: null,
   };
 }

@@ -1,6 +1,7 @@
 import { findingsView } from "./findings";
 import { flowView } from "./flow";
 import { graphView } from "./graph";
+import { levelsView } from "./levels";
 import { memoryView } from "./memory";
 import { ranksView } from "./ranks";
 import { sourceView } from "./source";
@@ -15,6 +16,7 @@ export const VIEWS: readonly View[] = [
   flowView,
   graphView,
   stepsView,
+  levelsView,
   timeView,
   memoryView,
   tensorsView,

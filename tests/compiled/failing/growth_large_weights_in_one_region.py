@@ -5,7 +5,7 @@ import os
 import torch
 from torch import nn
 
-EXPECT = {"kind": "exploding-gradient", "line": ("cause", "HERE"), "module": ""}
+EXPECT = {"kind": "exploding-gradient", "line": ("cause", "HERE"), "module": "trunk.layers"}
 BACKEND = os.environ.get("BACKEND", "aot_eager")
 
 

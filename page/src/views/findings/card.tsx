@@ -3,6 +3,7 @@ import type { Model } from "../../data/model";
 import { Copy } from "../../parts/copy";
 import { shorten } from "../../parts/names";
 import { Severity, Sign, WORDS } from "../../parts/severity";
+import { alarmOf, toAlarm } from "../levels/alarms";
 import { HOLDING } from "../memory/grown";
 import type { ViewProps } from "../view";
 import { Evidence } from "./evidence-table";
@@ -111,6 +112,7 @@ function About({ model, finding, link }: { model: Model; finding: Finding; link:
   const { module, node, at, step } = finding;
   const shown = step !== null && model.doc.steps.index.includes(step);
   const here = stepOf(model, finding);
+  const alarm = alarmOf(model.doc, finding);
   const inGraph = at ? link("graph", { ...here, call: String(at[0]), node: String(at[1]) }) : null;
   return (
     <>
@@ -143,6 +145,7 @@ function About({ model, finding, link }: { model: Model; finding: Finding; link:
           {finding.kind === "saved-memory" ? "show what is kept" : "memory over the steps"}
         </a>
       )}
+      {alarm && <a href={link("levels", { ...here, ...toAlarm(alarm) })}>levels over the steps</a>}
       {finding.rank !== null && <span>rank {finding.rank}</span>}
     </>
   );

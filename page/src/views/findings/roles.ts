@@ -15,6 +15,7 @@ const MEANINGS: Readonly<Record<string, string>> = {
   region: "here the checkpoint was called",
   waiting: "here a process waits",
   skipping: "here is the process that it waits for",
+  branch: "here it may have gone around that",
   stale: "here a hook reads the gradient too early",
   defined: "here it was assigned",
   failed: "the backward call in which it showed",

@@ -1,0 +1,178 @@
+"""``backprobe top``: a run that goes on, in a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..errors import BackprobeError
+from .files import RUNS, find_run, rank_argument, run_folders
+
+#: Seconds between two looks; and the part of the time that looking may take, since a long run is long in reading.
+EVERY, PART = 1.5, 0.1
+
+
+class Top:
+    """Watch a run that goes on, in the terminal: step, loss, gradient, ranks, layers that stand out, what was found.
+
+    RUN is a folder, or the name of one in backprobe-runs/; without it the latest that goes on is taken, or the latest.
+    Only its folder is read, every second or two: the training is not touched. q or Ctrl-C ends it. Where the output is
+    no terminal, one frame is printed.
+    """
+
+    name = "top"
+
+    def arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("run", nargs="?", help="the folder of the run")
+        rank_argument(parser)
+        parser.add_argument("--once", action="store_true", help="print one frame and end")
+
+    def run(self, options: argparse.Namespace) -> int:
+        from ..view.terminal import console, plain
+        from ..view.top import drawn
+
+        look = Look(_folder(options.run), options.rank)
+        out = console(sys.stdout)
+        ascii_only = plain(sys.stdout)
+        if options.once or not sys.stdout.isatty():
+            with out.capture() as text:
+                out.print(drawn(look(), out.width, ascii_only))
+            lines = "\n".join(line.rstrip() for line in text.get().splitlines())
+            encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+            print(lines.encode(encoding, "replace").decode(encoding))
+            return 0
+        look()  # a run that cannot be read is said at once, and not on a screen that goes
+        with contextlib.suppress(KeyboardInterrupt):
+            _show(look, out, ascii_only)
+        return 0
+
+
+class Look:
+    """Reads a run folder, again and again; what was read once is kept."""
+
+    def __init__(self, folder: Path, rank: int | None) -> None:
+        from ..view.top import Watch
+
+        self._folder, self._rank, self._watch = folder, rank, Watch()
+
+    def __call__(self) -> Any:
+        """The run as it is now.
+
+        :raises BackprobeError: it cannot be read.
+        """
+        from ..store.job import open_job
+        from ..view.ranks import titled
+
+        trace = open_job(self._folder, self._rank)
+        try:
+            return self._watch.frame(trace, titled(self._folder.name, trace), time.time())
+        finally:
+            trace.close()
+
+
+def _folder(name: str | None) -> Path:
+    """The run that was named, or the latest that goes on, or the latest."""
+    from ..store.job import going_on
+
+    if name is None:
+        for folder in reversed(run_folders(Path(RUNS))):
+            if going_on(folder):
+                return folder
+    return find_run(name)
+
+
+def _show(look: Look, out: Any, ascii_only: bool) -> None:
+    """Draw frames until somebody ends it. The run is read beside, so that a key is answered at once."""
+    from rich.live import Live
+    from rich.text import Text
+
+    from ..view.top import drawn
+
+    reader = _Reader(look)
+    reader.start()
+    shown: tuple[Any, ...] = ()
+    with Live(console=out, screen=True, auto_refresh=False) as live, _keys() as pressed:
+        while True:
+            frame, why = reader.latest
+            now = (frame, why, out.width, out.height)
+            if frame is not None and now != shown:
+                from rich.console import Group
+
+                foot = Text(why or "q ends this; the run is not touched", "red" if why else "dim")
+                body = drawn(frame, out.width, ascii_only, out.height - 1)
+                live.update(Group(body, Text(), foot), refresh=True)
+                shown = now
+            if pressed(0.2) in ("q", "Q", "\x03"):
+                return
+
+
+class _Reader(threading.Thread):
+    """Reads the run every second or two, for at most ``PART`` of the time."""
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(daemon=True)
+        self._look = look
+        #: The last frame, and why there is none that is newer.
+        self.latest: tuple[Any, str] = (None, "")
+
+    def run(self) -> None:
+        while True:
+            began = time.monotonic()
+            try:
+                self.latest = (self._look(), "")
+            except BackprobeError as error:
+                self.latest = (self.latest[0], str(error))
+            took = time.monotonic() - began
+            time.sleep(max(EVERY, took * (1 / PART - 1)))
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[Any]:
+    """Within, a function that waits up to some seconds for a key, and gives it, or nothing. Keys are taken one by one,
+    and not shown; without a keyboard it only waits."""
+
+    def nothing(seconds: float) -> str:
+        time.sleep(seconds)
+        return ""
+
+    if os.name == "nt":
+        yield _windows_key
+        return
+    import termios
+    import tty
+
+    try:
+        number = sys.stdin.fileno()
+        before = termios.tcgetattr(number)
+    except (OSError, ValueError, termios.error):  # not a terminal
+        yield nothing
+        return
+    try:
+        tty.setcbreak(number)
+
+        def key(seconds: float) -> str:
+            ready, _, _ = select.select([number], [], [], seconds)
+            return os.read(number, 1).decode("latin-1") if ready else ""
+
+        yield key
+    finally:
+        termios.tcsetattr(number, termios.TCSADRAIN, before)
+
+
+def _windows_key(seconds: float) -> str:
+    import msvcrt
+
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if msvcrt.kbhit():  # type: ignore[attr-defined]
+            return str(msvcrt.getwch())  # type: ignore[attr-defined]
+        time.sleep(0.05)
+    return ""

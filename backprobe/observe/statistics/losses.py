@@ -1,0 +1,40 @@
+"""What the loss was from one look to the next: every step says it, also where nothing else is measured."""
+
+from __future__ import annotations
+
+from array import array
+from statistics import median
+
+from ...records import Measured, Step
+from ...records.statistics import LOSSES, OF
+
+#: Losses from one look to the next that are kept.
+MOST = 10_000
+
+
+class Losses:
+    """Takes the steps, and adds to a look what their losses were since the last one."""
+
+    def __init__(self) -> None:
+        self._since: list[float] = []
+        #: By the names of a look, those with the loss.
+        self._names: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def add(self, step: Step) -> None:
+        if step.loss is not None and len(self._since) < MOST:
+            self._since.append(step.loss)
+
+    def beside(self, measured: Measured) -> Measured:
+        """`measured`, with the median and the greatest loss of the steps since the last look; NaN where one is not
+        finite."""
+        since, self._since = self._since, []
+        if not since:
+            return measured
+        names = self._names.get(measured.names)
+        if names is None:
+            if len(self._names) > 100:
+                self._names.clear()
+            names = self._names[measured.names] = (*measured.names, *(f"{quantity}{OF}loss" for quantity in LOSSES))
+        finite = all(loss - loss == 0.0 for loss in since)
+        told = (median(since), max(since)) if finite else (float("nan"), float("nan"))
+        return Measured(measured.step, names, array("f", (*measured.values, *told)))

@@ -1,0 +1,90 @@
+"""``--ask compiled``: whether compiled regions give what their operations give."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ...records import CompiledWrong, Unseen
+from ...torchside import private
+from ..events import Tracker
+from ..scene import Scene
+from ..schedule.detail import Settings
+
+#: Regions that are looked into, and those that are said to be wrong.
+MOST, WRONG = 200, 10
+
+
+class CompiledChecked(Tracker):
+    """Keeps the first call of each region, and looks into them when the script has ended."""
+
+    @classmethod
+    def wanted(cls, settings: Settings) -> bool:
+        return "compiled" in settings.ask
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        #: By name of the region: its first call, and the step.
+        self._first: dict[str, tuple[Any, int]] = {}
+        self._later: set[str] = set()
+        self._found: list[CompiledWrong] = []
+        #: Why regions were not looked into, and how many.
+        self._unchecked: Counter[str] = Counter()
+
+    def region_called(self, call: Any) -> None:
+        if len(self._first) < MOST:
+            self._first.setdefault(call.region.name, (call, self._scene.steps.index))
+        elif call.region.name not in self._first:
+            self._later.add(call.region.name)
+
+    def ended(self) -> None:
+        self._unchecked[f"was called after {MOST} others"] += len(self._later)
+        for name in list(self._first):
+            call, step = self._first.pop(name)
+            if len(self._found) >= WRONG:
+                self._unchecked[f"comes after {WRONG} that are wrong"] += 1
+                continue
+            try:
+                self._check(call, step)
+            except Exception as error:
+                self._unchecked["failed when it was run again"] += 1
+                self._scene.events.fault(self, error)
+
+    def _check(self, call: Any, step: int) -> None:
+        try:
+            with private.unseen(), private.unnoticed():
+                wrong = private.wrong_region(call)
+        except private.Unchecked as why:
+            self._unchecked[str(why)] += 1
+            return
+        if wrong is not None:
+            self._found.append(self._record(call, wrong, step))
+
+    def _record(self, call: Any, wrong: Any, step: int) -> CompiledWrong:
+        frames, region = self._scene.names.frames, call.region
+        node = wrong.node
+        lines = [frames.site_in(n.meta.get("stack_trace") or "") for n in region.graph.nodes]
+        first = next((site for site in lines if site is not None), None)
+        return CompiledWrong(
+            first.function if first is not None else "",
+            private.name_of(node) if node is not None else None,
+            frames.site_in(node.meta.get("stack_trace") or "") if node is not None else None,
+            private.module_in(region, call.args, node, self._scene.names.of) if node is not None else None,
+            "backward" if wrong.backward else "forward",
+            wrong.off,
+            wrong.usual,
+            wrong.alone,
+            wrong.script,
+            step,
+            first,
+        )
+
+    def records(self) -> tuple[CompiledWrong, ...]:
+        return tuple(self._found)
+
+    def unseen(self) -> tuple[Unseen, ...]:
+        return tuple(
+            Unseen("compiled regions that were not checked", count, f"each {why}")
+            for why, count in self._unchecked.items()
+            if count
+        )

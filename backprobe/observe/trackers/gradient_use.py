@@ -1,0 +1,241 @@
+"""What becomes of gradients: whether an optimizer uses what backward calls give it, once."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import torch
+
+from ...records import GradientUse
+from ...source.defined import calls_of_method
+from ...source.frames import Spot
+from ...torchside import private
+from ..backward.calls import Running
+from ..backward.recorded import Recorded
+from ..events import Tracker
+from ..scene import Scene
+
+#: Tensors of an optimizer whose gradients are kept from one step to the next, and the elements that one may have.
+EACH, SIZE = 2, 65536
+#: Steps in a row that used gradients again; steps that found none. So many are enough.
+AGAIN, NOTHING = 3, 4
+#: Steps that are looked at: the first, and then so many in a row out of so many.
+FIRST, ROW, EVERY = 16, 5, 64
+#: Backward calls after which an optimizer would have stepped.
+UNUSED = 12
+#: Optimizers that are looked at.
+MOST = 20
+
+
+@dataclass
+class _Used:
+    """The gradient that an optimizer used of one tensor, and a copy."""
+
+    tensor: weakref.ref[Any]
+    grad: torch.Tensor
+    version: int
+
+
+@dataclass
+class _Held:
+    """What is known of an optimizer, the tensors ``ids``.
+
+    :ivar used: since its last step: what it used, without what has been cleared since.
+    :ivar met: backward calls that found it so; ``at``: the line of the first.
+    :ivar given: the line of a backward call since then that gave gradients to its tensors.
+    :ivar row: steps in a row that used gradients of the one before; ``first``: the first of them.
+    :ivar nothing: steps that found no gradients though some had been given; ``some``: one found any.
+    """
+
+    name: str
+    ids: frozenset[int] = frozenset()
+    used: list[_Used] = field(default_factory=list)
+    met: int = 0
+    at: Spot | None = None
+    given: Spot | None = None
+    row: int = 0
+    first: int = 0
+    nothing: int = 0
+    some: bool = False
+    stepped: Spot | None = None
+    backward: Spot | None = None
+
+
+class GradientsUsed(Tracker):
+    """Holds what optimizers find in ``.grad`` against what backward calls put there."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._held: dict[int, _Held] = {}
+        #: Until an optimizer steps: backward calls, the line of the last, a tensor that they reach, and its values.
+        self._calls = 0
+        self._spot: Spot | None = None
+        self._first: tuple[weakref.ref[Any], torch.Tensor] | None = None
+
+    # What backward calls find, and give
+
+    def backward_starts(self, running: Running) -> None:
+        if running.inside is None and running.kind != "autograd.grad":
+            self._met(running.spot)
+
+    def call_counted(self, spot: Spot | None, roots: Sequence[Any]) -> None:
+        self._met(spot)
+        self._calls += 1
+
+    def calls_passed(self, spot: Spot | None, count: int) -> None:
+        """Nothing is known of what was cleared in them."""
+        self._calls += count
+        for held in self._held.values():
+            held.used, held.given = [], None
+
+    def _met(self, spot: Spot | None) -> None:
+        for held in self._held.values():
+            if not held.used:
+                continue
+            with private.unseen(), private.unnoticed(), torch.no_grad():
+                held.used = [one for one in held.used if (_some(one) if held.met else _still(one))]
+            held.at = held.at if held.met else spot
+            held.met += 1
+
+    def backward_over(self, running: Running, recorded: Recorded) -> None:
+        if running.inside is not None or recorded.raised is not None or running.kind == "autograd.grad":
+            return
+        self._calls += 1
+        for held in self._held.values():
+            if held.given is None and not held.some:
+                mine = [v.grad for _, v in running.graph.leaves if id(v) in held.ids and v.grad is not None]
+                with private.unseen(), private.unnoticed(), torch.no_grad():
+                    held.given = running.spot if any(map(_not_zero, mine)) else None
+        if not self._scene.steps.ever_stepped:
+            self._spot = running.spot
+            if self._first is None:
+                self._keep(running)
+
+    def _keep(self, running: Running) -> None:
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            leaf = min((v for _, v in running.graph.leaves if _readable(v)), key=torch.Tensor.numel, default=None)
+            if leaf is not None:
+                self._first = private.tensor_ref(leaf), leaf.detach().clone()
+
+    # What optimizers find
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        self._first = None
+        held = self._held.get(id(optimizer))
+        if held is None:
+            if len(self._held) >= MOST:
+                return
+            held = self._held[id(optimizer)] = _Held(type(optimizer).__name__)
+        if not _looks(self._scene.steps.index):
+            return
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            self._finds(held, optimizer)
+
+    def _finds(self, held: _Held, optimizer: Any) -> None:
+        tensors = [p for group in optimizer.param_groups for p in group["params"]]
+        if held.given is not None and not held.some:
+            if any(p.grad is not None and _not_zero(p.grad) for p in tensors):
+                held.some = True
+            elif not any(other.some and not other.ids.isdisjoint(held.ids) for other in self._held.values()):
+                held.nothing += 1
+                held.backward, held.stepped = held.given, self._scene.frames.spot(sys._getframe())
+        if held.met and held.row < AGAIN:
+            if any(_some(one) and not _still(one) for one in held.used):
+                held.first = held.first if held.row else self._scene.steps.index
+                held.row += 1
+                held.backward, held.stepped = held.at, self._scene.frames.spot(sys._getframe())
+            else:
+                held.row = 0
+
+    def optimizer_over(self, optimizer: Any) -> None:
+        held = self._held.get(id(optimizer))
+        if held is None:
+            return
+        held.met, held.given, held.used = 0, None, []
+        if not _looks(self._scene.steps.index) or held.row >= AGAIN:
+            return
+        tensors = [p for group in optimizer.param_groups for p in group["params"]]
+        held.ids = frozenset(map(id, tensors))
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            for p in islice(sorted(filter(_plain, tensors), key=torch.Tensor.numel), EACH):
+                held.used.append(_Used(private.tensor_ref(p), p.grad.detach().clone(), p.grad._version))
+
+    def records(self) -> tuple[GradientUse, ...]:
+        site, seen = self._scene.frames.site, self._scene.steps.optimizers
+        found = []
+        for number, held in self._held.items():
+            how = "again" if held.row >= AGAIN else "cleared" if held.nothing >= NOTHING and not held.some else ""
+            if how:
+                made = site(seen[number].spot) if number in seen else None
+                lines = {line for line, *_ in calls_of_method(self._scene.frames, "zero_grad")}
+                clears = lines.pop() if how == "cleared" and len(lines) == 1 else None
+                told = held.name, how, held.first, site(held.stepped), site(held.backward), clears, made
+                found.append(GradientUse(*told))
+        return (*found, *self._never())
+
+    def _never(self) -> list[GradientUse]:
+        """Optimizers that did not step in a script that came to its end, and nothing else changed the weights."""
+        steps = self._scene.steps
+        if steps.ever_stepped or self._calls < UNUSED or self._first is None or self._scene.raised is not None:
+            return []
+        tensor = self._first[0]()
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            if tensor is None or not _readable(tensor) or not torch.equal(tensor.detach(), self._first[1]):
+                return []
+        site, found = self._scene.frames.site, []
+        for seen in steps.optimizers.values():
+            optimizer = seen.ref()
+            groups = optimizer.param_groups if optimizer is not None else ()
+            if any(p is tensor for group in groups for p in group["params"]):
+                found.append(GradientUse(seen.name, "unused", 0, None, site(self._spot), made=site(seen.spot)))
+        return found
+
+
+def _looks(step: int) -> bool:
+    return step < FIRST or step % EVERY < ROW
+
+
+def _readable(tensor: Any) -> bool:
+    """Whether the values of a tensor can be read and kept: not where FSDP has taken their memory back."""
+    return _is_plain(tensor) and 0 < tensor.numel() <= SIZE and private.local(tensor) is tensor
+
+
+def _not_zero(grad: Any) -> bool:
+    """Whether a gradient may be something else than zeros. An accelerator is not waited for."""
+    here = private.local(grad)
+    return not _is_plain(here) or not here.is_cpu or bool(here.any())
+
+
+def _is_plain(tensor: Any) -> bool:
+    kind = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    return kind and tensor.layout is torch.strided and not private.hands_off(tensor)
+
+
+def _plain(tensor: Any) -> bool:
+    """Whether there is a gradient that an optimizer used of it, and it can be kept."""
+    grad = tensor.grad if isinstance(tensor, torch.Tensor) else None
+    return grad is not None and _readable(grad)
+
+
+def _of(one: _Used) -> Any:
+    """The gradient in its place, where it is one of the same shape."""
+    grad: Any = getattr(one.tensor(), "grad", None)
+    return grad if grad is not None and _readable(grad) and grad.shape == one.grad.shape else None
+
+
+def _still(one: _Used) -> bool:
+    """Whether the gradient is there as the optimizer left it, and is not zero. An accelerator is waited for only where
+    nobody has written to it in a way that is counted."""
+    grad = _of(one)
+    return grad is not None and grad._version == one.version and bool((grad == one.grad).all() & grad.any())
+
+
+def _some(one: _Used) -> bool:
+    """Whether there is a gradient that is not zero."""
+    grad = _of(one)
+    return grad is not None and bool(grad.any())

@@ -1,0 +1,124 @@
+"""Statistics by layer as columns: each quantity a picture of layers against steps, with bounds and alarms."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..findings.bounds import BEGIN, FIRST, bound, of_matrices, of_the_middle
+from ..findings.levels import alarms
+from ..records import Finding, Measured
+from ..records.statistics import OF
+from ..traced import Trace
+from ..view.standing import LEAST, WORDS, alarm_text, words
+from .columns import clean, column
+from .tables import Modules, Parameters
+
+#: Columns of a picture, and numbers of all pictures together; with more, neighbouring looks are put together.
+MOST, ROOM = 200, 600_000
+#: What is not known. A level may be below zero, as a logit.
+UNKNOWN = -math.inf
+
+
+def levels(trace: Trace, modules: Modules, parameters: Parameters) -> dict[str, Any] | None:
+    """As the page reads it; ``None`` where nothing was measured. A picture's numbers come look by look, so that a run
+    that goes on adds to the end."""
+    looks = trace.measured()
+    if not looks:
+        return None
+    names = dict.fromkeys(name for names in {look.names: None for look in looks} for name in names)
+    width = _width(len(looks), len(names))
+    matrices = {name.partition(OF)[2] for name in names if name.startswith(f"stable_rank{OF}")}
+    places = {tuple_: {name: at for at, name in enumerate(tuple_)} for tuple_ in {look.names for look in looks}}
+    kinds = []
+    for quantity, of in _by_quantity(names, modules, parameters).items():
+        keys = [f"{quantity}{OF}{name}" for name in of]
+        wanted = {names: [at.get(key, -1) for key in keys] for names, at in places.items()}
+        rows = [[UNKNOWN if at < 0 else look.values[at] for at in wanted[look.names]] for look in looks]
+        bounded = [not (of_matrices(quantity) and name not in matrices) for name in of]
+        kinds.append(
+            {
+                "quantity": quantity,
+                "title": words(quantity),
+                "names": list(of),
+                "least": quantity in LEAST,
+                "middle": of_the_middle(quantity),
+                "values": column("f", _pictures(rows, width, quantity in LEAST)),
+                "bound": column("d", _bounds(quantity, looks, rows, bounded)),
+            }
+        )
+    return {
+        "steps": column("i", [look.step for look in looks[::width]]),
+        "last": looks[-1].step,
+        "looks": len(looks),
+        "width": width,
+        "kinds": kinds,
+        "alarms": _alarms(looks, trace.findings),
+    }
+
+
+def _width(looks: int, names: int) -> int:
+    """Looks in a column: a power of two, so that columns stay as they are while a run grows."""
+    return 1 << max(0, math.ceil(math.log2(max(looks / MOST, looks * names / ROOM, 1))))
+
+
+def _by_quantity(names: Mapping[str, None], modules: Modules, parameters: Parameters) -> Mapping[str, Sequence[str]]:
+    """By quantity, the layers that it was measured of, in forward order where that is known."""
+    found: dict[str, list[str]] = {}
+    for key in names:
+        quantity, _, name = key.partition(OF)
+        found.setdefault(quantity, []).append(name)
+
+    def order(name: str) -> tuple[int, int]:
+        return parameters.of(name), modules.of(name)
+
+    places = {quantity: at for at, quantity in enumerate(WORDS)}
+    ordered = sorted(found.items(), key=lambda item: (places.get(item[0], len(places)), item[0]))
+    return {quantity: sorted(of, key=order) for quantity, of in ordered}
+
+
+def _pictures(rows: Sequence[Sequence[float]], width: int, least: bool) -> array[float]:
+    """Rows of `width` neighbouring looks put together: NaN, or else the greatest, or the least, that is known."""
+    made = array("d")
+    for begin in range(0, len(rows), width):
+        part = rows[begin : begin + width]
+        made.extend(part[0] if len(part) == 1 else [_worst(values, least) for values in zip(*part, strict=True)])
+    return array("f", made)
+
+
+def _worst(values: Sequence[float], least: bool) -> float:
+    known = [value for value in values if value != UNKNOWN]
+    if any(value != value for value in known):
+        return math.nan
+    return (min(known) if least else max(known)) if known else UNKNOWN
+
+
+def _bounds(
+    quantity: str, looks: Sequence[Measured], rows: Sequence[Sequence[float]], bounded: Sequence[bool]
+) -> list[float]:
+    """By layer, beyond what its level is an alarm, in several looks in a row."""
+    first: list[list[float]] = [[] for _ in bounded]
+    for look, row in zip(looks, rows, strict=True):
+        if look.step >= BEGIN:
+            for values, value in zip(first, row, strict=True):
+                if value != UNKNOWN and len(values) < FIRST:
+                    values.append(value)
+        if all(len(values) == FIRST for values in first):
+            break
+    found = (bound(quantity, values) if yes else None for values, yes in zip(first, bounded, strict=True))
+    return [UNKNOWN if one is None else one for one in found]
+
+
+def _alarms(looks: Sequence[Measured], findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """In the order in which they came. ``finding``: that of the findings which tells it, or -1."""
+    kinds = [finding.kind for finding in findings]
+    return [
+        {
+            **{"kind": one.kind, "quantity": one.quantity, "name": one.name, "step": one.step, "since": one.since},
+            **{"value": clean(one.value), "text": alarm_text(one)},
+            "finding": kinds.index(one.kind) if one.kind in kinds else -1,
+        }
+        for one in alarms(looks)
+    ]

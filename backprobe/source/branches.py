@@ -1,0 +1,123 @@
+"""Lines that leave a loop, or the rest of its body, under a condition, and ways around a line: read from the code."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from ..records import Site
+from .defined import last_name, syntax_nodes
+from .frames import Frames
+from .sites import site_at
+
+_CONDITIONS = (ast.If, ast.ExceptHandler, ast.match_case)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+#: Calls that are followed from a line up.
+DEPTH = 3
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+def branches_around(places: Iterable[tuple[str, int]]) -> tuple[Site, ...]:
+    """The `continue`, `break` and `return` that stand under an `if`, an `except` or a `case` in loops which one of
+    `places` (file and line) lies in, in their order."""
+    lines: dict[str, set[int]] = {}
+    for file, line in places:
+        lines.setdefault(file, set()).add(line)
+    found = {
+        (file, line): function
+        for file, some in lines.items()
+        for first, last, line, function in _jumps(file)
+        if any(first <= one <= last for one in some)
+    }
+    return tuple(site_at(file, line, function) for (file, line), function in sorted(found.items()))
+
+
+@lru_cache(256)
+def _jumps(file: str) -> tuple[tuple[int, int, int, str], ...]:
+    """First and last line of the loop, line of what leaves it, function around it."""
+    found = []
+    for node, function in syntax_nodes(file):
+        if isinstance(node, _LOOPS):
+            last = node.end_lineno or node.lineno
+            found += [(node.lineno, last, line, function) for line in _leave(node.body, False)]
+    return tuple(found)
+
+
+def _leave(body: Iterable[ast.AST], under: bool, inner: bool = False) -> Iterator[int]:
+    """`under`: a condition. `inner`: a loop inside, whose `continue` and `break` are its own."""
+    for node in body:
+        if isinstance(node, _SCOPES):
+            continue
+        if under and (isinstance(node, ast.Return) or (isinstance(node, (ast.Continue, ast.Break)) and not inner)):
+            yield node.lineno  # type: ignore[attr-defined]
+        loop = inner or isinstance(node, _LOOPS)
+        yield from _leave(ast.iter_child_nodes(node), under or isinstance(node, _CONDITIONS), loop)
+
+
+def ways_around(frames: Frames, site: Site) -> tuple[Site, ...]:
+    """Where it is decided whether the line `site` is come to: an `if` around it, and what leaves its function or loop
+    before it under a condition; where there is none, around the lines that call its function, as names tell."""
+    lines = [(site.file, site.line)]
+    for _ in range(DEPTH):
+        found = {way for file, line in lines for way in _ways(file, line)}
+        if found:
+            return tuple(site_at(*way) for way in sorted(found))
+        lines = [at for file, line in lines for at in _calls_of(frames, file, line)]
+    return ()
+
+
+@lru_cache(256)
+def _function_at(file: str, line: int) -> tuple[ast.AST, ast.AST | None] | None:
+    """The innermost function that a line is in, and the class that it is a method of."""
+    found: tuple[ast.AST, ast.AST | None] | None = None
+    for node, _ in syntax_nodes(file):  # the outer ones come first
+        if isinstance(node, _FUNCTIONS) and node.lineno <= line <= (node.end_lineno or 0):
+            found = node, None
+    for node, _ in syntax_nodes(file) if found is not None else ():
+        if isinstance(node, ast.ClassDef) and found is not None and any(one is found[0] for one in node.body):
+            return found[0], node
+    return found
+
+
+def _ways(file: str, line: int) -> list[tuple[str, int, str]]:
+    around = _function_at(file, line)
+    if around is None:
+        return []
+    function = around[0]
+    assert isinstance(function, _FUNCTIONS)
+    found = []
+    for node in _inside(function):
+        last = getattr(node, "end_lineno", None) or 0
+        if isinstance(node, (ast.If, ast.IfExp)) and node.lineno <= line <= last:
+            found.append(node.lineno)
+    found += [at for at in _leave(function.body, False, True) if at < line]  # these return
+    found += [at for first, last, at, name in _jumps(file) if first <= at < line <= last and name == function.name]
+    return [(file, at, function.name) for at in dict.fromkeys(found)]
+
+
+def _inside(function: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a function, without those of functions in it."""
+    for node in ast.iter_child_nodes(function):
+        if not isinstance(node, _SCOPES):
+            yield node
+            yield from _inside(node)
+
+
+def _calls_of(frames: Frames, file: str, line: int) -> list[tuple[str, int]]:
+    around = _function_at(file, line)
+    if around is None:
+        return []
+    function, owner = around
+    assert isinstance(function, _FUNCTIONS)
+    if isinstance(owner, ast.ClassDef) and any("Function" in ast.unparse(base) for base in owner.bases):
+        wanted = f"{owner.name}.apply"  # of autograd
+        own = [n for n, _ in syntax_nodes(file) if isinstance(n, ast.Call) and ast.unparse(n.func).endswith(wanted)]
+        return [(file, node.lineno) for node in own]
+    return [
+        (one, node.lineno)
+        for one in frames.users_files()
+        for node, _ in syntax_nodes(one)
+        if isinstance(node, ast.Call) and last_name(node.func) == function.name
+    ]

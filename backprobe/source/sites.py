@@ -1,0 +1,11 @@
+"""A line of a file as a ``Site``, with its text."""
+
+from __future__ import annotations
+
+import linecache
+
+from ..records import Site
+
+
+def site_at(file: str, line: int, function: str) -> Site:
+    return Site(file, line, function, linecache.getline(file, line).strip())

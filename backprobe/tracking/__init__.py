@@ -1,0 +1,1 @@
+"""Numbers and findings to experiment trackers: TensorBoard, Weights & Biases, MLflow, trackio."""

@@ -1,0 +1,98 @@
+"""What trackers are given of a look at all layers: names of curves, and their values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+from ..records import Measured
+from ..records.statistics import OF
+from ..select import selector
+
+#: Curves of a run at most, and those of these that are kept for what is said of all layers together.
+LIMIT, TOGETHER = 500, 100
+#: What is measured of modules and optimizers; all else is of parameters, which belong to the module that has them.
+_OF_ITSELF = frozenset(
+    {
+        *("activation_rms", "activation_max", "headroom", "dead", "saturated"),
+        *("attention_logit", "attention_entropy", "lr", "loss_scale"),
+    }
+)
+
+
+def numbers_of(measured: Measured, layers: Callable[[str, Any], bool] | None = None) -> dict[str, float]:
+    """What a tracker is given of a look: the least, the greatest and the median of each quantity over the layers, and
+    the numbers of the layers that are chosen. What is not finite is left out, and counted."""
+    found: dict[str, float] = {}
+    by_quantity: dict[str, list[float]] = {}
+    lost = 0
+    for key, value in zip(measured.names, measured.values, strict=True):
+        quantity, _, name = key.partition(OF)
+        if not math.isfinite(value):
+            lost += 1
+            continue
+        by_quantity.setdefault(quantity, []).append(value)
+        if layers is not None and layers(name, None):
+            found[f"backprobe/{quantity}/{name}"] = value
+    for quantity, values in by_quantity.items():
+        found[f"backprobe/{quantity}/max"] = max(values)
+        if len(values) > 1:
+            found[f"backprobe/{quantity}/min"] = min(values)
+            found[f"backprobe/{quantity}/median"] = median(values)
+    if lost:
+        found["backprobe/nonfinite"] = float(lost)
+    return found
+
+
+class Chosen:
+    """Which numbers of the looks of a run go to a tracker.
+
+    What is said of all layers together always does. Of single layers: those whose names are chosen; where none are
+    named, whole layers in the order of the model while they fit into `limit` curves. A curve that was begun goes on.
+
+    :param globs: on ``QUANTITY/NAME``, with or without ``backprobe/`` before it.
+    """
+
+    def __init__(self, globs: Sequence[str] = (), limit: int = LIMIT) -> None:
+        bare = [glob.removeprefix("backprobe/") for glob in globs]
+        self._named = selector(bare) if bare else None
+        self._room = limit - TOGETHER
+        self._taken: set[str] = set()
+        self._layers: set[str] = set()
+        self._full = False
+        #: All that was measured; of this, what no tracker is given.
+        self._seen: set[str] = set()
+
+    def of(self, measured: Measured) -> dict[str, float]:
+        by_layer: dict[str, list[tuple[str, float]]] = {}
+        for key, value in zip(measured.names, measured.values, strict=True):
+            quantity, _, name = key.partition(OF)
+            layer = name if quantity in _OF_ITSELF else name.rpartition(".")[0]
+            by_layer.setdefault(layer, []).append((f"{quantity}/{name}", value))
+        found = {}
+        for layer, numbers in by_layer.items():
+            self._take(layer, [key for key, _ in numbers])
+            for key, value in numbers:
+                if key in self._taken and math.isfinite(value):
+                    found[f"backprobe/{key}"] = value
+        return {**found, **numbers_of(measured)}
+
+    @property
+    def left_out(self) -> int:
+        """Curves that are not given to the tracker."""
+        return len(self._seen) - len(self._taken)
+
+    def _take(self, layer: str, keys: list[str]) -> None:
+        new = [key for key in keys if key not in self._seen]
+        self._seen.update(new)
+        if self._named is not None:
+            self._taken.update(key for key in new if self._named(key, None))
+        elif layer in self._layers:
+            self._taken.update(new[: max(self._room - len(self._taken), 0)])
+        elif new and not self._full:
+            self._full = len(self._taken) + len(new) > self._room
+            if not self._full:
+                self._layers.add(layer)
+                self._taken.update(new)

@@ -1,0 +1,57 @@
+"""Runs that a script has open in trackers. Only what the script has imported is looked at, and nothing is changed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Any
+
+#: What the threads of a writer of event files are called, of TensorBoard and of tensorboardX.
+_THREADS = ("_AsyncWriterThread", "_EventLoggerThread")
+_MODULES = ("tensorboard.summary.writer.event_file_writer", "tensorboardX.event_file_writer")
+
+
+def tensorboard() -> str | None:
+    """The folder for numbers of ours beside the script's first open writer of event files.
+
+    A writer that is open has a thread, which knows its file.
+    """
+    if not any(name in sys.modules for name in _MODULES):
+        return None
+    for thread in threading.enumerate():
+        if type(thread).__name__ in _THREADS and type(thread).__module__ in _MODULES:
+            records = thread._record_writer  # type: ignore[attr-defined]
+            name = getattr(records, "_file_name", None) or records._writer.filename
+            path = os.fsdecode(name)
+            if "://" not in path:
+                return os.path.join(os.path.dirname(os.path.abspath(path)), "backprobe")
+    return None
+
+
+def mlflow() -> dict[str, Any] | None:
+    """The run that is active in this thread."""
+    module = sys.modules.get("mlflow")
+    if module is None:
+        return None
+    run = module.active_run()
+    return {"run": run.info.run_id, "uri": module.get_tracking_uri()} if run is not None else None
+
+
+def trackio() -> dict[str, Any] | None:
+    """The run that ``trackio.init`` has begun in this thread."""
+    module = sys.modules.get("trackio.context_vars")
+    run = module.current_run.get() if module is not None else None
+    if run is None or run._stop_flag.is_set():
+        return None
+    where = {name: getattr(run, f"_{name}") for name in ("space_id", "bucket_id", "server_base_url", "write_token")}
+    return {"url": run.url, "project": run.project, "name": run.name, "run_id": run.id, **where}
+
+
+def wandb() -> Any | None:
+    """``wandb.run``."""
+    return getattr(sys.modules.get("wandb"), "run", None)
+
+
+#: Tracker -> what its process is told of a run that the script has open; ``None`` where there is none.
+OPEN = {"tensorboard": tensorboard, "mlflow": mlflow, "trackio": trackio}

@@ -1,0 +1,119 @@
+"""What is written in the script's own process, because the run that it has open is there: by one thread of ours."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from typing import Any
+
+from ..records import Measured, Unseen
+from .alerts import Alert
+from .numbers import Chosen
+from .wandb import WandbOpen
+
+#: Numbers that wait at most. Seconds between two writes where nothing but losses comes.
+WAITING, _PATIENCE = 1 << 20, 1.0
+
+
+class Outbox:
+    """Rows and alerts for a W&B run of the script. The thread that trains adds to a list, and goes on."""
+
+    def __init__(self, run: Any, chosen: Chosen) -> None:
+        self.run = run
+        self._writer, self._chosen = WandbOpen(run), chosen
+        self._pid = os.getpid()
+        self._items: deque[tuple[int, Any]] = deque()
+        self._put = self._done = 0
+        self._wake, self._over = threading.Event(), threading.Event()
+        self._closing = False
+        #: Looks and steps that there was no room for; why nothing more is written.
+        self.dropped = 0
+        self.failed = ""
+        #: The script had closed its run before all of it was written.
+        self._late = False
+        threading.Thread(target=self._work, name="backprobe-tracker", daemon=True).start()
+
+    def look(self, measured: Measured) -> None:
+        self._add(len(measured.names), measured)
+
+    def step(self, index: int, numbers: dict[str, float]) -> None:
+        self._add(len(numbers), (index, numbers), wake=False)
+
+    def alert(self, alert: Alert) -> None:
+        self._add(1, alert)
+
+    def last(self) -> None:
+        """Nothing more comes."""
+        if os.getpid() == self._pid:
+            self._closing = True
+            self._wake.set()
+
+    def close(self, seconds: float) -> None:
+        """After ``last``: all that waits is written, for so long at most."""
+        if os.getpid() != self._pid or self.failed:
+            return
+        if not self._over.wait(seconds) and not self.failed:
+            self.failed = f"it had not written all of it when {seconds:.0f} s had passed after the end"
+
+    @property
+    def unseen(self) -> list[Unseen]:
+        said = []
+        if self.failed:
+            said.append(Unseen("tracker wandb", 1, f"it failed, and was left out: {self.failed}", hides=False))
+        if self._late:
+            note = "the script had closed its run: what came after that, or was found at the end, is not in it"
+            said.append(Unseen("tracker wandb", 1, note, hides=False))
+        if self.dropped:
+            note = f"{self.dropped:,} looks and steps came faster than it writes, and were left out of it"
+            said.append(Unseen("tracker wandb", 1, note, hides=False))
+        return said
+
+    @property
+    def left_out(self) -> int:
+        return self._chosen.left_out
+
+    def _add(self, size: int, item: Any, wake: bool = True) -> None:
+        if self.failed or os.getpid() != self._pid:
+            return
+        if self._put - self._done + size > WAITING:
+            self.dropped += 1
+            return
+        self._put += size
+        self._items.append((size, item))
+        if wake:
+            self._wake.set()
+
+    def _work(self) -> None:
+        try:
+            while not (self._closing and not self._items):
+                self._wake.wait(_PATIENCE)
+                self._wake.clear()
+                self._write()
+        except BaseException as error:  # whatever a tracker raises is said
+            self.failed = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            self._items.clear()
+        finally:
+            self._over.set()
+
+    def _write(self) -> None:
+        rows: dict[int, dict[str, float]] = {}
+        alerts = []
+        for _ in range(len(self._items)):
+            size, item = self._items.popleft()
+            self._done += size
+            if isinstance(item, Alert):
+                alerts.append(item)
+            elif isinstance(item, Measured):
+                rows.setdefault(item.step, {}).update(self._chosen.of(item))
+            else:
+                rows.setdefault(item[0], {}).update(item[1])
+        try:
+            if rows:
+                self._writer.rows([*rows.items()])
+            for alert in alerts:
+                self._writer.alert(alert)
+        except Exception:
+            if not self._writer.closed:
+                raise
+            self._late = True

@@ -1,0 +1,46 @@
+"""trackio: a run of its own, or a second writer of the run that a script has open."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .alerts import Alert
+from .space import check
+
+
+class Trackio:
+    """Rows with steps of ours; a script's own count of steps is another object's."""
+
+    def begin(self, about: dict[str, Any]) -> str:
+        import trackio
+
+        self._levels = trackio.AlertLevel
+        given = about.get("open")
+        if given:
+            from trackio.run import Run
+
+            self._run = Run(client=None, **given)
+            self._run._config_logged = True  # it is the script's
+            return f"run {given['name']} of project {given['project']}"
+        project = os.environ.get("TRACKIO_PROJECT") or "backprobe"
+        self._run = trackio.init(
+            project=project, name=about["name"], embed=False, auto_log_gpu=False, auto_log_cpu=False
+        )
+        return f"run {about['name']} of project {project}"
+
+    def rows(self, rows: list[tuple[int, dict[str, float]]]) -> None:
+        for step, numbers in rows:
+            self._run.log(numbers, step=step)
+
+    def alert(self, alert: Alert) -> None:
+        self._run.alert(
+            title=alert.title, text=f"{alert.kind}: {alert.text}", level=self._levels[alert.level], step=alert.step or 0
+        )
+
+    def close(self) -> None:
+        from trackio.utils import TRACKIO_DIR
+
+        self._run.finish()
+        if os.path.isdir(TRACKIO_DIR):
+            check(str(TRACKIO_DIR))

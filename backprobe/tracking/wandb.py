@@ -1,0 +1,67 @@
+"""Weights & Biases: a run of its own, or rows of the run that a script has open."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .alerts import Alert
+from .space import check
+
+
+class Wandb:
+    """A run of its own, kept on disk for ``wandb sync`` unless ``WANDB_MODE`` says otherwise."""
+
+    def begin(self, about: dict[str, Any]) -> str:
+        import wandb
+
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT") or "backprobe",
+            name=os.environ.get("WANDB_NAME") or about["name"],
+            mode=None if os.environ.get("WANDB_MODE") else "offline",
+            config={"script": about["script"], "run": about["run"]},
+            settings=wandb.Settings(console="off", disable_git=True, save_code=False, x_disable_stats=True),
+        )
+        # Numbers of a step may come after those of the next one, and wandb's own steps do not go back.
+        self._run.define_metric("backprobe/*", step_metric="backprobe/step")
+        return str(self._run.settings.sync_dir)
+
+    def rows(self, rows: list[tuple[int, dict[str, float]]]) -> None:
+        for step, numbers in rows:
+            self._run.log({**numbers, "backprobe/step": step})
+
+    def alert(self, alert: Alert) -> None:
+        self._run.alert(title=alert.title, text=f"{alert.kind}: {alert.text}", level=alert.level, wait_duration=0)
+
+    def close(self) -> None:
+        folder = str(self._run.settings.sync_dir)
+        self._run.finish()
+        if os.path.isdir(folder):
+            check(folder)
+
+
+class WandbOpen:
+    """Rows of the run that the script has open, in its process.
+
+    Nothing here moves the run's step: wandb refuses what comes for a step that is over, so a step of ours would lose
+    numbers of the script. The numbers are added to the row that the script writes next, which has the script's own
+    step, and ``backprobe/step``. Where several looks meet in one row the last one is there.
+    """
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+
+    @property
+    def closed(self) -> bool:
+        """The script has finished it."""
+        return bool(getattr(self._run, "_is_finished", False))
+
+    def rows(self, rows: list[tuple[int, dict[str, float]]]) -> None:
+        for step, numbers in rows:
+            self._run.log({**numbers, "backprobe/step": step}, commit=False)
+
+    def alert(self, alert: Alert) -> None:
+        self._run.alert(title=alert.title, text=f"{alert.kind}: {alert.text}", level=alert.level, wait_duration=0)
+
+    def close(self) -> None:
+        """It is the script's to close."""

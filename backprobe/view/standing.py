@@ -1,0 +1,178 @@
+"""What stands out among the statistics by layer of a run, look by look: the greatest, what grew, the alarms so far."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from ..findings.bounds import BEGIN, FIRST
+from ..findings.levels import Alarm, Monitor
+from ..records import Measured
+from ..records.statistics import LOSSES, OF
+from ..text import number
+
+#: Looks whose values are kept for curves; above it every other one goes.
+CURVE = 120
+#: Quantities of parameters that mean something of matrices alone: a bias that began at zero has any ratio.
+_MATRICES = ("update_ratio", "weight_rms", "adam_ratio")
+#: Quantities whose least value is the one to look at.
+LEAST = frozenset(("headroom", "attention_entropy", "stable_rank"))
+#: Quantities that are shares; a layer with less than this stands out in nothing.
+SHARES, SOME = frozenset(("dead", "saturated", "unchanged", "grad_zeros", "grad_nonfinite")), 0.005
+#: In words, what of a layer was measured; those to look at first come first.
+WORDS = {
+    "update_ratio": "update / weight",
+    "activation_rms": "RMS of activations",
+    "attention_logit": "greatest attention logit",
+    "attention_entropy": "attention entropy, nats",
+    "weight_rms": "RMS of the weight",
+    "weight_gain": "gain of the weight",
+    "loss_median": "median loss since the last look",
+    "loss_max": "greatest loss since the last look",
+    "adam_ratio": "gradient / root of Adam's second moment",
+    "dead": "units that are zero",
+    "saturated": "saturated values",
+    "headroom": "room above activations",
+    "unchanged": "elements left as they were",
+    "grad_norm": "gradient norm",
+    "grad_rms": "RMS of the gradient",
+    "grad_max": "greatest gradient",
+    "grad_zeros": "zeros in the gradient",
+    "grad_nonfinite": "NaN or Inf in the gradient",
+    "activation_max": "greatest activation",
+    "weight_norm": "weight norm",
+    "update_norm": "update norm",
+    "update_rms": "RMS of the update",
+    "stable_rank": "stable rank",
+    "lr": "learning rate",
+    "loss_scale": "loss scale",
+}
+#: What is shown, in this order; a second time by growth.
+_SHOWN = (
+    *("update_ratio", "adam_ratio", "unchanged", "activation_rms", "headroom", "dead", "saturated"),
+    *("attention_logit", "attention_entropy", "weight_rms"),
+)
+_GROWTH = ("activation_rms", "weight_rms", "attention_logit")
+#: How many times its first looks a level is that stands out by growth.
+GROWN = 1.5
+
+
+def words(quantity: str) -> str:
+    """What a person calls `quantity`."""
+    return WORDS.get(quantity, quantity.replace("_", " "))
+
+
+def said(quantity: str, value: float) -> str:
+    """A value, a share in percent."""
+    return f"{100 * value:.3g}%" if quantity in SHARES and math.isfinite(value) else number(value)
+
+
+def alarm_text(alarm: Alarm) -> str:
+    """An alarm in a line."""
+    against = f", held against {said(alarm.quantity, alarm.before)}" if math.isfinite(alarm.before) else ""
+    value = said(alarm.quantity, alarm.value)
+    what = words(alarm.quantity).partition(",")[0]  # without its unit
+    lasts = f"{value} in step {alarm.step}{against}; since step {alarm.since}"
+    if alarm.quantity in LOSSES:
+        with_it = "" if alarm.name == "loss" else f"; {alarm.name} changed with it"
+        return f"{what} is {lasts}{with_it}"
+    return f"{what} of {alarm.name} is {lasts}"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A layer that stands out in `quantity`: its last value, and the middle of its first looks, where there were
+    enough. ``curve``: by look, NaN where it was not measured."""
+
+    quantity: str
+    name: str
+    value: float
+    first: float | None
+    curve: Sequence[float]
+
+    @property
+    def growth(self) -> float | None:
+        return None if self.first is None or not 0 < self.first < math.inf else self.value / self.first
+
+
+class Levels:
+    """Takes looks one by one, in the order of their steps."""
+
+    def __init__(self) -> None:
+        self.alarms: list[Alarm] = []
+        self.looks = 0
+        #: The step of the last one.
+        self.step = -1
+        self._monitor = Monitor()
+        self._now: dict[str, float] = {}
+        self._first: dict[str, list[float]] = {}
+        self._kept: list[Measured] = []
+        self._stride = 1
+
+    def add(self, look: Measured) -> None:
+        self.alarms += self._monitor.add(look)
+        for name, value in zip(look.names, look.values, strict=True):
+            self._now[name] = value
+            if look.step >= BEGIN and len(first := self._first.setdefault(name, [])) < FIRST:
+                first.append(value)
+        if self.looks % self._stride == 0:
+            self._kept.append(look)
+            if len(self._kept) > CURVE:
+                del self._kept[1::2]
+                self._stride *= 2
+        self.looks += 1
+        self.step = look.step
+
+    def of(self, quantity: str) -> dict[str, float]:
+        """The last value by name."""
+        begin = f"{quantity}{OF}"
+        return {name[len(begin) :]: value for name, value in self._now.items() if name.startswith(begin)}
+
+    @property
+    def standing(self) -> list[Standing]:
+        """The layers that stand out, one for each quantity, and those that grew most."""
+        matrices = self.of("stable_rank")
+        chosen: dict[tuple[str, str], None] = {}
+        for quantity in _SHOWN:
+            values = self.of(quantity)
+            if quantity in _MATRICES:
+                values = {name: value for name, value in values.items() if name in matrices}
+            if not values:
+                continue
+            pick = min if quantity in LEAST else max
+            name = pick(values, key=lambda name: _order(values[name], quantity in LEAST))
+            if quantity not in SHARES or not values[name] < SOME:
+                chosen[quantity, name] = None
+            if quantity in _GROWTH:
+                grown = {name: self._growth(quantity, name) for name in values}
+                most = max(grown, key=lambda name: _order(grown[name], False))
+                if grown[most] >= GROWN:
+                    chosen[quantity, most] = None
+        return [self._standing(*one) for one in chosen]
+
+    def _growth(self, quantity: str, name: str) -> float:
+        first = self._before(f"{quantity}{OF}{name}")
+        return self._now[f"{quantity}{OF}{name}"] / first if first and first > 0 else 0.0
+
+    def _before(self, key: str) -> float | None:
+        first = self._first.get(key, ())
+        return median(first) if len(first) == FIRST else None
+
+    def _standing(self, quantity: str, name: str) -> Standing:
+        key = f"{quantity}{OF}{name}"
+        places: dict[tuple[str, ...], int] = {}
+        curve = []
+        for look in self._kept:
+            if look.names not in places:
+                places[look.names] = look.names.index(key) if key in look.names else -1
+            at = places[look.names]
+            curve.append(math.nan if at < 0 else look.values[at])
+        return Standing(quantity, name, self._now[key], self._before(key), curve)
+
+
+def _order(value: float, least: bool) -> tuple[bool, float]:
+    """What is not finite stands out before all."""
+    bad = not math.isfinite(value)
+    return (bad != least, 0.0 if bad else value)

@@ -1,0 +1,393 @@
+"""A run that goes on as one frame of text: where it is, its curves, what was found so far, the layers that stand out.
+
+``Watch`` takes what is new in a run each time that it is read, and makes a ``Frame``, plain data; ``drawn`` lays that
+out for a terminal of any width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..findings.levels import ALARMS
+from ..records import Finding, OptimizerSeen, Process, RankSeen, Site
+from ..records.places import at_line
+from ..text import counted, few, number
+from ..traced import Trace, numbers_of
+from ..trust import endings
+from . import ranks
+from .figures import some_with_gradients
+from .parts import TIED, short, took
+from .spark import BLOCKS, SIGNS, spark
+from .standing import Levels, Standing, alarm_text, said, words
+
+#: Steps that are read of those before the first frame, evenly; the last ones, all of them; and those that are kept.
+PAST, LATE, KEPT = 120, 40, 2000
+#: Ranks that have a row each.
+ROWS = 16
+_SEVERITY = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
+
+
+@dataclass(frozen=True)
+class Said:
+    """A finding or an alarm in two lines."""
+
+    kind: str
+    severity: str
+    text: str
+    where: str
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What is known of a run at one moment.
+
+    :ivar rate: steps in a second, over the last ones. ``watching``: what watching took, in words.
+    :ivar losses, norms: of steps, in their order, thinned where they are many.
+    :ivar ranks: rank, step, loss, how it is.
+    :ivar looks: how many steps statistics were measured in, the last of them ``looked``.
+    """
+
+    name: str
+    script: str
+    state: str
+    live: bool
+    step: int | None = None
+    rate: float | None = None
+    watching: str = ""
+    losses: Sequence[float] = ()
+    norms: Sequence[float] = ()
+    lr: str = ""
+    ranks: Sequence[tuple[str, str, str, str]] = ()
+    told: Sequence[Said] = ()
+    standing: Sequence[Standing] = ()
+    looks: int = 0
+    looked: int = -1
+
+
+@dataclass(frozen=True)
+class _Point:
+    step: int
+    loss: float | None
+    norm: float | None
+    seconds: float
+    watching: float = 0.0
+
+
+class Watch:
+    """What was read of one run up to now."""
+
+    def __init__(self) -> None:
+        self._begin("")
+
+    def _begin(self, part: str) -> None:
+        #: The process whose steps are read: of a run of several another one may become the one to look at.
+        self._part = part
+        self._levels = Levels()
+        #: Positions of steps that were read.
+        self._read = 0
+        self._points: list[_Point] = []
+
+    def frame(self, trace: Trace, name: str, now: float) -> Frame:
+        """`trace`, the run as it is at `now`, seconds since 1970."""
+        if (part := str(trace.info.get("part", ""))) != self._part:
+            self._begin(part)
+        for look in trace.measured(self._levels.step):
+            self._levels.add(look)
+        self._take(trace)
+        ran = ranks.several(trace)
+        live = any(one.ended == "running" for one in trace.processes) and not (trace.over and not ran)
+        steps = [point.step for point in self._points[-1:]] + [self._levels.step] * (self._levels.looks > 0)
+        if trace.over and not ran and trace.info.get("steps"):
+            steps.append(int(trace.info["steps"]) - 1)
+        late = self._points[-LATE:]
+        return Frame(
+            name=name,
+            script=str(trace.info.get("script", "")),
+            state=_state(trace, live, now),
+            live=live,
+            step=max(steps, default=None),
+            rate=_rate(late),
+            watching=took(ranks.took(ran) or trace.info).replace(TIED, " "),
+            losses=[p.loss for p in self._points if p.loss is not None],
+            norms=[p.norm for p in self._points if p.norm is not None],
+            lr=_range([*self._levels.of("lr").values()]),
+            ranks=_ranks(trace, ran, now),
+            told=self._told(trace),
+            standing=self._levels.standing,
+            looks=self._levels.looks,
+            looked=self._levels.step,
+        )
+
+    def _take(self, trace: Trace) -> None:
+        """Steps that are new; of many that are, some."""
+        end = len(numbers_of(trace.steps))
+        begin = max(end - LATE, self._read)
+        past = range(self._read, begin, max(1, -(-(begin - self._read) // PAST)))
+        for at, (row, gradients) in zip(
+            (*past, *range(begin, end)), some_with_gradients(trace, (*past, *range(begin, end))), strict=False
+        ):
+            if at == end - 1 and row.loss is None and not row.seconds:
+                break  # it is not over
+            self._read = at + 1
+            self._points.append(_Point(row.index, row.loss, gradients.total, row.seconds, row.watching))
+        if len(self._points) > KEPT:
+            del self._points[:-LATE:2]
+
+    def _told(self, trace: Trace) -> list[Said]:
+        """What was found, and alarms that nobody has asked to be told as a finding."""
+        found = [_finding(i, one) for i, one in enumerate(trace.findings, 1)]
+        kinds = {one.kind for one in trace.findings} & {*ALARMS}
+        made = [one.site for one in trace.facts.of(OptimizerSeen) if one.site is not None]
+        where = f"optimizer  {_place(made[0])}" if made else ""
+        alarms = [one for one in self._levels.alarms if one.kind not in kinds]
+        return [*found, *(Said(one.kind, "warning", alarm_text(one), where) for one in alarms)]
+
+
+def _finding(i: int, one: Finding) -> Said:
+    site = one.sites[0] if one.sites else None
+    where = "" if site is None else f"{site.role}  {_place(site.site)}"
+    return Said(one.kind, one.severity, one.title, where, i)
+
+
+def _place(site: Site) -> str:
+    return f"{at_line(short(site.file), site.line)} in {site.function}"
+
+
+def _state(trace: Trace, live: bool, now: float) -> str:
+    started = trace.info.get("started")
+    if live:
+        return f"running for {duration(now - started)}" if started else "running"
+    ended = "; ".join(endings(trace.processes))
+    took = trace.info.get("seconds")
+    after = f" after {duration(took)}" if took is not None else ""
+    return ended or f"ended{after}"
+
+
+def duration(seconds: float) -> str:
+    """``45 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _rate(late: Sequence[_Point]) -> float | None:
+    """Steps in a second after the first of `late`: those that passed without a record took what the others took that
+    their watching is taken from."""
+    rest = late[1:]
+    if not rest:
+        return None
+    own = median(max(point.seconds - point.watching, 0.0) for point in rest)
+    steps = rest[-1].step - late[0].step
+    seconds = sum(point.seconds for point in rest) + own * (steps - len(rest))
+    return steps / seconds if seconds > 0 else None
+
+
+def _range(values: Sequence[float]) -> str:
+    texts = list(dict.fromkeys(number(value) for value in sorted(values)))
+    return texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}" if texts else ""
+
+
+def _ranks(trace: Trace, ran: Sequence[Process], now: float) -> list[tuple[str, str, str, str]]:
+    """A row for each process; of many, those that are not as far as the others, or have failed, come first."""
+    if not ran:
+        return []
+    seen = {one.part: one for one in trace.facts.of(RankSeen)}
+    rows = []
+    for one in ran:
+        step, loss = one.steps - 1, one.loss
+        mine = trace.ranks.get(one.rank) if one.rank is not None else None
+        if mine is not None and len(mine.steps):
+            numbers = numbers_of(mine.steps)
+            step = max(step, numbers[-1])
+            late = (row.loss for row in mine.step_rows(max(0, len(numbers) - 3)))
+            loss = next((value for value in reversed([*late]) if value is not None), loss)
+        how = ranks.ended(one)
+        if one.ended == "running" and (waits := _waits(seen.get(one.part), now)):
+            how = waits
+        name = f"rank {one.rank}" if one.rank is not None else f"process {one.pid}"
+        rows.append((one.ended not in ("failed", "killed"), step, (name, _step(step), _loss(loss), how)))
+    if len(rows) > ROWS:
+        rows.sort(key=lambda row: row[:2])
+    return [row for *_, row in rows]
+
+
+def _step(step: int) -> str:
+    return f"{step:,}" if step >= 0 else "-"
+
+
+def _loss(loss: float | None) -> str:
+    return number(loss)
+
+
+def _waits(seen: RankSeen | None, now: float) -> str:
+    """What a process waits in, as far as it has said."""
+    never = [wait for wait in (seen.waits if seen is not None else ()) if wait.ended == "never"]
+    if not never:
+        return ""
+    wait = never[-1]
+    op = f"{wait.op} in {wait.inside}" if wait.inside else wait.op
+    where = "" if wait.site is None else f" at {at_line(short(wait.site.file), wait.site.line)}"
+    return f"waits in {op}{where} for {duration(now - wait.began)}"
+
+
+def drawn(frame: Frame, width: int, plain: bool = False, height: int | None = None) -> RenderableType:
+    """`frame` for a terminal that is `width` wide. `plain`: it shows ASCII only; `height`: its lines, where no more may
+    be taken: of what was found and of ranks the first few are shown then."""
+    room = math.inf if height is None else max(height - 2, 4)
+    signs = SIGNS if plain else BLOCKS
+    parts: list[RenderableType] = [_head(frame, width), *_curves(frame, width, signs)]
+    room -= 2 + (len(parts) - 1)
+    below: list[RenderableType] = []
+    layers = _layers(frame, width, signs)
+    spare = room - (len(frame.standing) + 2 if frame.standing else 2)
+    found, took = _told(frame, width, max(spare / 2 if frame.ranks else spare, min(room, 6)))
+    room -= took
+    if found:
+        below += [Text(), *found]
+    if frame.ranks:
+        most = ROWS if height is None else min(ROWS, max(2, int(room - len(frame.standing) - 4)))
+        below += [Text(), _rank_table(frame, most, width)]
+    return Group(*parts, *below, Text(), *layers)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: max(width - 3, 0)] + "..."
+
+
+def _head(frame: Frame, width: int) -> RenderableType:
+    script, name = frame.script or frame.name, frame.name
+    left = Text(_cut(short(script) if frame.script else script, width // 2), "bold")
+    left.append(f"  {frame.state}", "green" if frame.live else "")
+    left.truncate(width)
+    if name != script and left.cell_len + len(name) + 2 <= width:
+        left.append(f"{name:>{width - left.cell_len}}", "dim")
+    said = ["no step yet" if frame.step is None else f"step {frame.step:,}"]
+    if frame.rate is not None:
+        said.append(f"{number(frame.rate)} steps/s" if frame.rate < 1000 else f"{frame.rate:,.0f} steps/s")
+    if frame.lr:
+        said.append(f"learning rate {frame.lr}")
+    if frame.watching and len("   ".join((*said, frame.watching))) > width:
+        said.append(frame.watching.partition(",")[0])
+    elif frame.watching:
+        said.append(frame.watching)
+    return Group(left, Text(_cut("   ".join(said), width)))
+
+
+def _curves(frame: Frame, width: int, signs: str) -> list[RenderableType]:
+    rows = []
+    for name, values in (("loss", frame.losses), ("gradient norm", frame.norms)):
+        if not values:
+            continue
+        line = Text(f"{name:<15}", "dim")
+        line.append(f"{number(values[-1]):>9}  ", "" if math.isfinite(values[-1]) else "bold red")
+        finite = [v for v in values if math.isfinite(v)]
+        ends = f"  {number(min(finite))} to {number(max(finite))}" if finite else ""
+        line.append(spark(values, width - line.cell_len - len(ends), signs), "cyan")
+        line.append(ends, "dim")
+        rows.append(line)
+    return [*rows]
+
+
+def _told(frame: Frame, width: int, room: float) -> tuple[list[RenderableType], int]:
+    """What was found, within about `room` lines, and how many lines that takes."""
+    lines: list[RenderableType] = []
+    for at, one in enumerate(frame.told):
+        head = Text(f"{one.number}. " if one.number else "! ")
+        head.append(one.kind, _SEVERITY[one.severity])
+        head.append(f"  {one.text}")
+        wrapped = [*_wrapped(head, width)]
+        if one.where:
+            wrapped.append(Text(_cut(f"   {one.where}", width), "dim"))
+        if lines and len(lines) + len(wrapped) + 1 > room:
+            rest = len(frame.told) - at
+            lines.append(Text(f"   and {counted(rest, 'more finding')}: backprobe show {frame.name}", "dim"))
+            break
+        lines += wrapped
+    return lines, len(lines) + (1 if lines else 0)
+
+
+def _wrapped(text: Text, width: int) -> Sequence[Text]:
+    """Lines of `text`; those after the first are set in."""
+    from rich.console import Console
+
+    lines = text.wrap(Console(width=width, force_jupyter=False), width - 3)
+    return [line if not i else Text.assemble("   ", line) for i, line in enumerate(lines)]
+
+
+_HEAD = ("rank", "step", "last loss")
+
+
+def _rank_table(frame: Frame, most: int, width: int) -> RenderableType:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for title in _HEAD:
+        table.add_column(title, justify="left" if title == "rank" else "right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    room = width - sum(max(len(row[i]) for row in (_HEAD, *frame.ranks)) for i in range(3)) - 6
+    for name, step, loss, how in frame.ranks[:most]:
+        style = "" if how in ("running", "finished") else "yellow" if how.startswith("waits") else "bold red"
+        table.add_row(Text(name), Text(step), Text(loss), Text(_cut(how, room), style))
+    rest = frame.ranks[most:]
+    hows = few([*{row[3]: None for row in rest}])
+    return Group(table, Text(_cut(f"and {len(rest)} more: {hows}", width), "dim")) if rest else table
+
+
+def _layers(frame: Frame, width: int, signs: str) -> list[RenderableType]:
+    if not frame.looks:
+        how = "is measured with: backprobe run --statistics 10 SCRIPT"
+        return [Text(f"Layers: nothing was measured{' yet' if frame.live else ''}; it {how}", "dim")]
+    looks = f"{counted(frame.looks, 'look')}, the last in step {frame.looked:,}"
+    head = Text("Layers that stand out", "bold").append(f"  {looks}", "not bold dim")
+    long = width >= 116
+    curve = 24 if long else 10
+    labels = [words(one.quantity) if long else _SHORT.get(one.quantity, words(one.quantity)) for one in frame.standing]
+    names = max(12, width - curve - max(map(len, labels), default=0) - 26)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    columns: Sequence[tuple[str, Literal["left", "right"]]] = (
+        *(("", "left"), ("last", "right"), ("growth", "right")),
+        *(("over the run", "left"), ("layer", "left")),
+    )
+    for title, side in columns:
+        table.add_column(title if long or title != "over the run" else "run", justify=side, no_wrap=True)
+    beyond = {(alarm.text, alarm.kind) for alarm in frame.told if not alarm.number}
+    for label, one in zip(labels, frame.standing, strict=True):
+        grown = one.growth
+        growth = "" if grown is None or one.quantity not in _GROW else f"x{number(grown)}"
+        bad = not math.isfinite(one.value) or any(f" {one.name} is " in text for text, _ in beyond)
+        table.add_row(
+            Text(label, "dim"),
+            Text(said(one.quantity, one.value), "bold yellow" if bad else ""),
+            Text(growth, "yellow" if grown is not None and grown >= 4 else "dim"),
+            Text(spark(one.curve, curve, signs), "cyan"),
+            Text(_tail(one.name, names)),
+        )
+    return [head, table]
+
+
+def _tail(name: str, width: int) -> str:
+    """The end of a path, which tells layers apart."""
+    return name if len(name) <= width else "..." + name[3 - width :]
+
+
+#: Where growth since the first looks says something.
+_GROW = ("activation_rms", "weight_rms", "attention_logit", "update_ratio", "headroom", "attention_entropy")
+_SHORT = {
+    "adam_ratio": "gradient / Adam's root",
+    "attention_logit": "attention logit",
+    "attention_entropy": "attention entropy",
+    "activation_rms": "activation RMS",
+    "weight_rms": "weight RMS",
+    "headroom": "room to overflow",
+    "dead": "zero units",
+    "saturated": "saturated",
+    "unchanged": "left unchanged",
+}

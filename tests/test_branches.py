@@ -1,0 +1,120 @@
+"""Lines that leave a loop under a condition, as the code reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from backprobe.records import Site
+from backprobe.source.branches import branches_around, ways_around
+
+CODE = """\
+def train(batches, model):
+    for batch in batches:
+        if batch is None:
+            continue
+        try:
+            loss = model(batch)
+            if loss.isnan():
+                return None
+        finally:
+            done()
+        for part in model:
+            if part.frozen:
+                continue
+            part.step()
+        while True:
+            if finished():
+                if really():
+                    break
+            wait()
+
+        def inner():
+            if x:
+                return 1
+        if loss > 5:
+            break
+        continue
+    for other in batches:
+        if other:
+            break
+"""
+
+
+def test_those_of_the_loops_around_a_place(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(CODE)
+
+    def lines(*places: int) -> list[int]:
+        found = branches_around((str(file), place) for place in places)
+        assert all(site.function == "train" and site.text for site in found)
+        return [site.line for site in found]
+
+    assert lines(6) == lines(6, 10) == [4, 8, 25]
+    assert lines(14) == [4, 8, 13, 25]
+    assert lines(19) == [4, 8, 18, 25]
+    assert lines(28) == [29]
+    assert lines(1) == []
+    assert branches_around([(str(tmp_path / "none.py"), 3)]) == ()
+
+
+WAYS = """\
+import torch
+
+
+class Exchange(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return reduced(x)
+
+
+def reduced(x):
+    return send(x)
+
+
+class Mean:
+    def total(self):
+        return reduced(self.state)
+
+
+def layer(x, alone):
+    if alone:
+        return x
+    return Exchange.apply(x)
+
+
+def run(batches, mean, rank):
+    for batch in batches:
+        try:
+            x = load(batch)
+        except OSError:
+            continue
+        if x.any():
+            layer(x, False)
+        for one in x:
+            if one:
+                continue
+        shown = mean.total() if rank == 0 else None
+        step(x)
+"""
+
+
+def test_ways_around_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(WAYS)
+
+    class Files:
+        def users_files(self) -> list[str]:
+            return [str(file)]
+
+    def ways(line: int) -> list[int]:
+        return [site.line for site in ways_around(Files(), Site(str(file), line, ""))]  # type: ignore[arg-type]
+
+    lines = WAYS.splitlines()
+    at = {line.strip(): n for n, line in enumerate(lines, 1)}
+    jump, kept = at["except OSError:"] + 1, at["if x.any():"]
+    assert ways(at["layer(x, False)"]) == [jump, kept]  # the inner continue is of another loop
+    assert ways(at["step(x)"]) == [jump]
+    assert ways(at["return Exchange.apply(x)"]) == [at["return x"]]
+    assert ways(at["return reduced(x)"]) == [at["return x"]]  # a function of autograd: where it is applied
+    assert ways(at["return reduced(self.state)"]) == [jump, at["shown = mean.total() if rank == 0 else None"]]
+    assert ways(2) == []

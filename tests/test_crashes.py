@@ -1,0 +1,43 @@
+"""What is read of a process that crashed."""
+
+from __future__ import annotations
+
+import pytest
+
+from backprobe.store import CRASH
+from backprobe.store.crashes import read_crash
+
+HEAD = """Fatal Python error: Aborted
+
+Thread 0x1 (most recent call first):
+  File "/x/lib/python3.11/threading.py", line 9 in run
+
+"""
+C10D = "/x/site-packages/torch/distributed/distributed_c10d.py"
+
+
+@pytest.mark.parametrize(
+    ("stack", "op"),
+    [
+        ([(C10D, "all_reduce"), ("/x/site-packages/torch/distributed/c10d_logger.py", "wrapper")], "all_reduce"),
+        ([(C10D, "_new_group"), (C10D, "new_group")], "new_group"),
+        ([("/x/site-packages/torch/autograd/graph.py", "_engine_run_backward")], ""),
+        ([], ""),
+    ],
+)
+def test_the_collective_that_a_crash_came_in(tmp_path, stack: list[tuple[str, str]], op: str) -> None:
+    frames = [*stack, ("/work/train.py", "main")]
+    lines = [f'  File "{file}", line 7 in {function}' for file, function in frames]
+    (tmp_path / CRASH).write_text(HEAD + "Current thread 0x2 (most recent call first):\n" + "\n".join(lines) + "\n")
+    crash = read_crash(tmp_path)
+    assert crash is not None
+    how, site, found = crash
+    assert (how, found) == ("Aborted", op)
+    assert site is not None
+    assert (site.file, site.line, site.function) == ("/work/train.py", 7, "main")
+
+
+def test_a_process_that_did_not_crash(tmp_path) -> None:
+    assert read_crash(tmp_path) is None
+    (tmp_path / CRASH).write_text("")
+    assert read_crash(tmp_path) is None
