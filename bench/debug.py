@@ -4,8 +4,8 @@
     python bench/debug.py --armed [gpt convnet mlp rnn]
 
 ``--armed``: ratios of a backward with a breakpoint that is never met to the plain one right after it, in CPU time, the
-middle of nine rounds. On one thread of a very busy machine (rnn, 3,010 nodes in 45 ms): a type 1.5, a module or line
-1.9, ``norm >`` 3.7, ``nonfinite`` 3.1.
+middle of nine rounds. On one thread of a busy machine (rnn, 3,010 nodes in 21 ms): a type 1.9, a module or line 2.1,
+``norm >`` and ``nonfinite`` 3.2.
 
 Least times of five rounds: where a backward is long, its own spread is larger than the cost of its steps.
 ``us a step`` is all that a stepped backward takes more than a plain one, ``us waiting`` what it takes more than one

@@ -90,7 +90,12 @@ def test_nodes_that_give_out_what_came_in(limit) -> None:
     assert stops(f"norm > {limit}", backward) == stops(f"(lambda: norm > {limit})()", backward)
 
 
-@pytest.mark.parametrize("where", ["node", "before", "tensor"])
+def test_after_a_node_that_only_reshapes_nobody_looks_where_nothing_came_in(monkeypatch) -> None:
+    hooks, nodes = hooks_while_running(monkeypatch, when="norm > 1e9")
+    assert hooks == 2 * nodes - 2 - 4  # two transposed weights; four accumulators, out of which nothing goes
+
+
+@pytest.mark.parametrize("where", ["node", "view", "before", "tensor"])
 def test_what_others_write_unseen_by_torch_is_measured(where) -> None:
     """A hook that writes with ``.data`` leaves the version of a gradient as it is."""
 
@@ -102,7 +107,8 @@ def test_what_others_write_unseen_by_torch_is_measured(where) -> None:
         x = torch.ones(3, requires_grad=True)
         y = (x * 2).view(3, 1)
         z = y + 1
-        hooks = {"node": z.grad_fn.register_hook, "before": z.grad_fn.register_prehook, "tensor": y.register_hook}
+        made = {"node": z.grad_fn.register_hook, "view": y.grad_fn.register_hook}
+        hooks = {**made, "before": z.grad_fn.register_prehook, "tensor": y.register_hook}
         hooks[where](grow)
         (z.neg() * 1.5).sum().backward()
 
@@ -110,6 +116,8 @@ def test_what_others_write_unseen_by_torch_is_measured(where) -> None:
     assert set(screened) <= set(asked)
     if where == "node":
         assert screened == asked and ("AddBackward0", "after") in screened
+    if where == "view":
+        assert ("MulBackward0", "before") in screened
 
 
 def test_a_module_that_made_nothing_is_not_looked_for_at_each_node(monkeypatch, capsys) -> None:

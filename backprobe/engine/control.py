@@ -76,6 +76,9 @@ class Control:
         #: Nodes where a cheap look before (after) them comes first.
         self._sifted_before: set[int] = set()
         self._sifted_after: set[int] = set()
+        #: Of the latter those that give out what comes in, in another shape: what the look before them rules out needs
+        #: none after them, and no hook.
+        self._reshaping: set[int] = set()
         self._sieve = Sieve(())
         self._sifts = not graph.create_graph and not private.in_mode()
 
@@ -99,7 +102,7 @@ class Control:
         pilot = self.pilot
         self._version = pilot.version
         every = range(len(self.graph.nodes))
-        self._sifted_before = self._sifted_after = set()
+        self._sifted_before = self._sifted_after = self._reshaping = set()
         kind = pilot.resume.kind
         if pilot.journal is not None:
             self._at_before = self._at_after = every
@@ -119,10 +122,14 @@ class Control:
             after.update(self._python)
         self._at_after, self._at_before = after, every if stepping else self._nodes(asked, True)
         if sifted:
-            self._sifted_before, self._sifted_after = self._nodes(sifted, True), self._nodes(sifted, False)
-        self._follow(after | self._sifted_after)
+            names = self.graph.plan.names
+            self._sifted_before = self._nodes(sifted, True)
+            self._sifted_after = self._nodes(sifted, False) - self._leaves  # nothing goes out of those
+            both = self._sifted_before & self._sifted_after - self._followed - self._python
+            self._reshaping = {i for i in both if names[i] in VIEW_NODES}
+        self._follow(after | self._sifted_after - self._reshaping)
         if sifted:
-            names, others = self.graph.plan.names, {hook.args[0] for hook in self._hooks.beside}
+            others = {hook.args[0] for hook in self._hooks.beside}
             still = (i for i in self._sifted_after if names[i] in _STILL and i not in others)
             self._sieve = Sieve(sifted, frozenset(still))
 
@@ -161,6 +168,8 @@ class Control:
             self._incoming = grads
         new = None
         if i in self._at_before or (i in self._sifted_before and self._sieve.before(grads)):
+            if i in self._reshaping:
+                self._follow((i,))
             new = self._event(i, True, grads, None)
             if new is not None and self._incoming is not None:
                 self._incoming = new

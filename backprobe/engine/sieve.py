@@ -6,7 +6,9 @@ for. What that cannot rule out is worked out in full.
 
 Note [Measured once]: What goes out of a node mostly comes into the next as it is: the same object, of the same version.
 It is known by a weak reference: nothing is held. Some nodes give out the object that came in, or its memory in another
-shape; where others have hooks on them, which may write to it unseen, that is measured again.
+shape; where others have hooks on them, which may write to it unseen, that is measured again. After a node that only
+reshapes nobody looks where what came in is ruled out. What another's hook on such a node writes there is seen before
+the next.
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ from .breakpoints import Breakpoint
 #: Whether a condition may hold, given the sum of squares of the gradients and how many elements they have.
 Look: TypeAlias = Callable[[float, int], bool]
 
+#: Looked up once: they are called at every node.
+_norm, _dot, _unseen = torch.linalg.vector_norm, torch.dot, private.unseen
 #: Precisions that are measured. In others a sum of squares is too rough.
 _FLOAT, _DOUBLE = torch.float32, torch.float64
 #: Squares of what is so small may be lost in float32.
@@ -45,45 +49,54 @@ class Sieve:
         looks = [look for point in points if (look := look_of(point)) is not None]
         self._maybe = looks[0] if len(looks) == 1 else lambda total, count: any(look(total, count) for look in looks)
         self._still = still
-        #: By id: a gradient that has been measured, its version, the sum of its squares, and how many they are.
+        #: By id: a gradient that has been measured, its version, the sum of its squares, how many they are, and whether
+        #: a condition may hold for it alone.
         self._known: dict[int, Any] = {}
 
     def before(self, grads: Sequence[Any]) -> bool:
         """Whether a condition may hold for what comes into a node."""
-        return self._look(grads, self._known.get)
+        if len(grads) == 1:  # here, not in a function: this is asked at every node
+            grad = grads[0]
+            one = self._known.get(id(grad))
+            if one is not None and one[0]() is grad and one[1] == grad._version:
+                return bool(one[4])
+        return self._look(grads)
 
     def after(self, i: int, grads: Sequence[Any], incoming: Sequence[Any]) -> bool:
         """Whether one may hold for what goes out of node `i`; see Note [Measured once]."""
         if i not in self._still:
-            return self._look(grads, _nothing)
+            if len(grads) == 1 and grads[0] is not None:
+                return bool(self._measured(grads[0])[4])
+            return self._look(grads, False)
         known = self._known
         if len(grads) == len(incoming) == 1 and _same_memory(grads[0], incoming[0]):
             old, new = known.get(id(incoming[0])), grads[0]
             if old is not None and old[0]() is incoming[0] and old[1] == incoming[0]._version:
-                known[id(new)] = weakref.ref(new), new._version, old[2], old[3]
-        return self._look(grads, known.get)
+                known[id(new)] = weakref.ref(new), new._version, *old[2:]
+        return self._look(grads)
 
-    def _look(self, grads: Sequence[Any], find: Callable[[int], Any]) -> bool:
+    def _look(self, grads: Sequence[Any], known_too: bool = True) -> bool:
+        total, count = 0.0, 0
+        for grad in grads:
+            if grad is not None:
+                one = self._known.get(id(grad)) if known_too else None
+                if one is None or one[0]() is not grad or one[1] != grad._version:
+                    one = self._measured(grad)
+                total += one[2]
+                count += one[3]
+        return self._maybe(total, count)
+
+    def _measured(self, grad: Any) -> tuple[Any, ...]:
         known = self._known
         if len(known) > 4096:
             known.clear()
-        total, count = 0.0, 0
         try:
-            for grad in grads:
-                if grad is not None:
-                    one = find(id(grad))
-                    if one is None or one[0]() is not grad or one[1] != grad._version:
-                        size = grad.numel()
-                        one = known[id(grad)] = weakref.ref(grad), grad._version, squares(grad, size), size
-                    total += one[2]
-                    count += one[3]
+            count = grad.numel()
+            total = squares(grad, count)
+            one = known[id(grad)] = weakref.ref(grad), grad._version, total, count, self._maybe(total, count)
         except (RuntimeError, NotImplementedError):  # a batch of many, a layout that has no norm
-            return True
-        return self._maybe(total, count)
-
-
-def _nothing(key: int) -> None:
-    return None
+            return None, 0, math.inf, 0, True
+        return one
 
 
 def _same_memory(grad: Any, incoming: Any) -> bool:
@@ -105,13 +118,13 @@ def squares(grad: Any, count: int) -> float:
     dtype, kind = grad.dtype, type(grad)
     if (dtype is not _FLOAT and dtype is not _DOUBLE) or (kind is not torch.Tensor and not private.is_plain(grad)):
         return math.inf
-    with private.unseen():
+    with _unseen():
         if count > _LARGE and grad.is_contiguous():
             grad = grad.view(-1)
         elif grad.dim() != 1:
-            size: float = torch.linalg.vector_norm(grad).item()
+            size: float = _norm(grad).item()
             return size * size
-        return float(torch.dot(grad, grad).item())
+        return float(_dot(grad, grad).item())
 
 
 def look_of(point: Breakpoint) -> Look | None:
