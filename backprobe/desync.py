@@ -18,7 +18,7 @@ from typing import Any
 from .records import Collective, RankSeen, RankWait, Site
 from .records.places import at_line, lasting
 from .text import counted
-from .torch_texts import COLLECTIVE
+from .torch_texts import COLLECTIVE, OF_CHILDREN
 from .trust import is_there, ranks_text
 
 #: Seconds after which a rank that comes is late; seconds without a word after which one does not answer.
@@ -69,6 +69,7 @@ def held(ranks: Sequence[RankSeen], live: bool = False) -> Held | None:
 
     :param live: the run goes on: where a rank is now counts, not where it was.
     """
+    ranks = [seen for seen in ranks if seen.rank is not None or not seen.error.startswith(OF_CHILDREN)]
     waits = [(seen, wait) for seen, wait in stuck(ranks) if not _met(seen, wait, ranks)]
     if not waits:
         return None
@@ -383,7 +384,7 @@ def _instead(seen: RankSeen, wait: RankWait, live: bool) -> str:
 
 def _state(seen: RankSeen, wait: RankWait, live: bool) -> str:
     """What a rank does, or where it was while the other waited."""
-    own = next((one for one in reversed(seen.waits) if one.ended != "returned" and one.site != wait.site), None)
+    own = next((one for one in reversed(seen.waits) if one.ended != "returned" and not _alike_place(one, wait)), None)
     if own is not None:
         return f"{'waits' if live else 'waited'} in {what(own)}{_at(own.site)}"
     error = seen.error.strip().partition("\n")[0]
@@ -403,6 +404,11 @@ def _state(seen: RankSeen, wait: RankWait, live: bool) -> str:
     return f"{doing}{place}" if place else ""
 
 
+def _alike_place(one: RankWait, other: RankWait) -> bool:
+    """One line may call operations of several groups."""
+    return one.site == other.site and (one.group == other.group or not one.group or not other.group)
+
+
 def _of_collective(error: str) -> bool:
     return any(word in error.lower() for word in COLLECTIVE)
 
@@ -410,7 +416,11 @@ def _of_collective(error: str) -> bool:
 def _where(seen: RankSeen, wait: RankWait, live: bool) -> Site | None:
     """Where a rank was while another waited: in another operation, where it raised, or where it was seen last."""
     for own in seen.waits:
-        if own.site != wait.site and own.began < wait.began + wait.seconds and own.began + own.seconds > wait.began:
+        if (
+            not _alike_place(own, wait)
+            and own.began < wait.began + wait.seconds
+            and own.began + own.seconds > wait.began
+        ):
             return own.site
     if seen.raised is not None and not _of_collective(seen.error):
         return seen.raised

@@ -56,6 +56,8 @@ ONCE = "once_differentiable"
 COLLECTIVE = (
     *("gloo", "nccl", "timed out waiting", "connection closed by peer", "connection reset by peer", "broken pipe"),
 )
+#: How the error begins that ``torch.multiprocessing`` raises in the process which started the others.
+OF_CHILDREN = ("ProcessRaisedException", "ProcessExitedException")
 #: A warning: Dynamo does not look into hooks that are there for all modules. A pattern.
 GLOBAL_HOOKS = r"Using `torch.compile\(module\)` when there are global hooks"
 

@@ -95,6 +95,12 @@ def run(batches, mean, rank):
                 continue
         shown = mean.total() if rank == 0 else None
         step(x)
+        order = ["a", "b"]
+        if mean.far() and rank:
+            order = ["b", "a"]
+        for name in order:
+            if name == "a":
+                first(x)
 """
 
 
@@ -117,4 +123,7 @@ def test_ways_around_a_line(tmp_path: Path) -> None:
     assert ways(at["return Exchange.apply(x)"]) == [at["return x"]]
     assert ways(at["return reduced(x)"]) == [at["return x"]]  # a function of autograd: where it is applied
     assert ways(at["return reduced(self.state)"]) == [jump, at["shown = mean.total() if rank == 0 else None"]]
+    # Which of two comes first was decided where the list was made.
+    far, name = at["if mean.far() and rank:"], at['if name == "a":']
+    assert ways(at["first(x)"]) == [jump, far, name]
     assert ways(2) == []

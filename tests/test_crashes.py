@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from backprobe.observe.forward import eye
 from backprobe.store import CRASH
 from backprobe.store.crashes import read_crash
 
@@ -21,6 +22,25 @@ C10D = "/x/site-packages/torch/distributed/distributed_c10d.py"
     [
         ([(C10D, "all_reduce"), ("/x/site-packages/torch/distributed/c10d_logger.py", "wrapper")], "all_reduce"),
         ([(C10D, "_new_group"), (C10D, "new_group")], "new_group"),
+        (
+            [
+                ("<frozen posixpath>", "realpath"),
+                (eye.__file__, "__torch_function__"),
+                ("/x/site-packages/torch/_library/autograd.py", "autograd_impl"),
+                ("/x/site-packages/torch/_ops.py", "__call__"),
+                ("/x/site-packages/torch/distributed/_functional_collectives.py", "all_gather_single"),
+                ("/x/site-packages/torch/autograd/function.py", "apply"),
+                ("/x/site-packages/torch/distributed/checkpoint/state_dict.py", "get_model_state_dict"),
+            ],
+            "get_model_state_dict",
+        ),
+        (
+            [
+                ("/x/site-packages/torch/nn/functional.py", "linear"),
+                ("/x/site-packages/torch/distributed/fsdp/_fully_shard/_fsdp_state.py", "fsdp_hook_wrapper"),
+            ],
+            "",
+        ),
         ([("/x/site-packages/torch/autograd/graph.py", "_engine_run_backward")], ""),
         ([], ""),
     ],

@@ -124,15 +124,17 @@ def test_inputs_that_may_differ_are_no_parting() -> None:
     assert [one.seen.rank for one in found.others] == [2] and "did not call it" in told(found)[0]
 
 
-def test_two_groups_in_another_order() -> None:
+@pytest.mark.parametrize("site", [OTHER, WAIT])  # one function may serve both
+def test_two_groups_in_another_order(site: Site) -> None:
     here = waits(0, 8, called(7))
-    wait = RankWait("all_reduce", OTHER, 109.0, 29.0, "raised", group="1", number=1, inputs="float[3]")
+    wait = RankWait("all_reduce", site, 109.0, 29.0, "raised", group="1", number=1, inputs="float[3]")
     there = RankSeen(
-        1, 101, (wait,), collectives=(called(7), called(1, group="1", over=False, site=OTHER)), error="timeout"
+        1, 101, (wait,), collectives=(called(7), called(1, group="1", over=False, site=site)), error="timeout"
     )
-    assert told(held([here, there])) == [
+    launcher = RankSeen(None, 102, error="ProcessRaisedException: Process 0 terminated", code=1)
+    assert told(held([here, there, launcher])) == [
         "rank 1 did not call it (its last there is number 7, all_reduce): it waited in all_reduce of float[3] (number "
-        "1 of group 1) at train.py:20"
+        f"1 of group 1) at train.py:{site.line}"
     ]
 
 

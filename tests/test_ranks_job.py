@@ -235,6 +235,49 @@ def test_where_weights_that_began_apart_were_drawn() -> None:
     assert [(s.role, s.site) for s in found.sites] == [("drawn", WRITES)]
 
 
+def test_a_rank_that_is_given_other_inputs_under_tensor_parallelism() -> None:
+    """Two optimizers, of sharded and of plain weights: each is compared with its own states, from its first step on."""
+    here, seeds = [], Site("train.py", 5, "train")
+    for place in range(2):
+        sharded = Replica("up", (4, 4), "dtensor", (place,), (2,), ("S(0)",))
+        tensors = (sharded, Replica("bias", (4,), "dtensor", (-1,), (2,), ("R",)), Replica("stem", (4, 4)))
+        states = []
+        for n in range(5):
+            apart = place * (n >= 3)  # what it is given differs from step 3 on
+            ones = (7 + n + place, 20 + n + 5 * place * (n > 3), None), (8 + place, 3 + apart, None)
+            after = (8 + n + place, 21 + n + 5 * apart, None)
+            plain = (
+                (None, None, 40 + n + 5 * place * (n > 3)),
+                (None, None, 5 + apart),
+                (None, None, 41 + n + 5 * apart),
+            )
+            states += [ReplicaState(n, 0, *ones, after, HERE), ReplicaState(n, 1, *plain, HERE)]
+        one = rank(place, *states, tensors=tensors)
+        (replicas,) = one.facts.of(Replicas)
+        kept = [seen for seen in one.facts.seen if seen is not replicas]
+        here.append(Trace((), Facts(seen=(*kept, dataclasses.replace(replicas, seeded=(seeds,))))))
+    found = drift(*here)
+    assert (found.evidence["cause"], found.parameters, found.step) == ("inputs", ("bias",), 3)
+    assert [(s.role, s.site) for s in found.sites] == [("backward", HERE), ("seeded", seeds)]
+
+
+def test_plain_weights_of_a_second_optimizer_are_compared() -> None:
+    """What the first one holds is another on each rank."""
+    ranks = []
+    for place in range(2):
+        states = []
+        for n in range(5):
+            apart = place * (n >= 3)
+            own, stem = 7 + n + place, 40 + n + 5 * place * (n > 3)
+            states += [
+                ReplicaState(n, 0, (own, None), (8 + place, None), (own + 1, None), HERE),
+                ReplicaState(n, 1, (None, stem), (None, 5 + apart), (None, 41 + n + 5 * apart), HERE),
+            ]
+        ranks.append(rank(place, *states, tensors=(Replica("own", (4, 4)), Replica("stem", (4, 4)))))
+    found = drift(*ranks)
+    assert (found.evidence["cause"], found.parameters, found.step) == ("not reduced", ("stem",), 3)
+
+
 def test_parts_of_a_sharded_parameter_are_not_compared() -> None:
     def sharded(number: int, place: int) -> Trace:
         part = Replica("up", (4, 4), "dtensor", (-1, place), (2, 2), ("R", "S(0)"))

@@ -25,6 +25,11 @@ from .questions import WRONG, Kind, question
 if TYPE_CHECKING:
     from ..traced import Trace
 
+_TENSOR_PARALLEL = (
+    "Of a tensor that is replicated every rank of the mesh works out the gradient by itself: from other inputs it is "
+    "another. Is each rank given other batches, or does augmentation or dropout draw from a generator that is seeded "
+    "with the rank? Seed all ranks of one tensor-parallel group alike, and read the same data there."
+)
 _PHASES = ("before", "gradients", "after")
 
 
@@ -113,10 +118,14 @@ def _drifted(ranks: Sequence[Replicas], reduced: bool) -> list[Finding]:
             "Not reduced: was no_sync left on for the last backward, did a backward go through ddp.module or come "
             "second, or do the lines that reduce leave these out? Every rank then takes a step of its own."
         )
+        why = "not reduced"
+        if not how and any(t.how == "dtensor" for t in ranks[0].tensors if t.name in found.names):
+            why, advice = "inputs", _TENSOR_PARALLEL
+            sites += [FindingSite("seeded", site) for site in dict.fromkeys(s for one in ranks for s in one.seeded)]
         title = f"the gradient of {what} is not the same on {who} when the optimizer steps{how}"
         sure = any(t.how for t in ranks[0].tensors if t.name in found.names) or not reduced
         confidence = "certain" if sure else "likely"
-        return [_finding(title, "not reduced", found.names, found.step, None, advice, sites, confidence)]
+        return [_finding(title, why, found.names, found.step, None, advice, sites, confidence)]
     if phase == "after":
         advice = (
             "The weights and gradients were the same: settings or state of the optimizer are not. A scheduler that is "
@@ -285,6 +294,7 @@ def _first(ranks: Sequence[Replicas], reduced: bool) -> _Drift | None:
     by = [{(s.step, s.optimizer): s for s in one.states} for one in ranks]
     common = sorted(set.intersection(*(set(states) for states in by)))
     last: dict[int, int] = {}
+    last_of = {key[1]: key for key in common}
     for key in common:
         states = tuple(states[key] for states in by)
         for phase in _PHASES:
@@ -295,7 +305,8 @@ def _first(ranks: Sequence[Replicas], reduced: bool) -> _Drift | None:
                 and (t.how != "buffer" or phase == "after")
                 and _differs(t, ranks, states, phase)
             )
-            names = tuple(n for n in names if n in _parted(names, ranks, [states[common[-1]] for states in by], phase))
+            end = [states[last_of[key[1]]] for states in by]
+            names = tuple(n for n in names if n in _parted(names, ranks, end, phase))
             if names:
                 return _Drift(key[0], last.get(key[1]), phase, names, states)
         last[key[1]] = key[0]
@@ -338,10 +349,11 @@ def _meant(
     """Whether `tensor` is meant to be equal: Note [What must be equal]."""
     if tensor.how:
         return True
-    states = [states[common[0]] for states in by]
+    first = {optimizer: (step, optimizer) for step, optimizer in reversed(common)}  # each knows its own tensors
 
     def same(one: Replica, phase: str) -> bool:
-        return any(len({*values, 0}) == 2 for values in _values(one, ranks, states, phase))
+        known = ([states[key] for states in by] for key in first.values())
+        return any(len({*values, 0}) == 2 for states in known for values in _values(one, ranks, states, phase))
 
     plain = [t for t in ranks[0].tensors if not t.how and t.shape]
     return same(tensor, "gradients") or (same(tensor, "before") and any(same(t, "gradients") for t in plain))
@@ -354,9 +366,13 @@ def _went_apart(
     common: Sequence[tuple[int, int]],
 ) -> bool:
     """Whether `tensor` was the same before the first update that was looked at, and was not before the last."""
-    first, last = ([states[key] for states in by] for key in (common[0], common[-1]))
-    equal = any(len({*values, 0}) == 2 for values in _values(tensor, ranks, first, "before"))
-    return equal and _differs(tensor, ranks, last, "before")
+    for optimizer in {optimizer for _, optimizer in common}:
+        own = [key for key in common if key[1] == optimizer]
+        first, last = ([states[key] for states in by] for key in (own[0], own[-1]))
+        equal = any(len({*values, 0}) == 2 for values in _values(tensor, ranks, first, "before"))
+        if equal and _differs(tensor, ranks, last, "before"):
+            return True
+    return False
 
 
 _SIZES = re.compile(r"\w+\[([\d, ]*)\]")

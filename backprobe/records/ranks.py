@@ -116,6 +116,7 @@ class Replicas:
     :ivar drawn: by name of a parameter, the line that put random numbers in it last. ``put``: the line from which on it
         had another dtype for a while, where its data was put in its place.
     :ivar hooks: communication hooks, by name: the line of the function, and those in it that draw random numbers.
+    :ivar seeded: lines that seed torch's random numbers, where there are distributed tensors.
     """
 
     rank: int
@@ -127,6 +128,7 @@ class Replicas:
     drawn: tuple[tuple[str, Site], ...] = ()
     put: tuple[tuple[str, Site], ...] = ()
     hooks: tuple[tuple[str, tuple[Site, ...]], ...] = ()
+    seeded: tuple[Site, ...] = ()
 
 
 @record

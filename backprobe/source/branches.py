@@ -14,7 +14,8 @@ from .sites import site_at
 _CONDITIONS = (ast.If, ast.ExceptHandler, ast.match_case)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-#: Calls that are followed from a line up.
+_GIVES = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)
+#: Calls that are followed from a line up, and names from what reads them.
 DEPTH = 3
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
@@ -57,8 +58,9 @@ def _leave(body: Iterable[ast.AST], under: bool, inner: bool = False) -> Iterato
 
 
 def ways_around(frames: Frames, site: Site) -> tuple[Site, ...]:
-    """Where it is decided whether the line `site` is come to: an `if` around it, and what leaves its function or loop
-    before it under a condition; where there is none, around the lines that call its function, as names tell."""
+    """Where it is decided whether the line `site` is come to: an `if` around it, those under which what it reads was
+    given its value, and what leaves its function or loop before it under a condition; where there is none, around the
+    lines that call its function, as names tell."""
     lines = [(site.file, site.line)]
     for _ in range(DEPTH):
         found = {way for file, line in lines for way in _ways(file, line)}
@@ -89,12 +91,39 @@ def _ways(file: str, line: int) -> list[tuple[str, int, str]]:
     assert isinstance(function, _FUNCTIONS)
     found = []
     for node in _inside(function):
-        last = getattr(node, "end_lineno", None) or 0
-        if isinstance(node, (ast.If, ast.IfExp)) and node.lineno <= line <= last:
-            found.append(node.lineno)
+        if isinstance(node, (ast.If, ast.IfExp)) and _spans(node, line):
+            found += [*_deciding(function, node.test, line), node.lineno]
     found += [at for at in _leave(function.body, False, True) if at < line]  # these return
     found += [at for first, last, at, name in _jumps(file) if first <= at < line <= last and name == function.name]
     return [(file, at, function.name) for at in dict.fromkeys(found)]
+
+
+def _spans(node: ast.AST, line: int) -> bool:
+    return getattr(node, "lineno", 0) <= line <= (getattr(node, "end_lineno", None) or 0)
+
+
+def _deciding(function: ast.AST, test: ast.AST, line: int) -> list[int]:
+    """The conditions, others than those around `line`, under which names that `test` reads were given their values."""
+    names, found = _read(test), list[int]()
+    for _ in range(DEPTH):
+        more: set[str] = set()
+        for node in _inside(function):
+            if isinstance(node, _LOOPS) and not isinstance(node, ast.While) and _stored(node.target) & names:
+                more |= _read(node.iter)
+            if isinstance(node, ast.If) and not _spans(node, line):
+                given = (one for part in (*node.body, *node.orelse) for one in ast.walk(part))
+                if any(isinstance(one, _GIVES) and _stored(one) & names for one in given):
+                    found.append(node.lineno)
+        names = more - names
+    return found
+
+
+def _stored(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+
+
+def _read(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
 
 
 def _inside(function: ast.AST) -> Iterator[ast.AST]:

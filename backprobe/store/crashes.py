@@ -14,6 +14,8 @@ from . import CRASH
 _FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$')
 _OURS = str(Path(__file__).resolve().parents[1])
+#: In whose functions collective operations are called.
+_CALL = re.compile(r"[/\\]torch[/\\]distributed[/\\](?:distributed_c10d|_functional_collectives)\.py$")
 #: Where collective operations are, and those of their functions that are around them.
 _COLLECTIVES, _AROUND = re.compile(r"[/\\]torch[/\\]distributed[/\\]"), ("wrapper", "<called under backprobe>")
 _LIBRARY = re.compile(r"[/\\](?:(?:site|dist)-packages|lib[/\\]python\d+\.\d+)[/\\]|^<frozen ")
@@ -44,7 +46,8 @@ def _place(text: str) -> tuple[Site | None, str]:
 
 def _collective(inside: Sequence[tuple[str, ...]]) -> str:
     """The collective that these calls, the innermost first, are in: the outermost function of torch.distributed."""
-    if not inside or not _COLLECTIVES.search(inside[0][0]):
+    within = any(_CALL.search(file) for file, *_ in inside)  # the operation itself may run in another thread
+    if not inside or not (within or _COLLECTIVES.search(inside[0][0])):
         return ""
     ops = [function for file, _, function in inside if _COLLECTIVES.search(file) and function not in _AROUND]
     return ops[-1] if ops else ""

@@ -77,8 +77,9 @@ class ReplicaWatch(Tracker):
         self._uneven = False
         #: Lines that used gradients since the backward.
         self._touched: dict[Spot, None] = {}
-        #: What the backward gave: sums over the bits of gradients, by id of the leaf.
+        #: What the backward gave: sums over the bits of gradients, by id of the leaf; and in which step.
         self._given: dict[int, int | None] = {}
+        self._given_in = -1
         #: By id of a parameter: where random numbers were put in it last; and by the dtypes that it had, where other
         #: data was put in the place of such first.
         self._drawn: dict[int, tuple[weakref.ref[Any], Spot | None]] = {}
@@ -96,6 +97,9 @@ class ReplicaWatch(Tracker):
                 self._note_given([leaf for _, leaf in running.graph.leaves])
 
     def _note_given(self, leaves: list[Any]) -> None:
+        if self._given_in != self._scene.steps.index:
+            self._given_in = self._scene.steps.index
+            self._given.clear()
         with private.unseen(), private.unnoticed(), torch.no_grad():
             sums = replicas.bits_of([leaf.grad for leaf in leaves])
         self._given.update(zip(map(id, leaves), sums, strict=True))
@@ -154,7 +158,9 @@ class ReplicaWatch(Tracker):
     def optimizer_over(self, optimizer: Any) -> None:
         self._inside = max(self._inside - 1, 0)
         self._touched.clear()
-        self._given.clear()
+        for group in optimizer.param_groups:  # another's are its own
+            for p in group["params"]:
+                self._given.pop(id(p), None)
         now = self._now
         if now is None or now.optimizer is not optimizer:
             return
@@ -266,7 +272,11 @@ class ReplicaWatch(Tracker):
         )
         setters = tuple((key, line) for key in self._changing() if (line := self._setter(key)))
         hooks = tuple(self._hooks.items())
-        return (Replicas(*self._rank, tuple(self._tensors.values()), states, written, setters, drawn, put, hooks),)
+        tensors = tuple(self._tensors.values())
+        seeded: tuple[Site, ...] = ()
+        if any(one.how == "dtensor" for one in tensors):
+            seeded = tuple(line for line, *_ in calls_of_method(self._scene.frames, "manual_seed")[:FEW])
+        return (Replicas(*self._rank, tensors, states, written, setters, drawn, put, hooks, seeded),)
 
     def _setter(self, key: str) -> Site | None:
         """The line that writes a setting, or has it written."""
