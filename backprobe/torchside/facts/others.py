@@ -94,7 +94,7 @@ def collectives() -> None:
 @fact(
     "errors of collectives",
     "a rank that fails because others did not come is reported as the culprit",
-    "COLLECTIVE",
+    "COLLECTIVE OF_CHILDREN",
     [OWN_PROCESS],
 )
 def failed_collective() -> None:
@@ -102,6 +102,8 @@ def failed_collective() -> None:
     group._set_default_timeout(datetime.timedelta(milliseconds=20))
     text = said_by(lambda: group.allreduce([leaf().detach()]).wait())
     expect(any(words in text.lower() for words in torch_texts.COLLECTIVE), f"torch says {text}")
+    missing = [name for name in torch_texts.OF_CHILDREN if not hasattr(torch.multiprocessing, name)]
+    expect(not missing, f"torch.multiprocessing has no {', '.join(missing)}")
 
 
 def _gloo(size: int) -> Any:
