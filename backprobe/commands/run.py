@@ -75,8 +75,8 @@ class Run:
             type=_count,
             metavar="N",
             help="measure statistics by layer (weights, gradients, updates, activations, attention) in each N-th step, "
-            "or more seldom where the budget does not pay for that; 10 with --ask levels, --to and what is about alarms, "
-            "else none",
+            "or more seldom where the budget does not pay for that; 10 with --ask levels, --to and what is about "
+            "alarms, else none",
         )
         parser.add_argument(
             "--to",
@@ -107,8 +107,8 @@ class Run:
             "--on-alarm",
             type=_function,
             metavar="MODULE:FUNCTION",
-            help="call this function with the finding of each alarm, when the optimizer has stepped; of the script's own "
-            "it is __main__:FUNCTION",
+            help="call this function with the finding of each alarm, when the optimizer has stepped; one of the "
+            "script's own is __main__:FUNCTION",
         )
         parser.add_argument(
             "--keep-batch",

@@ -114,7 +114,7 @@ def _batches(trace: Trace, folder: Path | None) -> list[str]:
     inside = getattr(trace.steps, "folder", folder)
     for kept in trace.facts.of(KeptBatch):
         read = f"trace.batch({kept.step})"
-        if folder is not None and inside is not None:
+        if inside is not None:
             read = f"{short(str(inside / kept.file))}, backprobe.open({short(str(inside))!r}).batch({kept.step})"
         notes = "".join(f"; {note}" for note in kept.notes)
         said.append(f"Batch of step {kept.step} ({kept.why}): {read}{notes}")

@@ -177,9 +177,9 @@ class Unrecorded:
         if not all(value is None or value - value == 0.0 for value in values) and self._budget.explains:
             self._budget.explained += 1
             self._trouble(counted.step)
-            self._events.tell("call_spoilt", "the loss is not finite")
             if not private.compiles_backward():
                 return call, True
+            self._events.tell("call_spoilt", "the loss is not finite")
             counted.is_usual(call.kind, call.roots, values, frame)
             counted.begins_bad(*call)
             return call, False
