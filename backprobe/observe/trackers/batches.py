@@ -92,6 +92,8 @@ class Batches(Tracker):
         self._pending: set[int] = set()
         self._kept: dict[int, KeptBatch] = {}
         self._errors = self._alarms = 0
+        #: The last step in which something was wrong.
+        self._bad = -2
         #: Steps whose batch was wanted and is not there, and what came of those that could not be written.
         self._gone: set[int] = set()
         self._failed: str | None = None
@@ -231,7 +233,8 @@ class Batches(Tracker):
             self._keep_bad(recorded.step, "a gradient is not finite")
 
     def _keep_bad(self, step: int, why: str) -> None:
-        if step not in self._kept and self._errors < ERRORS and self._keep(step, why):
+        follows, self._bad = step <= self._bad + 1, step  # weights that are NaN make all later steps so
+        if not follows and step not in self._kept and self._errors < ERRORS and self._keep(step, why):
             self._errors += 1
 
     def _keep(self, step: int, why: str) -> bool:
