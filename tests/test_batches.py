@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 import backprobe
 from backprobe.errors import BackprobeError
+from backprobe.observe.statistics.numbers import Numbers
 from backprobe.records import Finding, KeptBatch, Unseen
 from backprobe.store.batches import Batch, BatchCall, LeftOut, packed
 
@@ -130,6 +131,19 @@ def test_a_loss_that_is_a_module_is_a_call_and_keeps_no_graph() -> None:
     assert isinstance(batch.calls[1].args[0], LeftOut)
     assert torch.equal(batch.calls[1].args[1], given[batch.step][1])
     assert torch.equal(batch.args[0], given[batch.step][0])
+
+
+@pytest.mark.parametrize("budget", [None, "1000%"])
+def test_numbers_that_come_a_look_later_as_those_of_an_accelerator(budget: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(Numbers, "there", False)
+    trace, given = trained(plain, 60, statistics=3, budget=budget)
+    (alarm,) = [found for found in trace.findings if found.kind == "update-too-large"]
+    steps_kept = [one.step for one in kept(trace)]
+    assert alarm.evidence["noticed"] in steps_kept
+    assert [step % 3 for step in steps_kept] == [0] * len(steps_kept)
+    for step in steps_kept:
+        assert torch.equal(trace.batch(step).args[0], given[step][0])
+        assert torch.equal(trace.batch(step).targets[0], given[step][1])
 
 
 def test_a_change_in_place_after_the_call_is_said() -> None:

@@ -207,6 +207,7 @@ class Batches(Tracker):
 
     def look_begins(self, step: int) -> None:
         self._pending.add(step)
+        self._depth = 0  # a forward that was interrupted has not left
 
     def look_over(self, step: int) -> None:
         self._pending.discard(step)
