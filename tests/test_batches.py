@@ -16,10 +16,12 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.optim import optimizer as optim
 from torch.utils.checkpoint import checkpoint
 
 import backprobe
 from backprobe.errors import BackprobeError
+from backprobe.integrations.watching import Watching
 from backprobe.observe.statistics.numbers import Numbers
 from backprobe.records import Finding, KeptBatch, Unseen
 from backprobe.store.batches import Batch, BatchCall, LeftOut, packed
@@ -308,7 +310,6 @@ def test_nothing_of_a_step_that_is_over_is_held(budget: Any) -> None:
 def test_training_is_bit_for_bit_as_alone() -> None:
     def weights(watch: bool) -> list[Any]:
         model, optimizer = made()
-        optimizer.defaults["lr"] = 1.0
         torch.manual_seed(1)
         trace = backprobe.trace(model, keep_batch=True, statistics=3, on_alarm=print) if watch else None
         if trace is not None:
@@ -321,7 +322,11 @@ def test_training_is_bit_for_bit_as_alone() -> None:
             trace.__exit__(None, None, None)
         return [*model.parameters(), torch.rand(3)]
 
+    every = nn.modules.module
+    hooks = every._global_forward_hooks, every._global_forward_pre_hooks, optim._global_optimizer_post_hooks
+    before = [list(one) for one in hooks]
     assert all(map(torch.equal, weights(True), weights(False)))
+    assert [list(one) for one in hooks] == before
 
 
 def test_what_was_not_kept_is_told_by_an_error(tmp_path: Path) -> None:
@@ -355,6 +360,24 @@ def test_a_batch_as_it_is_written() -> None:
 
 
 # Functions that are told
+
+
+def test_a_callback_of_a_framework_takes_both(tmp_path: Path) -> None:
+    told: list[str] = []
+    options = {"statistics": 1, "keep_batch": True, "out": tmp_path / "run", "quiet": True}
+    watching = Watching({**options, "on_alarm": lambda finding: told.append(finding.kind)})
+    model, optimizer = made()
+    watching.begin(model, "here")
+    given = []
+    for _, x, y in steps(40):
+        given.append(x)
+        optimizer.zero_grad()
+        plain(model, x, y).backward()
+        optimizer.step()
+    assert told == ["update-too-large"] == [alarm.kind for alarm in watching.alarms]
+    watching.end()
+    batch = backprobe.open(tmp_path / "run").batch()
+    assert torch.equal(batch.args[0], given[batch.step])
 
 
 @pytest.mark.parametrize("budget", [None, "1000%"])

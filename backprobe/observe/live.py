@@ -84,6 +84,7 @@ class LiveTrace(Trace):
         assert session is not None
         session.scene.raised = error
         session.stop()
+        session.scene.raised = None  # what it ended is this block, and no script
         if self._alarmed is not None and error is None:
             self._alarmed.end()
         seconds = time.time() - self._begin
