@@ -92,7 +92,17 @@ def test_trackers_are_the_files_of_the_folder() -> None:
     assert len({make.__module__ for make in found}) == len(found) >= 14
     assert all(set(vars(make)) & set(EVENTS) for make in found)
     assert {make.__name__ for make in found if not make.wanted(Settings())} == {
-        *("Checkpointed", "CompiledChecked", "Functions", "Memory", "NodeLog", "Statistics", "Taping", "Tensors")
+        *(
+            "Batches",
+            "Checkpointed",
+            "CompiledChecked",
+            "Functions",
+            "Memory",
+            "NodeLog",
+            "Statistics",
+            "Taping",
+            "Tensors",
+        )
     }
 
 

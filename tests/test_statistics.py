@@ -393,7 +393,7 @@ def test_the_steps_after_an_alarm_are_recorded() -> None:
             super().measured(measured)
             if measured.step >= 150 and not begun:
                 begun.append(measured.step)
-                session.scene.heed(1, waits=False)
+                session.scene.heed(["an alarm"], waits=False)
 
     sink = Heeds()
     session = Session(sink, Settings("trace", budget=0.001, statistics=10))

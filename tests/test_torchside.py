@@ -93,6 +93,7 @@ BROKEN = {
     ],
     "lines of generated code": [("torch.fx.GraphModule.graph", property(lambda self: types.SimpleNamespace(nodes=[])))],
     "a mode that stays off": [("torch.overrides._push_mode", lambda mode: None)],
+    "keyword arguments of a call": [("backprobe.torchside.called_with.CALLS", frozenset())],
     "hooks for all modules": [("torch.nn.modules.module._has_any_global_hook", lambda: False)],
     "what a GradScaler calls": [("backprobe.torchside.facts.others.UPDATE_SCALE", None)],
     "numbers of nodes": [("backprobe.torchside.autograd_engine.next_sequence_nr", lambda: 0)],

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import BackprobeError, add_note
 from ..findings import SEVERITIES, all_questions, own_questions
-from ..findings.levels import ALARMS, Monitor
+from ..findings.levels import ALARMS
 from ..records import Finding, Measured, Replicas, Step
 from ..tracking.writers import WRITERS, is_installed
 from .files import RUNS, new_run, write_findings
 from .script import script_arguments, script_of
 
 if TYPE_CHECKING:
+    from ..findings.levels import Alarm
+    from ..observe.alarmed import Alarmed
     from ..observe.backward.recorded import Recorded
     from ..observe.processes.children import Children
     from ..observe.processes.ending import Terminated
@@ -73,7 +75,8 @@ class Run:
             type=_count,
             metavar="N",
             help="measure statistics by layer (weights, gradients, updates, activations, attention) in each N-th step, "
-            "or more seldom where the budget does not pay for that; 10 with --ask levels, --stop-on or --to, else none",
+            "or more seldom where the budget does not pay for that; 10 with --ask levels, --to and what is about "
+            "alarms, else none",
         )
         parser.add_argument(
             "--to",
@@ -100,6 +103,19 @@ class Run:
             metavar="KIND",
             help=f"interrupt the script, as Ctrl-C does, when an alarm of this kind comes: {', '.join(ALARMS)}",
         )
+        parser.add_argument(
+            "--on-alarm",
+            type=_function,
+            metavar="MODULE:FUNCTION",
+            help="call this function with the finding of each alarm, when the optimizer has stepped; one of the "
+            "script's own is __main__:FUNCTION",
+        )
+        parser.add_argument(
+            "--keep-batch",
+            action="store_true",
+            help="keep, with the run, what the model was called with in a step with an alarm or an error",
+        )
+        parser.add_argument("--batch-mb", type=_positive, default=512, metavar="MB", help="bound on those (512)")
         parser.add_argument("--keep-mb", type=_positive, default=256, metavar="MB", help="bound on disk use (256)")
         parser.add_argument(
             "--fail-on",
@@ -161,6 +177,8 @@ class Run:
     def run(self, options: argparse.Namespace) -> int:
         _folder_first(options)
         _installed(options)
+        if options.keep_batch and options.no_keep:
+            raise BackprobeError("--keep-batch keeps a batch with the run: leave out --no-keep")
         script = script_of(options)
         from ..observe.launch import launch
 
@@ -184,13 +202,14 @@ def settings_of(options: argparse.Namespace) -> Settings:
     first, last = options.steps
     settings = Settings(
         *(options.level, options.every, first, last),
-        ask=frozenset(options.ask) | ({"levels"} if options.stop_on else frozenset()),
+        ask=frozenset(options.ask) | ({"levels"} if _alarms(options) else frozenset()),
         tensors=tuple(options.tensors),
         quiet=options.quiet,
         log=_log(options),
         statistics=_cadence(options),
         record=options.record or "",
         record_mb=options.record_mb,
+        batch_mb=options.batch_mb if options.keep_batch else 0,
     )
     return replace(settings, budget=budget_of(options.budget, settings))
 
@@ -271,11 +290,23 @@ def _log(options: argparse.Namespace) -> str:
     return path
 
 
+def _alarms(options: argparse.Namespace) -> bool:
+    """Whether something is to happen when an alarm comes."""
+    return bool(options.stop_on or options.on_alarm or options.keep_batch)
+
+
 def _cadence(options: argparse.Namespace) -> int:
     """Statistics are measured in each so many-th step."""
-    asked = options.stop_on or options.to or "levels" in options.ask
+    asked = _alarms(options) or options.to or "levels" in options.ask
     given: int | None = options.statistics
     return (10 if asked else 0) if given is None else given
+
+
+def _function(text: str) -> str:
+    module, colon, function = text.partition(":")
+    if not colon or not all(part.isidentifier() for part in (*module.split("."), *function.split("."))):
+        raise argparse.ArgumentTypeError(f"{text!r} is not MODULE:FUNCTION")
+    return text
 
 
 def _count(text: str) -> int:
@@ -325,7 +356,7 @@ class _Watcher:
         self._terminated: Terminated | None = None
         self._stay: Callable[[], None] = lambda: None
         self.findings: list[Finding] = []
-        self._monitor = Monitor()
+        self._alarmed: Alarmed | None = None
         #: Watching ended before the script did.
         self.stopped = False
         self.folder: Path | None = None
@@ -334,12 +365,15 @@ class _Watcher:
         self._shown = self._begin
 
     def begin(self, session: Session) -> None:
+        from ..observe.alarmed import Alarmed, named
         from ..observe.processes.children import Children
         from ..observe.processes.ending import Terminated, left_by
         from ..observe.sinks.plugged import Plugged, about
 
         self._session = session
         options = self.options
+        self._alarmed = Alarmed(self._alarm, named(options.on_alarm) if options.on_alarm else None)
+        self._alarmed.begin(session)
         info = {"script": options.script, "arguments": options.args, **about(options.level, self._begin)}
         mine = self._place()
         if self._part is not None:
@@ -427,16 +461,16 @@ class _Watcher:
 
     def measured(self, measured: Measured) -> None:
         self._sinks.measured(measured)
-        found = self._monitor.add(measured)
-        if self._session is not None:
-            self._session.scene.heed(len(found), self._monitor.waits)
-        for alarm in found:
-            text = f"{alarm.quantity} of {alarm.name} is {alarm.value:.3g} in step {alarm.step}"
-            if self._tracked is not None:
-                self._tracked.alarm(alarm.kind, text, alarm.step)
-            if alarm.kind in self.options.stop_on:
-                print(f"backprobe: the run is stopped for {alarm.kind}: {text}", file=sys.stderr, flush=True)
-                _thread.interrupt_main()  # as Ctrl-C does: the script may save what it has
+        if self._alarmed is not None:
+            self._alarmed.measured(measured)
+
+    def _alarm(self, alarm: Alarm) -> None:
+        text = f"{alarm.quantity} of {alarm.name} is {alarm.value:.3g} in step {alarm.step}"
+        if self._tracked is not None:
+            self._tracked.alarm(alarm.kind, text, alarm.step)
+        if alarm.kind in self.options.stop_on:
+            print(f"backprobe: the run is stopped for {alarm.kind}: {text}", file=sys.stderr, flush=True)
+            _thread.interrupt_main()  # as Ctrl-C does: the script may save what it has
 
     def step(self, step: Step, session: Session) -> None:
         self._sinks.step(step, session)
@@ -502,6 +536,8 @@ class _Watcher:
 
         session, options = self._session, self.options
         assert session is not None
+        if self._alarmed is not None and error is None and session.scene.signal is None:
+            self._alarmed.end()
         info = ending(session, self.collector, self._begin, error)
         if self._children is not None and not info["error"] and not info["code"] and session.scene.signal is None:
             self._children.wait()

@@ -13,7 +13,7 @@ from .questions import LEARNING, SPOILED, Kind, Topic, question
 if TYPE_CHECKING:
     from ..traced import Trace
 
-__all__ = ["ALARMS", "Alarm", "Monitor", "alarms"]
+__all__ = ["ALARMS", "Alarm", "Monitor", "alarms", "finding_of"]
 
 _SAID = {
     "attention_logit": "the greatest attention logit",
@@ -72,10 +72,11 @@ def levels(trace: Trace) -> list[Finding]:
     made = trace.facts.of(OptimizerSeen)
     sites = tuple(FindingSite("optimizer", one.site) for one in made if one.site is not None)[:1]
     last = len(found[:end]) - 1
-    return [_of(alarm, found[end:] if at == last else (), sites) for at, alarm in enumerate(found[:end])]
+    return [finding_of(alarm, found[end:] if at == last else (), sites) for at, alarm in enumerate(found[:end])]
 
 
-def _of(alarm: Alarm, later: Sequence[Alarm], sites: tuple[FindingSite, ...]) -> Finding:
+def finding_of(alarm: Alarm, later: Sequence[Alarm], sites: tuple[FindingSite, ...]) -> Finding:
+    """What is said of an alarm. `later`: those that follow from it; `sites`: where its optimizer was made."""
     whole = alarm.quantity == WHOLE
     is_weight = alarm.quantity in OF_PARAMETERS or (whole and alarm.name.endswith((".weight", ".bias")))
     return Finding(

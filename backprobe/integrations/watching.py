@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..commands.files import new_run, write_findings
 from ..errors import BackprobeError
-from ..findings.levels import ALARMS, Alarm, Monitor
-from ..records import Measured, Step
+from ..findings.levels import ALARMS, Alarm
+from ..records import Finding, Measured, Step
 from ..select import selector
 from ..tracking.numbers import numbers_of
 from ..view.parts import report
 from ..view.terminal import write
 
 if TYPE_CHECKING:
+    from ..observe.alarmed import Alarmed
     from ..observe.backward.recorded import Recorded
     from ..observe.live import LiveTrace
     from ..observe.session import Session, Sink
@@ -38,6 +39,8 @@ class Options(TypedDict, total=False):
     :ivar layers: globs on the names of parameters and modules: their statistics are logged one by one. Of all others
         the least and the greatest are.
     :ivar stop_on: kinds of alarms that end the training: ``"divergence-ahead"``, ``"update-too-large"``.
+    :ivar on_alarm: a function that is told of the finding of each alarm when the optimizer has stepped.
+    :ivar keep_batch: keep, with the run, what the model was called with in a step with an alarm or an error.
     :ivar out: the folder that the run is kept in; by default a new one in ``backprobe-runs``. ``None``: it is not kept.
     :ivar quiet: say nothing on standard error.
     """
@@ -48,12 +51,23 @@ class Options(TypedDict, total=False):
     statistics: int
     layers: str | Sequence[str]
     stop_on: str | Sequence[str]
+    on_alarm: Callable[[Finding], object] | None
+    keep_batch: bool
     out: str | os.PathLike[str] | None
     quiet: bool
 
 
 _DEFAULT = Options(
-    level="trace", budget="default", ask=(), statistics=10, layers=(), stop_on=(), out="backprobe-runs", quiet=False
+    level="trace",
+    budget="default",
+    ask=(),
+    statistics=10,
+    layers=(),
+    stop_on=(),
+    on_alarm=None,
+    keep_batch=False,
+    out="backprobe-runs",
+    quiet=False,
 )
 
 
@@ -75,6 +89,7 @@ class Watching:
         self._layers = selector(list(_names(self._options["layers"]))) if self._options["layers"] else None
         self._log = log
         self._live: LiveTrace | None = None
+        self._alarmed: Alarmed | None = None
         self._keep: Keep | None = None
         self._folder: Path | None = None
         self._rank: int | None = None
@@ -93,6 +108,7 @@ class Watching:
 
         :raises BackprobeError: the run cannot be kept where that was asked for, or there is no such level or topic.
         """
+        from ..observe.alarmed import Alarmed
         from ..observe.live import LiveTrace
         from ..observe.processes.identity import identity
         from ..observe.sinks.keep import Keep
@@ -103,22 +119,25 @@ class Watching:
         settings = self._settings()
         me = identity(os.environ)
         self._rank = me.rank if (me.world or 1) > 1 else None
-        self._monitor, self.alarms, self.stop, self._numbers = Monitor(), [], False, {}
+        self._alarmed = Alarmed(self._alarm, self._options["on_alarm"])
+        self.alarms, self.stop, self._numbers = [], False, {}
         self._folder, self._keep = self._place(name), None
         if self._folder is not None:
             info = {"script": name, "arguments": [], **about(settings.level, time.time())}
             self._keep = Keep(Writer(self._folder, info))
         sinks: list[Sink] = [self, *([self._keep] if self._keep is not None else [])]
-        self._live = LiveTrace(model, "model", settings, sinks=sinks)
+        batches = self._folder if self._options["keep_batch"] else None
+        self._live = LiveTrace(model, "model", settings, record=batches, sinks=sinks, alarmed=self._alarmed)
         self._live.__enter__()
         atexit.register(self.end)  # a framework does not tell of every training that fails
 
     def _settings(self) -> Any:
-        from ..observe.schedule.detail import Settings, budget_of
+        from ..observe.schedule.detail import BATCH_MB, Settings, budget_of
 
         options = self._options
         ask = {*_names(options["ask"]), *(["levels"] if options["statistics"] else [])}
-        settings = Settings(options["level"], ask=frozenset(ask), statistics=options["statistics"])
+        kept = BATCH_MB if options["keep_batch"] else 0
+        settings = Settings(options["level"], ask=frozenset(ask), statistics=options["statistics"], batch_mb=kept)
         return replace(settings, budget=budget_of(options["budget"], settings))
 
     def _place(self, name: str) -> Path | None:
@@ -168,17 +187,17 @@ class Watching:
 
     def measured(self, measured: Measured) -> None:
         self._numbers, self._at = numbers_of(measured, self._layers), measured.step
-        found = self._monitor.add(measured)
-        if self._live is not None and self._live.session is not None:
-            self._live.session.scene.heed(len(found), self._monitor.waits)
-        for alarm in found:
-            self.alarms.append(alarm)
-            if not self._options["quiet"]:
-                text = f"{alarm.quantity} of {alarm.name} is {alarm.value:.3g} in step {alarm.step}"
-                print(f"backprobe: {alarm.kind}: {text}", file=sys.stderr, flush=True)
-            self.stop = self.stop or alarm.kind in self._stop_on
+        if self._alarmed is not None:
+            self._alarmed.measured(measured)
         for alarm in self.alarms:
             self._numbers[f"backprobe/alarm/{alarm.kind}"] = 1.0
+
+    def _alarm(self, alarm: Alarm) -> None:
+        self.alarms.append(alarm)
+        if not self._options["quiet"]:
+            text = f"{alarm.quantity} of {alarm.name} is {alarm.value:.3g} in step {alarm.step}"
+            print(f"backprobe: {alarm.kind}: {text}", file=sys.stderr, flush=True)
+        self.stop = self.stop or alarm.kind in self._stop_on
 
 
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:

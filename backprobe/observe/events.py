@@ -67,6 +67,15 @@ class Tracker:
     def step_over(self, step: Step) -> None:
         """A step is over."""
 
+    def look_begins(self, step: int) -> None:
+        """Statistics of `step` are measured: its optimizer is about to step."""
+
+    def look_over(self, step: int) -> None:
+        """What was measured in `step` has been handed on, and looked at."""
+
+    def alarm(self, alarm: Any) -> None:
+        """What was handed on shows an ``Alarm`` (``findings``)."""
+
     def optimizer_begins(self, optimizer: Any) -> None:
         """An optimizer is about to step."""
 
@@ -201,6 +210,9 @@ class Tracker:
     def calls_passed(self, spot: Spot | None, count: int) -> None:
         """So many outermost backward calls were made at `spot` that add gradients, in steps that pass; ``None``: it is
         not known where."""
+
+    def call_spoilt(self, what: str) -> None:
+        """An outermost backward call that is not recorded went wrong, or is about to: `what`."""
 
     def backward_over(self, running: Running, recorded: Recorded) -> None:
         """A call is over, and this is its record."""

@@ -56,7 +56,7 @@ def launch(
     except SystemExit as stop:
         code = _exit_code(stop)
     except BaseException as raised:
-        failed = raised
+        failed = session.scene.raised = raised
     finally:
         session.stop()
     if os.getpid() == process:  # not in a child that was forked and ran to its end: that is not ours to report

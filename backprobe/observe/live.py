@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -17,12 +17,15 @@ from ..errors import BackprobeError, add_note
 from ..findings import all_questions
 from ..records import Finding
 from ..source.tracebacks import strip
+from ..store.batches import Batch
 from ..traced import Findings, Trace
-from .schedule.detail import budget_of
+from .alarmed import Alarmed
+from .schedule.detail import BATCH_MB, budget_of
 from .session import Session, Settings, Sink
 from .sinks.collect import Collector
 from .sinks.plugged import Plugged, about
 from .sinks.telling import Telling
+from .trackers.batches import write_batch
 
 
 class LiveTrace(Trace):
@@ -39,6 +42,7 @@ class LiveTrace(Trace):
         plugins: bool = True,
         record: Path | None = None,
         sinks: Sequence[Sink] = (),
+        alarmed: Alarmed | None = None,
     ) -> None:
         super().__init__()
         if model is not None and not isinstance(model, nn.Module):
@@ -52,7 +56,7 @@ class LiveTrace(Trace):
         self._settings, self._record = settings, record
         self._collector = Collector()
         self._sink: Sink = Telling([self._collector, *sinks]) if sinks else self._collector
-        self._plugins = plugins
+        self._plugins, self._alarmed = plugins, alarmed
         self._plugged: Plugged | None = None
         self._session: Session | None = None
         self._begin = 0.0
@@ -65,6 +69,8 @@ class LiveTrace(Trace):
             self._plugged = Plugged(lambda: about(self._settings.level, time.time()), self._sink)
         self._session = Session(self._plugged or self._sink, self._settings, own)
         self._session.scene.record_to = self._record
+        if self._alarmed is not None:
+            self._alarmed.begin(self._session)
         if self._model is not None:
             self._session.modules.add_root(self._model, self._name)
         self._begin = time.time()
@@ -76,7 +82,11 @@ class LiveTrace(Trace):
     ) -> None:
         session = self._session
         assert session is not None
+        session.scene.raised = error
         session.stop()
+        session.scene.raised = None  # what it ended is this block, and no script
+        if self._alarmed is not None and error is None:
+            self._alarmed.end()
         seconds = time.time() - self._begin
         info: dict[str, Any] = {
             "started": self._begin,
@@ -105,7 +115,15 @@ class LiveTrace(Trace):
         if self._session is None:
             raise BackprobeError("nothing to save: the trace has not been entered (with backprobe.trace() as t: ...)")
         self.info = {**self.info, "sources": self._session.names.frames.sources()}  # a cell's is nowhere else
-        return super().save(path)
+        folder = super().save(path)
+        for batch in self._session.scene.batches.values():
+            write_batch(folder, batch)
+        return folder
+
+    def batch(self, step: int | None = None) -> Batch:
+        held = self._session.scene.batches if self._session is not None else {}
+        step = self.batch_step(step)
+        return held[step] if step in held else super().batch(step)
 
 
 def trace(
@@ -120,6 +138,9 @@ def trace(
     record: str | Path | None = None,
     record_mb: int = 512,
     statistics: int = 0,
+    on_alarm: Callable[[Finding], object] | None = None,
+    keep_batch: bool = False,
+    batch_mb: int = BATCH_MB,
 ) -> LiveTrace:
     """Watch what the block does with torch, and say what went wrong in its backward passes.
 
@@ -141,6 +162,10 @@ def trace(
     :param record_mb: how many MiB of tensors that may keep.
     :param statistics: measure statistics by layer in each N-th step, or more seldom where the budget does not pay for
         that (``trace.statistics``); 0: in none.
+    :param on_alarm: a function that is given the finding of each alarm when the optimizer has stepped. With it, and
+        with `keep_batch`, levels are looked at in each tenth step where `statistics` says no other.
+    :param keep_batch: keep what the model was called with in a step with an alarm or an error: ``trace.batch()``.
+    :param batch_mb: how many MiB of tensors that may keep.
     :raises BackprobeError: an argument is out of range.
 
     >>> import torch, backprobe
@@ -155,11 +180,22 @@ def trace(
     globs = (tensors,) if isinstance(tensors, str) else tuple(tensors)
     if statistics < 0:
         raise BackprobeError(f"statistics={statistics}: give a number of steps, or 0 for none")
-    settings = Settings(level, every, steps[0], steps[1], tensors=globs, statistics=statistics)
+    alarms = on_alarm is not None or keep_batch
+    if keep_batch and batch_mb < 1:
+        raise BackprobeError(f"batch_mb={batch_mb}: give 1 or more")
+    settings = Settings(
+        *(level, every, steps[0], steps[1]),
+        ask=frozenset({"levels"} if alarms else ()),
+        tensors=globs,
+        statistics=statistics or (10 if alarms else 0),
+        batch_mb=batch_mb if keep_batch else 0,
+    )
     if record is not None:
         settings = replace(settings, record="compare", record_mb=record_mb)
     settings = replace(settings, budget=budget_of(budget, settings))
-    return LiveTrace(model, name, settings, record=Path(record) if record is not None else None)
+    alarmed = Alarmed(call=on_alarm) if alarms else None
+    folder = Path(record) if record is not None else None
+    return LiveTrace(model, name, settings, record=folder, sinks=[alarmed] if alarmed else (), alarmed=alarmed)
 
 
 def explain(

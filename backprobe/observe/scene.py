@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..records import Measured
 from ..source.frames import Frames
+from ..store.batches import Batch
 from ..torchside import private
 from .backward.calls import BackwardCalls
 from .events import Events
@@ -44,6 +45,7 @@ class Scene:
     :ivar hand_on: takes statistics of a step, for who wants to know.
     :ivar look_again: asks for the next statistics soon, where the last ones may be an alarm if that lasts.
     :ivar next_look: no step from this one on passes unseen until it is set again: its loss is wanted.
+    :ivar batches: by step, those that were kept and have no folder to be written to.
     :ivar put_back: what takes ours off the process when watching pauses, also where the listener that should have
         done so has failed. Each may be called twice.
     """
@@ -67,6 +69,7 @@ class Scene:
     hand_on: Callable[[Measured], None] = lambda measured: None
     look_again: Callable[[], None] = lambda: None
     next_look: int = sys.maxsize
+    batches: dict[int, Batch] = field(default_factory=dict)
     put_back: list[Callable[[], None]] = field(default_factory=lambda: [private.drop_our_dispatch_modes])
 
     @property
@@ -77,10 +80,12 @@ class Scene:
     def frames(self) -> Frames:
         return self.names.frames
 
-    def heed(self, alarms: int, waits: bool) -> None:
-        """What the last statistics showed: so many new alarms, after which steps are recorded, or something that is an
-        alarm if it lasts, after which the next look comes soon."""
+    def heed(self, alarms: Sequence[Any], waits: bool) -> None:
+        """What the last statistics showed: new alarms, after which steps are recorded, or something that is an alarm if
+        it lasts, after which the next look comes soon."""
         if alarms:
             self.look_closely(self.steps.index + ALARMED)
+        for alarm in alarms:
+            self.events.tell("alarm", alarm)
         if waits:
             self.look_again()

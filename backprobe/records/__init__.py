@@ -3,6 +3,7 @@
 Producers (``observe``) make them, consumers (``findings``, ``view``, ``report``, ``store``) read them.
 """
 
+from .batches import KeptBatch
 from .calls import BackwardCall, ModuleCall, Mutation, Raised, Reuse, Root
 from .checks import CompiledWrong, Divergence, FunctionChecked
 from .compared import Applied, Gap, Judged, Print, Taken, Tape, TapeOp
@@ -76,6 +77,7 @@ __all__ = [
     "HookSeen",
     "Inside",
     "Judged",
+    "KeptBatch",
     "Measured",
     "ModuleCall",
     "Mutation",

@@ -106,6 +106,11 @@ class StoredSteps(Shown, Sequence[TracedStep]):
         self._tables.db.close()
 
     @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return self._file.parent
+
+    @property
     def numbers(self) -> Sequence[int]:
         """The steps' own numbers, by position."""
         return self._ids

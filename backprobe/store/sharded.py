@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, overload
 
 from ..records import Measured, ParameterStat, Replica, Replicas, together
@@ -28,6 +29,11 @@ class Whole(Shown, Sequence[TracedStep]):
         self._held = [{t.name: t for one in trace.facts.of(Replicas) for t in one.tensors} for trace in traces]
         self._others = [{step: at for at, step in enumerate(numbers_of(trace.steps))} for trace in traces]
         self._traces = traces
+
+    @property
+    def folder(self) -> Path | None:
+        """That of the first rank's run."""
+        return getattr(self._steps, "folder", None)
 
     @property
     def numbers(self) -> Sequence[int]:

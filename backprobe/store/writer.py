@@ -7,6 +7,7 @@ Note [What survives a crash]: Write-ahead logging without a flush to the disk at
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import time
 from array import array
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..errors import BackprobeError
 from ..packed import Layout, Packed, PackedNodes, Signature, pack
-from ..records import BackwardCall, Facts, Finding, Measured, ModuleCall, Step
+from ..records import BackwardCall, Facts, Finding, KeptBatch, Measured, ModuleCall, Step
 from . import CODE, CRASH, FILE, FORMAT, SEEN
+from .batches import is_batch
 from .codec import checksum, dumps, own_fields, squeeze, to_plain
 from .columns import layout_plain, signature_plain
 from .facts import facts_plain
@@ -50,7 +52,7 @@ class Writer:
         self._parts: dict[str, int] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if any(one.name not in (SEEN, CODE, CRASH) for one in folder.iterdir()):
+            if any(one.name not in (SEEN, CODE, CRASH) and not is_batch(one) for one in folder.iterdir()):
                 raise BackprobeError(f"{folder} is not empty: a run needs a folder of its own")
             self._db = sqlite3.connect(folder / FILE, isolation_level=None, check_same_thread=False)
             self._db.execute("pragma journal_mode=wal")
@@ -218,4 +220,8 @@ def save(trace: Trace, folder: Path, limit: int = 1 << 30) -> Path:
         calls: tuple[ModuleCall, ...] = tuple(traced.module_calls)
         writer.step(traced.record, calls, lambda calls=calls: calls)
     writer.close(trace.facts, trace.findings)
+    before: Path | None = getattr(trace.steps, "folder", None)
+    for kept in trace.facts.of(KeptBatch):
+        if before is not None and (before / kept.file).is_file():
+            shutil.copyfile(before / kept.file, folder / kept.file)
     return folder

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import trust
-from ..errors import UnknownName
+from ..errors import BackprobeError, UnknownName
 from ..gradients import LeafGradients, gradients_of
 from ..records import (
     BackwardCall,
@@ -17,6 +17,7 @@ from ..records import (
     Facts,
     Finding,
     FreeParameter,
+    KeptBatch,
     Measured,
     NodeRun,
     Parameter,
@@ -30,6 +31,9 @@ from .part import Part
 from .shown import Findings, Rows, Shown
 from .statistics import Statistics
 from .steps import StepRow, Steps, TracedStep, numbers_of
+
+if TYPE_CHECKING:
+    from ..store.batches import Batch
 
 
 class Trace:
@@ -129,6 +133,35 @@ class Trace:
     def statistics(self) -> Statistics:
         """Statistics by layer, in the steps where they were measured."""
         return Statistics(self.measured)
+
+    def batch(self, step: int | None = None) -> Batch:
+        """What the modules were called with in a step with an alarm or an error, of a run with ``--keep-batch``, or
+        ``keep_batch=True``: ``model(*batch.args, **batch.kwargs)``. Its tensors are on the CPU; torch is needed.
+
+        :param step: the first of which it was kept, where none is given.
+        :raises BackprobeError: none was kept of it, or its file is gone or damaged.
+        """
+        from ..store.batches import read_batch
+
+        step = self.batch_step(step)
+        folder = getattr(self.steps, "folder", None)
+        if folder is None:
+            raise BackprobeError(f"the batch of step {step} is in the folder of a run that this trace does not know")
+        return read_batch(folder, step)
+
+    def batch_step(self, step: int | None = None) -> int:
+        """The number of a step whose batch was kept: `step`, or the first.
+
+        :raises BackprobeError: none was.
+        """
+        kept = sorted(one.step for one in self.facts.of(KeptBatch))
+        if not kept:
+            raise BackprobeError(
+                "no batch was kept: --keep-batch and keep_batch=True keep that of an alarm or an error"
+            )
+        if step is not None and step not in kept:
+            raise BackprobeError(f"no batch was kept of step {step}, but of {', '.join(map(str, kept))}")
+        return kept[0] if step is None else step
 
     def measured(self, after: int = -1) -> Sequence[Measured]:
         """Statistics by layer of the steps after step `after`, read anew: what a run that goes on has added."""

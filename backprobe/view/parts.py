@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ..records import Finding, FreeParameter, Parameter, RankSeen, Site
+from ..records import Finding, FreeParameter, KeptBatch, Parameter, RankSeen, Site
 from ..records.places import at_line, cell, lasting
 from ..text import counted, few, number, plural
 from ..traced import Trace, TracedStep
@@ -100,11 +100,25 @@ def report(
     parts += [Line(text, "quiet") for text in compiled.lines(trace.compiled)]
     for unseen in trace.unseen:
         parts.append(Line(f"Not seen: {unseen.count} {unseen.what} ({unseen.note})", "quiet"))
+    parts += [Line(text) for text in _batches(trace, folder)]
     if folder is not None:
         name = short(str(folder))
         text = f"Kept in {name}; to read it again: backprobe show {name}, or as a page: backprobe view {name}"
         parts.append(Line(text, "quiet"))
     return parts
+
+
+def _batches(trace: Trace, folder: Path | None) -> list[str]:
+    """Where batches were kept, and how they are read."""
+    said = []
+    inside = getattr(trace.steps, "folder", folder)
+    for kept in trace.facts.of(KeptBatch):
+        read = f"trace.batch({kept.step})"
+        if inside is not None:
+            read = f"{short(str(inside / kept.file))}, backprobe.open({short(str(inside))!r}).batch({kept.step})"
+        notes = "".join(f"; {note}" for note in kept.notes)
+        said.append(f"Batch of step {kept.step} ({kept.why}): {read}{notes}")
+    return said
 
 
 def verdict(trace: Trace) -> Line:

@@ -34,6 +34,8 @@ from .passed import Passed
 
 #: How gradients are.
 FINE, GONE, BAD = "fine", "gone", "bad"
+#: What is said of a call that gave one.
+BAD_GRADIENT = "a gradient is not finite"
 #: How often gradients that are gone make the next steps be looked at closely, and those that are not finite.
 ALARMS = 20
 #: Of how many looks at gradients in steps that pass one is clocked.
@@ -177,6 +179,7 @@ class Unrecorded:
             self._trouble(counted.step)
             if not private.compiles_backward():
                 return call, True
+            self._events.tell("call_spoilt", "the loss is not finite")
             counted.is_usual(call.kind, call.roots, values, frame)
             counted.begins_bad(*call)
             return call, False
@@ -210,6 +213,8 @@ class Unrecorded:
 
     def _raised(self, call: Call, error: BaseException) -> None:
         self.settle()
+        if isinstance(error, Exception):
+            self._events.tell("call_spoilt", f"backward raised {type(error).__name__}")
         if self._budget.explains:
             self._budget.explained += 1
             self._trouble(self._counted.step)
@@ -250,6 +255,7 @@ class Unrecorded:
             self._last = BAD
             self.settle()
             self._trouble(self._counted.step)
+            self._events.tell("call_spoilt", BAD_GRADIENT)
             self._counted.gave_bad(*call)
 
     def _ended(self, call: Call) -> None:
@@ -261,6 +267,7 @@ class Unrecorded:
                 self._alarms[state] += 1
                 self._trouble(counted.step)
                 if state is BAD:
+                    self._events.tell("call_spoilt", BAD_GRADIENT)
                     counted.gave_bad(*call)
             self._last = state
         counted.over(call.kind, call.arguments)

@@ -19,6 +19,7 @@ from ...records import Measured, Replicas, Step
 from ...source.tracebacks import Uncaught, mend, strip
 from ...store import CODE
 from ...store.writer import Writer
+from ..alarmed import Alarmed
 from ..backward.recorded import Recorded
 from ..session import Session
 from ..sinks.collect import Collector
@@ -139,6 +140,10 @@ class Child:
         self.session = Session(self, told.settings, own)
         self.session.scene.whole = True
         self._part = Part(told.folder, me)
+        if told.settings.batch_mb:
+            self.session.scene.record_to = self._part.folder
+        self._alarmed = Alarmed()
+        self._alarmed.begin(self.session)
         self._forget_code: Callable[[], None] = lambda: None
         self._uncaught: Uncaught | None = None
         if multiprocessing.parent_process() is None:
@@ -178,6 +183,7 @@ class Child:
     def measured(self, measured: Measured) -> None:
         self._begin_keeping()
         self._sinks.measured(measured)
+        self._alarmed.measured(measured)
 
     def _begin_keeping(self) -> None:
         """What a process does not do needs no file."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: What watching may take of the time that a script takes alone.
 DEFAULT_BUDGET = 0.05
+#: MiB of batches that are kept of a run, where nothing else is said.
+BATCH_MB = 512
 #: Backward calls in a row with bad values that are looked at closely.
 TROUBLE = 3
 #: What may be asked for without steps costing more than the budget.
@@ -61,6 +63,8 @@ class Settings:
     #: ``"compare"``: keep what a comparison with another run needs, and this many MiB of tensors at most.
     record: str = ""
     record_mb: int = 512
+    #: Keep the batch of a step with an alarm or an error, in this many MiB at most of all such; 0: keep none.
+    batch_mb: int = 0
     #: The share of the script's own time that watching may take (Note [The budget]); ``None``: every step that the
     #: other settings ask for is recorded.
     budget: float | None = None
@@ -81,7 +85,8 @@ def budget_of(given: float | str | None, settings: Settings) -> float | None:
     :raises BackprobeError: it is not a share above 0.
     """
     if given == "default":
-        cheap = Settings(quiet=settings.quiet, statistics=settings.statistics, ask=settings.ask & CHEAP)
+        asked = settings.ask & CHEAP
+        cheap = Settings(quiet=settings.quiet, statistics=settings.statistics, ask=asked, batch_mb=settings.batch_mb)
         if settings != cheap:
             return None
         given = os.environ.get("BACKPROBE_BUDGET") or DEFAULT_BUDGET

@@ -283,6 +283,12 @@ class StepWatch:
         return not self.optimizers and not self.ever_stepped
 
     @property
+    def coming(self) -> int:
+        """The step that a forward belongs to that begins now."""
+        over = self.stepped or (self.alone and bool(self.backwards or self._written))
+        return self.index + over
+
+    @property
     def listed(self) -> dict[int, weakref.ref[Any]] | None:
         """Parameters that an optimizer held when it stepped; ``None`` where none has."""
         return self.held if self.ever_stepped else None

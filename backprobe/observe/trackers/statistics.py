@@ -195,6 +195,7 @@ class Statistics(Tracker):
         if step != self._step:
             self._close()
             self._step = step
+            self._scene.events.tell("look_begins", step)
             if self._ahead is not None:
                 self._numbers = self._ahead.numbers
                 self._look_no_further()
@@ -271,8 +272,11 @@ class Statistics(Tracker):
         (step, numbers), self._sent = self._sent, None
         with private.unseen(), private.unnoticed():
             found = derived(numbers.read(), numbers.sizes, numbers.fan_in)
-        if not found:
-            return
+        if found:
+            self._tell(step, found)
+        self._scene.events.tell("look_over", step)
+
+    def _tell(self, step: int, found: dict[Key, float]) -> None:
         keys = tuple(found)
         names = self._names.get(keys)
         if names is None:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules import module as every
 
-from .. import places
+from .. import called_with, places
 from ..compiled_regions import is_compiled_module
 from .registry import expect, fact, leaf
 
@@ -87,3 +87,11 @@ def global_hooks() -> None:
     during = bool(every._has_any_global_hook())
     handle.remove()
     expect(during and bool(every._has_any_global_hook()) == before, "a hook for all modules is not seen")
+
+
+@fact(
+    "keyword arguments of a call",
+    "--keep-batch leaves out what a model is given by keyword",
+)
+def keyword_arguments() -> None:
+    expect(bool(called_with.CALLS), "the function that calls hooks of modules has no keyword arguments in sight")

@@ -1,0 +1,379 @@
+"""Batches of steps with an alarm or an error: what the outermost modules were called with.
+
+Note [Held, then kept]: what a step was given is known before it is known whether anybody will want it. So of the step
+that goes on references are held, and of one whose statistics have yet to be looked at. They are copied when an alarm or
+an error comes, and let go of when the next step begins. What was changed in place in between is told by the counter of
+versions that tensors have. A tensor with a graph is never held: it would keep the graph.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from pathlib import Path
+from threading import get_ident
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import nn
+
+from ...errors import BackprobeError
+from ...records import KeptBatch, Unseen
+from ...store.batches import Batch, BatchCall, LeftOut, file_of, packed
+from ...torchside import private
+from ...torchside.called_with import keywords
+from ...torchside.structure import is_a, parts
+from ..backward.recorded import Recorded
+from ..events import Tracker
+from ..scene import Scene
+from ..schedule.detail import Settings
+
+#: Calls of a step, values in one, and levels of containers; nodes at the end of a graph that may be those of a loss.
+CALLS, VALUES, DEPTH, NODES = 16, 1000, 8, 32
+#: Batches of a run for alarms, and for errors.
+ALARMS, ERRORS = 16, 3
+#: What a loss is told from, in the names of nodes; what it keeps its targets as.
+_LOSSES, _TARGETS = ("Loss", "CrossEntropy", "KlDiv"), ("target", "targets")
+_PLAIN = (bool, int, float, str)
+
+
+class _Held:
+    """A tensor, and its version when it was given."""
+
+    __slots__ = ("tensor", "version")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+        self.version = None if tensor.is_inference() else tensor._version
+
+
+class _Call:
+    """A call of an outermost module."""
+
+    __slots__ = ("args", "kind", "kwargs", "name", "trained")
+
+    def __init__(self, module: nn.Module, name: str, args: Any, kwargs: Any) -> None:
+        self.kind, self.name = type(module).__name__, name
+        self.trained = next(module.parameters(), None) is not None
+        count = [0]
+        self.args, self.kwargs = _held(args, count), _held(kwargs, count)
+
+
+class _Given:
+    """What is known of a step."""
+
+    def __init__(self) -> None:
+        self.calls: deque[_Call] = deque(maxlen=CALLS)
+        self.count = 0
+        self.targets: list[_Held] = []
+
+
+class Batches(Tracker):
+    """Holds what the step that goes on was given, and keeps it where something is wrong."""
+
+    @classmethod
+    def wanted(cls, settings: Settings) -> bool:
+        return settings.batch_mb > 0
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene, self._own = scene, scene.events.own
+        self._room = scene.settings.batch_mb << 20
+        self._handles: list[Any] = []
+        self._pid, self._thread = os.getpid(), get_ident()
+        #: Modules that are running, and calls of modules since the outermost began.
+        self._depth = self._called = 0
+        #: By step.
+        self._given: dict[int, _Given] = {}
+        self._step = -1
+        #: Those whose statistics have not been looked at.
+        self._pending: set[int] = set()
+        self._kept: dict[int, KeptBatch] = {}
+        self._errors = self._alarms = 0
+        #: The last step in which something was wrong.
+        self._bad = -2
+        #: Steps whose batch was wanted and is not there, and what came of those that could not be written.
+        self._gone: set[int] = set()
+        self._failed: str | None = None
+
+    # On and off
+
+    def attached(self) -> None:
+        self._thread = get_ident()
+        self._handles = self._handles or [
+            nn.modules.module.register_module_forward_pre_hook(self._enter),
+            nn.modules.module.register_module_forward_hook(self._leave, always_call=True),
+        ]
+
+    def detached(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+        error = self._scene.raised
+        steps = self._scene.steps
+        if os.getpid() == self._pid and isinstance(error, Exception) and not steps.stepped:
+            self._keep_bad(steps.index, f"the script raised {type(error).__name__}")
+        self._given.clear()
+        self._depth, self._step = 0, -1
+
+    # What a step is given
+
+    def _enter(self, module: nn.Module, args: Any) -> None:
+        if private.compiling():
+            return
+        if get_ident() != self._thread:
+            return
+        self._depth += 1
+        self._called += 1
+        if self._depth > 1:
+            return
+        self._called = 1
+        mark = self._own.begin()
+        try:
+            with private.unseen():
+                self._begins(module, args, sys._getframe(1))
+        except Exception as error:
+            self._scene.events.faults.add(type(self).__name__, error)
+        self._own.since(mark)
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        if private.compiling():
+            return
+        if self._depth and get_ident() == self._thread:
+            self._depth -= 1
+            if not self._depth:  # what torch takes to call us
+                self._own.clocked += self._called * self._scene.modules.overhead
+
+    def _begins(self, module: nn.Module, args: Any, frame: Any) -> None:
+        if private.graph_task() != -1:  # a checkpoint computes again
+            return
+        step = self._scene.steps.coming
+        if step != self._step:
+            if self._step not in self._pending:
+                self._given.pop(self._step, None)
+            self._step = step
+        if not torch.is_grad_enabled() or private.in_transform():
+            return
+        given = self._given.setdefault(step, _Given())
+        given.count += 1
+        given.calls.append(_Call(module, self._name_of(module), args, keywords(frame) or {}))
+
+    def _name_of(self, module: nn.Module) -> str:
+        modules = self._scene.modules
+        for root in modules.roots:
+            path = root.path_of(module)
+            if path is not None:
+                return modules.full_name(root, path) or root.label
+        return ""
+
+    def call_counted(self, spot: Any, roots: Any) -> None:
+        if self._scene.steps.index >= self._scene.next_look:
+            self._look_at(roots)
+
+    def graph_known(self, running: Any, frame: Any) -> None:
+        if running.inside is None:
+            self._look_at(running.roots)
+
+    def _look_at(self, roots: Any) -> None:
+        """What the losses among the last nodes of a graph keep as their targets."""
+        given = self._given.get(self._scene.steps.index)
+        waiting = [root.grad_fn for root in roots if getattr(root, "grad_fn", None) is not None]
+        if given is None or private.in_transform() or private.in_mode():
+            return
+        seen = set(waiting)
+        for node in waiting:  # grows as we go
+            if any(one in node.name() for one in _LOSSES):
+                self._targets_of(node, given)
+            for child, _ in node.next_functions:
+                if child is not None and child not in seen and len(seen) < NODES:
+                    seen.add(child)
+                    waiting.append(child)
+
+    def _targets_of(self, node: Any, given: _Given) -> None:
+        for name, slot in private.saved_slots(node):
+            if name not in _TARGETS:
+                continue
+            value, packed_away = private.slot_content(slot) or (None, True)
+            if packed_away or not isinstance(value, torch.Tensor) or not private.is_plain(value):
+                continue
+            if value.requires_grad and not value.is_leaf:
+                continue
+            there = [one for call in given.calls for one in (*_tensors(call.args), *_tensors(call.kwargs))]
+            if len(given.targets) < CALLS and not any(_same(value, one.tensor) for one in (*there, *given.targets)):
+                given.targets.append(_Held(value))
+
+    # Something is wrong
+
+    def look_begins(self, step: int) -> None:
+        self._pending.add(step)
+        self._depth = 0  # a forward that was interrupted has not left
+
+    def look_over(self, step: int) -> None:
+        self._pending.discard(step)
+        if step != self._step:
+            self._given.pop(step, None)
+
+    def alarm(self, alarm: Any) -> None:
+        if alarm.step not in self._kept and self._alarms < ALARMS and self._keep(alarm.step, alarm.kind):
+            self._alarms += 1
+
+    def call_spoilt(self, what: str) -> None:
+        if what.startswith("a gradient") and self._scene.steps.losses.scaler is not None:
+            return  # an overflow that a GradScaler is there for
+        self._keep_bad(self._scene.steps.index, what)
+
+    def backward_over(self, running: Any, recorded: Recorded) -> None:
+        if not recorded.trouble:
+            return
+        if recorded.raised is not None:
+            self._keep_bad(recorded.step, "backward raised an error")
+        elif any(root.bad for root in recorded.roots):
+            self._keep_bad(recorded.step, "the loss is not finite")
+        elif "loss_scale" not in recorded.arguments:
+            self._keep_bad(recorded.step, "a gradient is not finite")
+
+    def _keep_bad(self, step: int, why: str) -> None:
+        follows, self._bad = step <= self._bad + 1, step  # weights that are NaN make all later steps so
+        if not follows and step not in self._kept and self._errors < ERRORS and self._keep(step, why):
+            self._errors += 1
+
+    def _keep(self, step: int, why: str) -> bool:
+        """Copy what is held of `step`, and write it where there is a place for it."""
+        given = self._given.get(step)
+        if given is None or not given.calls:
+            self._gone.add(step)
+            return False
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            batch, nbytes = self._copied(step, why, given)
+        folder = self._scene.record_to
+        if folder is None:
+            self._scene.batches[step] = batch
+        else:
+            try:
+                write_batch(folder, batch)
+            except BackprobeError as error:
+                self._failed = str(error)
+                return False
+        self._gone.discard(step)
+        self._kept[step] = KeptBatch(step, why, file_of(step), nbytes, len(batch.calls), batch.notes)
+        return True
+
+    def _copied(self, step: int, why: str, given: _Given) -> tuple[Batch, int]:
+        copies = _Copies(self._room)
+        calls = tuple(
+            BatchCall(
+                call.name,
+                call.kind,
+                call.trained,
+                copies.of(call.args, f"argument {{}} of {call.name or call.kind}"),
+                copies.of(call.kwargs, f"argument {{}} of {call.name or call.kind}"),
+            )
+            for call in given.calls
+        )
+        targets = tuple(copies.of(one, f"target {i}") for i, one in enumerate(given.targets))
+        self._room = copies.room
+        if given.count > len(calls):
+            copies.notes.append(f"the last {len(calls)} of {given.count} calls are there")
+        return Batch(step, why, calls, targets, tuple(copies.notes)), copies.used
+
+    # What is known
+
+    def records(self) -> tuple[KeptBatch, ...]:
+        return tuple(self._kept.values())
+
+    def unseen(self) -> list[Unseen]:
+        found = []
+        if self._gone:
+            text = "no call of a module with gradient mode on was seen in these steps"
+            found.append(Unseen("batches that were to be kept", len(self._gone), text, hides=False))
+        if self._failed is not None:
+            found.append(Unseen("batch that was to be kept", 1, self._failed, hides=False))
+        return found
+
+
+class _Copies:
+    """Copies what is held, within `room` bytes. A tensor that comes twice is copied once."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self.used = room, 0
+        self.notes: list[str] = []
+        self._known: dict[int, Any] = {}
+
+    def of(self, value: Any, said: str, path: str = "") -> Any:
+        if isinstance(value, _Held):
+            key = id(value.tensor)
+            if key not in self._known:
+                self._known[key] = self._copy(value, said.format(path))
+            return self._known[key]
+        if isinstance(value, (list, tuple)):
+            return type(value)([self.of(one, said, f"{path}[{i}]" if path else str(i)) for i, one in enumerate(value)])
+        if isinstance(value, dict):
+            return {k: self.of(one, said, f"{path}[{k!r}]" if path else str(k)) for k, one in value.items()}
+        return value
+
+    def _copy(self, held: _Held, what: str) -> Any:
+        here = private.local(held.tensor)
+        if here is None:
+            return self._left_out(what, "its memory was given back")
+        if not private.is_plain(here) or here.layout is not torch.strided or here.is_quantized:
+            return self._left_out(what, f"it is a {type(here).__name__} of another layout than dense")
+        if private.hands_off(here) or here.dtype is torch.complex128:
+            return self._left_out(what, "its values cannot be read, or not be written")
+        size = here.numel() * here.element_size()
+        if size > self.room:
+            return self._left_out(what, f"{size >> 20:,} MiB, beyond the space for batches")
+        if held.version is not None and held.tensor._version != held.version:
+            self.notes.append(f"{what} was changed in place after the call: these are the values after that")
+        self.room -= size
+        self.used += size
+        return here.detach().to("cpu", copy=True).contiguous().resolve_conj().resolve_neg()
+
+    def _left_out(self, what: str, why: str) -> LeftOut:
+        self.notes.append(f"{what} is left out: {why}")
+        return LeftOut(why)
+
+
+def write_batch(folder: Path, batch: Batch) -> None:
+    """Write `batch` into the folder of a run.
+
+    :raises BackprobeError: it cannot be written.
+    """
+    tensors, header = packed(batch)
+    path = folder / file_of(batch.step)
+    try:
+        save_file(tensors, path, header)
+    except (OSError, SafetensorError, ValueError, RuntimeError, KeyError) as error:
+        raise BackprobeError(f"the batch of step {batch.step} cannot be written to {path}: {error}") from None
+
+
+def _held(value: Any, count: list[int], depth: int = DEPTH) -> Any:
+    """`value` with what stands for its tensors, in new containers: a dataclass and a mapping become dicts."""
+    count[0] += 1
+    if is_a(value, torch.Tensor):
+        made = value.requires_grad and not value.is_leaf
+        return LeftOut("it was computed by the step itself") if made else _Held(value)
+    if value is None or type(value) in _PLAIN:
+        return value
+    inside = parts(value) if depth and count[0] < VALUES else None
+    if inside is None:
+        return LeftOut(f"a {type(value).__name__}")
+    if is_a(value, (tuple, list)):
+        made_of = [_held(part.value, count, depth - 1) for part in inside]
+        return tuple(made_of) if is_a(value, tuple) else made_of
+    named = [part for part in inside if type(part.key) in (int, str)]
+    return {part.key: _held(part.value, count, depth - 1) for part in named}
+
+
+def _tensors(value: Any) -> list[_Held]:
+    if isinstance(value, _Held):
+        return [value]
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return [found for one in inside for found in _tensors(one)]
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors are the same memory."""
+    if not private.is_plain(a) or not private.is_plain(b) or a.device != b.device:
+        return False
+    return bool(a.data_ptr() == b.data_ptr() and a.shape == b.shape)
