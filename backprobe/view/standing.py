@@ -20,7 +20,8 @@ _MATRICES = ("update_ratio", "weight_rms", "adam_ratio")
 #: Quantities whose least value is the one to look at.
 LEAST = frozenset(("headroom", "attention_entropy", "stable_rank"))
 #: Quantities that are shares; a layer with less than this stands out in nothing.
-SHARES, SOME = frozenset(("dead", "saturated", "unchanged", "grad_zeros", "grad_nonfinite")), 0.005
+SHARES = frozenset(("dead", "saturated", "unchanged", "grad_zeros", "grad_nonfinite", "router_idle"))
+SOME = 0.005
 #: In words, what of a layer was measured; those to look at first come first.
 WORDS = {
     "update_ratio": "update / weight",
@@ -34,6 +35,8 @@ WORDS = {
     "adam_ratio": "gradient / root of Adam's second moment",
     "dead": "units that are zero",
     "saturated": "saturated values",
+    "router_max": "load of the most loaded expert, 1 if balanced",
+    "router_idle": "experts that nothing goes to",
     "headroom": "room above activations",
     "unchanged": "elements left as they were",
     "grad_norm": "gradient norm",
@@ -52,7 +55,7 @@ WORDS = {
 #: What is shown, in this order; a second time by growth.
 _SHOWN = (
     *("update_ratio", "adam_ratio", "unchanged", "activation_rms", "headroom", "dead", "saturated"),
-    *("attention_logit", "attention_entropy", "weight_rms"),
+    *("attention_logit", "attention_entropy", "router_max", "router_idle", "weight_rms"),
 )
 _GROWTH = ("activation_rms", "weight_rms", "attention_logit")
 #: How many times its first looks a level is that stands out by growth.
