@@ -319,6 +319,11 @@ def test_saturated_units_are_told_of_the_module_whose_outputs_they_are() -> None
     assert 0.5 < share <= 1.0
 
 
+def test_each_step_has_activations_where_each_is_looked_at() -> None:
+    found, _ = trained(model(), lambda p: torch.optim.SGD(p, 0.1), steps=5, every=1)
+    assert [step for step, _ in found.curve("activation_rms", "0")] == [0, 1, 2, 3, 4]
+
+
 def test_headroom_of_half_precision() -> None:
     net = nn.Linear(4, 8)
     nn.init.constant_(net.weight, 100.0)

@@ -18,7 +18,7 @@ CURVE = 120
 #: Quantities of parameters that mean something of matrices alone: a bias that began at zero has any ratio.
 _MATRICES = ("update_ratio", "weight_rms", "adam_ratio")
 #: Quantities whose least value is the one to look at.
-LEAST = frozenset(("headroom", "attention_entropy", "stable_rank"))
+LEAST = frozenset(("headroom", "attention_entropy", "stable_rank", "clip_factor"))
 #: Quantities that are shares; a layer with less than this stands out in nothing.
 SHARES = frozenset(("dead", "saturated", "unchanged", "grad_zeros", "grad_nonfinite", "router_idle"))
 SOME = 0.005
@@ -50,6 +50,7 @@ WORDS = {
     "update_rms": "RMS of the update",
     "stable_rank": "stable rank",
     "lr": "learning rate",
+    "clip_factor": "share of the gradient norm left by clipping",
     "loss_scale": "loss scale",
 }
 #: What is shown, in this order; a second time by growth.
