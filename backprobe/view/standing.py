@@ -51,6 +51,8 @@ WORDS = {
     "stable_rank": "stable rank",
     "lr": "learning rate",
     "clip_factor": "share of the gradient norm left by clipping",
+    "noise_scale": "gradient noise scale, micro batches",
+    "micro_batches": "micro batches of a step",
     "loss_scale": "loss scale",
 }
 #: What is shown, in this order; a second time by growth.

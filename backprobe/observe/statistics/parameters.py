@@ -69,6 +69,7 @@ class Parameters:
             length, whole = self._heard.length, total(met)
             factor = torch.where(length == 0, (whole == 0).float(), whole.to(length.device) / length)
             add("clip_factor", [self._title], [factor])
+            self._heard.micro.tell(self._title, self._heard.scale, self._numbers)
 
     def _not_finite(self, names: Sequence[str], grads: Sequence[Any], lengths: Sequence[Any]) -> None:
         """The share of elements that are not. On the CPU only where there is one: nobody waits there."""

@@ -29,6 +29,7 @@ from ..scene import Scene
 from ..schedule.detail import Settings
 from ..statistics.accumulated import Accumulated, Heard
 from ..statistics.activations import Activations
+from ..statistics.noise import NoiseScale
 from ..statistics.numbers import Key, Numbers
 from ..statistics.parameters import Parameters, Spectra
 
@@ -113,7 +114,10 @@ class Statistics(Tracker):
         #: What modules put out in the step that comes next, and the seconds that took.
         self._ahead: Activations | None = None
         self._spent = 0.0
-        self._accumulated = Accumulated(self._due, scene.steps.losses.factor, self._fault, self._own.begin, self._took)
+        self._accumulated = Accumulated(
+            self._due, scene.frames.spot, scene.steps.losses.factor, self._fault, self._own.begin, self._took
+        )
+        self._noise = NoiseScale()
         #: The step before, which an accelerator may still be working on.
         self._sent: tuple[int, Numbers] | None = None
         self._names: dict[tuple[Key, ...], tuple[str, ...]] = {}
@@ -157,13 +161,13 @@ class Statistics(Tracker):
             self._ahead.detach()
             self._ahead = None
 
-    def _due(self) -> list[Any]:
-        """The optimizers that are looked at in this step."""
+    def _due(self) -> list[tuple[Any, int]]:
+        """The optimizers that are looked at in this step, and how often they were looked at before."""
         step = self._scene.steps.index
         if self._faults >= FAULTS or os.getpid() != self._pid:
             return []
-        known = [one.ref() for one in self._known.values() if one.pace.due(step)]
-        return [one for one in known if one is not None]
+        known = [(one.ref(), one.pace.looks) for one in self._known.values() if one.pace.due(step)]
+        return [one for one in known if one[0] is not None]
 
     def _took(self, mark: Any) -> None:
         self._spent += self._own.since(mark)
@@ -308,6 +312,7 @@ class Statistics(Tracker):
         (step, numbers), self._sent = self._sent, None
         with private.unseen(), private.unnoticed():
             found = derived(numbers.read(), numbers.sizes, numbers.fan_in)
+            self._noise.put(found)
         if not found:
             return
         keys = tuple(found)
