@@ -188,6 +188,20 @@ def written_between(net: Any, optimizer: Any) -> None:
         nn.utils.clip_grad_norm_(net.parameters(), 0.1)
 
 
+def cleared_in_secret(net: Any, optimizer: Any) -> None:
+    for _ in range(2):
+        net(torch.randn(8, 4)).square().mean().backward()
+        for p in net.parameters():
+            p.grad.data.zero_()
+
+
+def written_in_secret(net: Any, optimizer: Any) -> None:
+    for _ in range(3):
+        net(torch.randn(8, 4)).square().mean().backward()
+        for p in net.parameters():
+            p.grad.data.mul_(0.5)
+
+
 @pytest.mark.parametrize(
     "calls",
     [
@@ -198,6 +212,8 @@ def written_between(net: Any, optimizer: Any) -> None:
         other_places,
         cleared_between,
         written_between,
+        cleared_in_secret,
+        written_in_secret,
     ],
 )
 def test_calls_that_are_no_micro_batches(calls: Any) -> None:

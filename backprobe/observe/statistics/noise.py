@@ -26,6 +26,8 @@ from .numbers import HALF, MANY, Key, Numbers, usable
 RATE = 0.05
 #: What is measured and makes the noise scale: the mean of the squared norms, the squared norm of the mean, how many.
 SMALL, BIG, CALLS = "noise_small", "noise_big", "micro_batches"
+#: Whether something was written between two calls that versions do not show, as through ``.data``: above zero.
+ASTRAY = "noise_astray"
 
 
 class Micro:
@@ -53,17 +55,23 @@ class Micro:
         self._first: dict[Any, Any] | None = None
         self._last: dict[Any, Any] | None = None
         self._sum: Any = None
+        self._astray: Any = None
 
     def restart(self, empty: bool) -> None:
         """Gradients are not as the last call left them, if there was one: what comes is counted from here."""
         self.calls = self._added = 0
-        self._sum, self._first = None, None if empty or self.spoilt else self._now()
+        self._sum, self._astray, self._first = None, None, None if empty or self.spoilt else self._now()
         self._last = self._first
 
     def begins(self) -> None:
         """Another call is about to be made. Where none comes after the first, nothing is copied."""
-        if not self.spoilt and self.calls > self._added:
+        if self.spoilt or not self.calls:
+            return
+        if self.calls > self._added:
             self._add()
+            self._astray = (self._sum == 0).float() if self._sum is not None else None  # cleared
+        elif self._last is not None and self._astray is not None:
+            self._astray = self._astray + self._square(self._now(), self._last)
 
     def over(self) -> None:
         """It gave something."""
@@ -79,6 +87,7 @@ class Micro:
         by = 1.0 if scale is None else scale.to(mean.device).square()
         numbers.add(SMALL, [title], [mean / by])
         numbers.add(BIG, [title], [whole / by])
+        numbers.add(ASTRAY, [title], [self._astray])
         numbers.know((CALLS, title), float(self.calls))
 
     def _add(self) -> None:
@@ -141,6 +150,9 @@ class NoiseScale:
         """Instead of what was measured in a look, what it says by now. Nothing where the gradient is lost in noise."""
         for title in [name for quantity, name in found if quantity == CALLS]:
             small, big, calls = found.pop((SMALL, title)), found.pop((BIG, title)), found[CALLS, title]
+            if found.pop((ASTRAY, title)) != 0:
+                del found[CALLS, title]
+                continue
             trace, square = estimates(small, big, calls)
             looks, old_trace, old_square = self._means.get(title, (0, 0.0, 0.0))
             if not (trace - trace == 0.0 and square - square == 0.0):
