@@ -97,6 +97,13 @@ class Activations:
         self._stack.clear()
         self._last = None
 
+    def renew(self) -> None:
+        """The step after this one is looked at too. The hooks stay: for others a compiled
+        region would be compiled anew."""
+        self.numbers = Numbers()
+        self._done.clear()
+        self._calls = 0
+
     def _mine(self) -> bool:
         return get_ident() == self._thread and not private.compiling()
 

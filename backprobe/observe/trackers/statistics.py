@@ -231,7 +231,10 @@ class Statistics(Tracker):
             self._step = step
             if self._ahead is not None:
                 self._numbers = self._ahead.numbers
-                self._look_no_further()
+                if self._every == 1:
+                    self._ahead.renew()
+                else:
+                    self._look_no_further()
         with private.unseen(), private.unnoticed(), torch.no_grad():
             mine = Parameters(optimizer, known.title, self._numbers, self._scene.names.of, heard)
             self._stepping[id(optimizer)] = mine, 0.0
@@ -263,7 +266,9 @@ class Statistics(Tracker):
         spent, self._spent = self._spent, 0.0
         step = self._step if self._step is not None else pace.next
         pace.looked(step, before + spent + self._own.since(mark))
-        if self._ahead is None and pace.next == step + 1:
+        if not any(one.pace.next == step + 1 for one in self._known.values()):
+            self._look_no_further()
+        elif self._ahead is None:
             self._look_ahead()
         self._looking = False
         self._plan()
