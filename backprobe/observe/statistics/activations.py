@@ -60,6 +60,9 @@ _RESHAPES = (
 class Activations:
     """Attached while one step is looked at.
 
+    Note [Hooks under the same number]: Dynamo compiles a module anew for hooks on all modules that have other numbers
+    than those it knows. So ours come back under those that they had: there is one more compilation, and not one a look.
+
     :param name_of: gives the name of a module that is called, ``None`` for one that has none.
     :param fault: told of what fails here.
     :param clock: gives a mark at the beginning of this work, and ``took`` is told it at the end.
@@ -67,15 +70,16 @@ class Activations:
 
     def __init__(
         self,
-        numbers: Numbers,
         name_of: Callable[[nn.Module], str | None],
         fault: Callable[[Exception], None],
         clock: Callable[[], Any],
         took: Callable[[Any], None],
     ) -> None:
-        self.numbers, self._name_of, self._fault, self._clock, self._took = numbers, name_of, fault, clock, took
+        self._name_of, self._fault, self._clock, self._took = name_of, fault, clock, took
+        self.numbers = Numbers()
         self._thread = get_ident()
-        self._handles: list[Any] = []
+        #: Of our hooks, once they have been on, what takes them off.
+        self._handles: list[tuple[Any, Callable[..., Any]]] = []
         #: Names of the modules that run.
         self._stack: list[str | None] = []
         #: Of the outermost call: the counter of nodes wherever a module began or ended, and whose nodes come then.
@@ -86,23 +90,26 @@ class Activations:
         self._calls = 0
 
     def attach(self) -> None:
-        self._handles = [
-            nn.modules.module.register_module_forward_pre_hook(self._enter),
-            nn.modules.module.register_module_forward_hook(self._leave, always_call=True),
-        ]
-
-    def detach(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
-        self._stack.clear()
-        self._last = None
-
-    def renew(self) -> None:
-        """The step after this one is looked at too. The hooks stay: for others a compiled
-        region would be compiled anew."""
-        self.numbers = Numbers()
+        """A step is looked at from now on."""
+        self.numbers, self._thread = Numbers(), get_ident()
         self._done.clear()
         self._calls = 0
+        for handle, hook in self._handles:  # Note [Hooks under the same number]
+            handle.hooks_dict_ref()[handle.id] = hook
+            for ref in handle.extra_dict_ref:
+                ref()[handle.id] = True
+        if not self._handles:
+            enter, leave, torchs = self._enter, self._leave, nn.modules.module
+            self._handles = [
+                (torchs.register_module_forward_pre_hook(enter), enter),
+                (torchs.register_module_forward_hook(leave, always_call=True), leave),
+            ]
+
+    def detach(self) -> None:
+        for handle, _ in self._handles:
+            handle.remove()
+        self._stack.clear()
+        self._last = None
 
     def _mine(self) -> bool:
         return get_ident() == self._thread and not private.compiling()

@@ -113,6 +113,7 @@ class Statistics(Tracker):
         self._stepping: dict[int, tuple[Parameters, float]] = {}
         #: What modules put out in the step that comes next, and the seconds that took.
         self._ahead: Activations | None = None
+        self._outputs = Activations(self._name_of, self._fault, self._own.begin, self._took)
         self._spent = 0.0
         self._accumulated = Accumulated(
             self._due, scene.frames.spot, scene.steps.losses.factor, self._fault, self._own.begin, self._took
@@ -152,7 +153,7 @@ class Statistics(Tracker):
 
     def _look_ahead(self) -> None:
         self._look_no_further()
-        self._ahead = Activations(Numbers(), self._name_of, self._fault, self._own.begin, self._took)
+        self._ahead = self._outputs
         self._ahead.attach()
         self._accumulated.attach()
 
@@ -231,10 +232,7 @@ class Statistics(Tracker):
             self._step = step
             if self._ahead is not None:
                 self._numbers = self._ahead.numbers
-                if self._every == 1:
-                    self._ahead.renew()
-                else:
-                    self._look_no_further()
+                self._look_no_further()
         with private.unseen(), private.unnoticed(), torch.no_grad():
             mine = Parameters(optimizer, known.title, self._numbers, self._scene.names.of, heard)
             self._stepping[id(optimizer)] = mine, 0.0
@@ -266,9 +264,7 @@ class Statistics(Tracker):
         spent, self._spent = self._spent, 0.0
         step = self._step if self._step is not None else pace.next
         pace.looked(step, before + spent + self._own.since(mark))
-        if not any(one.pace.next == step + 1 for one in self._known.values()):
-            self._look_no_further()
-        elif self._ahead is None:
+        if self._ahead is None and pace.next == step + 1:
             self._look_ahead()
         self._looking = False
         self._plan()
