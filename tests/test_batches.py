@@ -52,7 +52,7 @@ def made(lr: float = 1.0) -> tuple[Named, Any]:
 
 
 def trained(
-    loss: Any, count: int = 40, after: Any = lambda x, y: None, **options: Any
+    loss: Any, count: int = 24, after: Any = lambda x, y: None, **options: Any
 ) -> tuple[Any, list[tuple[Any, Any]]]:
     """A trace of a run with updates that are too large, and what was given in each step."""
     model, optimizer = made()
@@ -369,7 +369,7 @@ def test_a_callback_of_a_framework_takes_both(tmp_path: Path) -> None:
     model, optimizer = made()
     watching.begin(model, "here")
     given = []
-    for _, x, y in steps(40):
+    for _, x, y in steps(24):
         given.append(x)
         optimizer.zero_grad()
         plain(model, x, y).backward()
@@ -504,7 +504,8 @@ def test_the_command_keeps_the_batch_and_calls_a_function_of_the_script(tmp_path
 
 def test_a_function_of_another_module_and_one_that_is_not_there(tmp_path: Path) -> None:
     done = command(tmp_path, "--on-alarm", "other:tell", "--statistics", "1")
-    assert done.stdout == "other update-too-large\nlr 1.0\n"
+    first, *_, last = done.stdout.splitlines()
+    assert (first, last) == ("other update-too-large", "lr 1.0")
     (tmp_path / "2").mkdir()
     done = command(tmp_path / "2", "--on-alarm", "other:nothing", "--statistics", "1")
     assert (done.returncode, done.stdout) == (0, "lr 1.0\n")

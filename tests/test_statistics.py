@@ -319,6 +319,34 @@ def test_saturated_units_are_told_of_the_module_whose_outputs_they_are() -> None
     assert 0.5 < share <= 1.0
 
 
+def test_each_step_has_activations_where_each_is_looked_at() -> None:
+    found, _ = trained(model(), lambda p: torch.optim.SGD(p, 0.1), steps=5, every=1)
+    assert [step for step, _ in found.curve("activation_rms", "0")] == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_compiled_model_is_not_compiled_anew_for_each_look(every: int) -> None:
+    dynamo = pytest.importorskip("torch._dynamo")
+    dynamo.reset()
+    compiled: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        compiled.append(graph)
+        return graph
+
+    net = model()
+    fast = torch.compile(net, backend=backend)
+    session, sink = watched(Settings("trace", statistics=every))
+    session.start()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for _ in range(13):
+        loop(fast, optimizer)
+    session.stop()
+    assert session.error is None
+    assert len(sink.trace(session).statistics) == (13 if every == 1 else 5)
+    assert len(compiled) <= 2
+
+
 def test_headroom_of_half_precision() -> None:
     net = nn.Linear(4, 8)
     nn.init.constant_(net.weight, 100.0)

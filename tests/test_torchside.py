@@ -122,6 +122,7 @@ BROKEN = {
     "trees of tensors": [("backprobe.torchside.facts.tensors.tree_leaves", lambda tree: [tree])],
     "saved tensors": [("torch.Tensor.exp", torch.Tensor.sin)],
     "tensors behind hooks": [("backprobe.torchside.saved_by_nodes._top_hooks", None)],
+    "choices": [("backprobe.torchside.saved_by_nodes.chosen_from", lambda node: None)],
     "settings of attention": [("backprobe.torchside.saved_by_nodes.attention_settings", lambda node: (None, False))],
     "nodes of C++ extensions": [("backprobe.torchside.saved_by_nodes.lists_its_tensors", lambda node: True)],
     "regions of checkpoints": [("backprobe.torchside.checkpoints.StopRecomputation", ZeroDivisionError)],

@@ -33,12 +33,15 @@ if own is not None:
         return call(*args, **kwargs)  # type: ignore[misc]
 
 
-def listen(listener: Callable[..., Any]) -> bool:
-    """`listener` gets every call from now on. ``False``: on this torch it gets none."""
+def listen(listener: Callable[..., Any], inside: bool = False) -> bool:
+    """`listener` gets every call from now on. ``False``: on this torch it gets none.
+
+    :param inside: it is told after those who listen already, and no frame of it stands between them and who calls.
+    """
     if own is None or torch.autograd._engine_run_backward not in (own, heard):  # somebody else's stands there
         return False
     if listener not in _listening:
-        _listening.append(listener)
+        _listening.insert(0 if inside else len(_listening), listener)
     torch.autograd._engine_run_backward = heard
     return True
 

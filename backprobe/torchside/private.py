@@ -123,10 +123,12 @@ from .references import (
 )
 from .saved_by_nodes import (
     attention_settings,
+    chosen_from,
     read_saved,
     saved_attributes,
     saved_slots,
     saved_tensors,
+    shape_before,
     slot_content,
     uses_running_statistics,
 )
@@ -160,6 +162,7 @@ __all__ = [
     "can_stay_off",
     "checkpoint_inputs",
     "checkpoint_mark",
+    "chosen_from",
     "come_back",
     "compiles_backward",
     "compiling",
@@ -214,6 +217,7 @@ __all__ = [
     "saved_tensors",
     "seen",
     "set_grad_enabled",
+    "shape_before",
     "show_backward",
     "skip_sequence_numbers",
     "slot_content",

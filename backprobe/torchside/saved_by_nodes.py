@@ -94,6 +94,20 @@ def attention_settings(node: Any) -> tuple[float | None, bool]:
     return scale if isinstance(scale, float) else None, bool(getattr(node, "_saved_is_causal", False))
 
 
+def chosen_from(node: Any) -> tuple[int, tuple[int, ...]] | None:
+    """Of a node of ``topk`` or of ``max`` along a dimension: that dimension, and the shape of what it chose from."""
+    dim, shape = getattr(node, "_saved_dim", None), getattr(node, "_saved_self_sym_sizes", None)
+    if not isinstance(dim, int) or not isinstance(shape, tuple) or not shape:
+        return None
+    return (dim - (1 << 64) + len(shape) if dim >= 1 << 63 else dim), shape  # a negative one is kept as unsigned
+
+
+def shape_before(node: Any) -> tuple[int, ...] | None:
+    """The shape of what a node of ``view`` gave another shape."""
+    shape = getattr(node, "_saved_self_sym_sizes", None)
+    return shape if isinstance(shape, tuple) else None
+
+
 def saved_attributes(cls: type, node: Any) -> tuple[tuple[str, str, str], ...]:
     """(raw attribute, unpacking attribute, name) of what nodes of this type save. The same for all of a type."""
     if hasattr(cls, "_raw_saved_tensors"):  # a Function written in Python

@@ -17,7 +17,8 @@ LIMIT, TOGETHER = 500, 100
 _OF_ITSELF = frozenset(
     {
         *("activation_rms", "activation_max", "headroom", "dead", "saturated"),
-        *("attention_logit", "attention_entropy", "lr", "loss_scale"),
+        *("attention_logit", "attention_entropy", "router_max", "router_idle"),
+        *("lr", "loss_scale", "clip_factor", "noise_scale", "micro_batches"),
     }
 )
 

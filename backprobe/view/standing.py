@@ -18,9 +18,10 @@ CURVE = 120
 #: Quantities of parameters that mean something of matrices alone: a bias that began at zero has any ratio.
 _MATRICES = ("update_ratio", "weight_rms", "adam_ratio")
 #: Quantities whose least value is the one to look at.
-LEAST = frozenset(("headroom", "attention_entropy", "stable_rank"))
+LEAST = frozenset(("headroom", "attention_entropy", "stable_rank", "clip_factor"))
 #: Quantities that are shares; a layer with less than this stands out in nothing.
-SHARES, SOME = frozenset(("dead", "saturated", "unchanged", "grad_zeros", "grad_nonfinite")), 0.005
+SHARES = frozenset(("dead", "saturated", "unchanged", "grad_zeros", "grad_nonfinite", "router_idle"))
+SOME = 0.005
 #: In words, what of a layer was measured; those to look at first come first.
 WORDS = {
     "update_ratio": "update / weight",
@@ -34,6 +35,8 @@ WORDS = {
     "adam_ratio": "gradient / root of Adam's second moment",
     "dead": "units that are zero",
     "saturated": "saturated values",
+    "router_max": "load of the most loaded expert, 1 if balanced",
+    "router_idle": "experts that nothing goes to",
     "headroom": "room above activations",
     "unchanged": "elements left as they were",
     "grad_norm": "gradient norm",
@@ -47,12 +50,15 @@ WORDS = {
     "update_rms": "RMS of the update",
     "stable_rank": "stable rank",
     "lr": "learning rate",
+    "clip_factor": "share of the gradient norm left by clipping",
+    "noise_scale": "gradient noise scale, micro batches",
+    "micro_batches": "micro batches of a step",
     "loss_scale": "loss scale",
 }
 #: What is shown, in this order; a second time by growth.
 _SHOWN = (
     *("update_ratio", "adam_ratio", "unchanged", "activation_rms", "headroom", "dead", "saturated"),
-    *("attention_logit", "attention_entropy", "weight_rms"),
+    *("attention_logit", "attention_entropy", "router_max", "router_idle", "weight_rms"),
 )
 _GROWTH = ("activation_rms", "weight_rms", "attention_logit")
 #: How many times its first looks a level is that stands out by growth.

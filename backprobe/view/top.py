@@ -387,6 +387,8 @@ _SHORT = {
     "activation_rms": "activation RMS",
     "weight_rms": "weight RMS",
     "headroom": "room to overflow",
+    "router_max": "expert load",
+    "router_idle": "idle experts",
     "dead": "zero units",
     "saturated": "saturated",
     "unchanged": "left unchanged",

@@ -63,6 +63,17 @@ class Losses:
         scale = self._scales.current
         return None if scale is None else scale.detach().reshape(())
 
+    def factor(self, roots: Sequence[Any]) -> tuple[torch.Tensor | None, bool]:
+        """What a scaler that is known multiplied `roots` by, ``None`` for nothing; and whether that is sure. Nothing is
+        waited for."""
+        if self._scales.current is None:
+            return None, True
+        factors = [factor_of(root) if isinstance(root, torch.Tensor) else None for root in roots]
+        known = [factor for factor in factors if factor is not None and self._scales.is_scale(factor)]
+        if not known or len(known) < len(factors):
+            return None, False
+        return known[0].detach().reshape(()), True
+
     def away(self, roots: Sequence[Any]) -> list[torch.Tensor]:
         """Those of `roots` that are numbers on an accelerator, without what a scaler multiplied them by; they stay
         there."""

@@ -1,1 +1,1 @@
-"""Statistics by layer, in some steps: parameters, gradients, updates, optimizers, activations, attention."""
+"""Statistics by layer, in some steps: parameters, gradients, updates, optimizers, activations, attention, routers."""

@@ -1,10 +1,10 @@
 """What modules and functions put out, in the steps that are looked at: hooks on modules, and what the graph keeps.
 
-Note [Read from the graph]: softmax, tanh, sigmoid and relu keep their result for backward, and fused attention its
-queries and keys, whether a module or a function of the script's calls them. So they are read from the graph when an
-outermost module returns: no mode is on, and nothing is called that would not be called alone. The counter of nodes at
-each module's beginning and end tells whose they are. What has no graph, lies behind a saved-tensor hook or is
-recomputed by a checkpoint is not seen. A graph of more than ``MOST`` nodes is looked at no further.
+Note [Read from the graph]: softmax, tanh, sigmoid and relu keep their result for backward, fused attention its queries
+and keys, and ``topk`` what it chose, whether a module or a function of the script's calls them. So they are read from
+the graph when an outermost module returns: no mode is on, and nothing is called that would not be called alone. The
+counter of nodes at each module's beginning and end tells whose they are. What has no graph, lies behind a saved-tensor
+hook or is recomputed by a checkpoint is not seen. A graph of more than ``MOST`` nodes is looked at no further.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from torch import nn
 from ...torchside import private
 from ...torchside.structure import tensors_in
 from .numbers import HALF, Numbers, greatest, norms, usable, wide
+from .routers import CHOICES, Routers, load
 
 #: Nodes of a graph that are looked at; outermost calls of a step whose graph is.
 MOST, CALLS = 5_000, 4
@@ -59,6 +60,9 @@ _RESHAPES = (
 class Activations:
     """Attached while one step is looked at.
 
+    Note [Hooks under the same number]: Dynamo compiles a module anew for hooks on all modules that have other numbers
+    than those it knows. So ours come back under those that they had: there is one more compilation, and not one a look.
+
     :param name_of: gives the name of a module that is called, ``None`` for one that has none.
     :param fault: told of what fails here.
     :param clock: gives a mark at the beginning of this work, and ``took`` is told it at the end.
@@ -66,15 +70,16 @@ class Activations:
 
     def __init__(
         self,
-        numbers: Numbers,
         name_of: Callable[[nn.Module], str | None],
         fault: Callable[[Exception], None],
         clock: Callable[[], Any],
         took: Callable[[Any], None],
     ) -> None:
-        self.numbers, self._name_of, self._fault, self._clock, self._took = numbers, name_of, fault, clock, took
+        self._name_of, self._fault, self._clock, self._took = name_of, fault, clock, took
+        self.numbers = Numbers()
         self._thread = get_ident()
-        self._handles: list[Any] = []
+        #: Of our hooks, once they have been on, what takes them off.
+        self._handles: list[tuple[Any, Callable[..., Any]]] = []
         #: Names of the modules that run.
         self._stack: list[str | None] = []
         #: Of the outermost call: the counter of nodes wherever a module began or ended, and whose nodes come then.
@@ -85,14 +90,24 @@ class Activations:
         self._calls = 0
 
     def attach(self) -> None:
-        self._handles = [
-            nn.modules.module.register_module_forward_pre_hook(self._enter),
-            nn.modules.module.register_module_forward_hook(self._leave, always_call=True),
-        ]
+        """A step is looked at from now on."""
+        self.numbers, self._thread = Numbers(), get_ident()
+        self._done.clear()
+        self._calls = 0
+        for handle, hook in self._handles:  # Note [Hooks under the same number]
+            handle.hooks_dict_ref()[handle.id] = hook
+            for ref in handle.extra_dict_ref:
+                ref()[handle.id] = True
+        if not self._handles:
+            enter, leave, torchs = self._enter, self._leave, nn.modules.module
+            self._handles = [
+                (torchs.register_module_forward_pre_hook(enter), enter),
+                (torchs.register_module_forward_hook(leave, always_call=True), leave),
+            ]
 
     def detach(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
+        for handle, _ in self._handles:
+            handle.remove()
         self._stack.clear()
         self._last = None
 
@@ -171,16 +186,21 @@ class Activations:
         seen = set(roots)
         waiting = list(seen)
         outputs = set(map(_shaped, roots))
+        choices = []
         for node in waiting:  # grows as we go
             kind = node.name()
             if kind in _KEEPS and not (kind in _BOUNDED and node in outputs):
                 self._kept(node, _KEEPS[kind])
             elif kind.startswith("ScaledDotProduct"):
                 self._attention(node)
+            elif kind in CHOICES:
+                choices.append(node)
             for child, _ in node.next_functions:
                 if child is not None and child not in seen and len(seen) < MOST:
                     seen.add(child)
                     waiting.append(child)
+        if choices:
+            self._routers(choices, waiting)
 
     def _name_at(self, node: Any) -> str | None:
         """The innermost module whose call made `node`."""
@@ -188,14 +208,19 @@ class Activations:
         return self._whose[at] if at >= 0 else None
 
     def _saved(self, node: Any, what: str) -> Any:
-        """What it keeps by that name, where no hook of anybody's packed it, as it was."""
-        for name, slot in private.saved_slots(node):
-            if name == what:
-                value, packed = private.slot_content(slot) or (None, True)
-                if packed or not isinstance(value, torch.Tensor) or not private.is_plain(value):
-                    return None
-                return value.detach() if usable(value) and not private.hands_off(value) else None
-        return None
+        """The floats that it keeps by that name, where no hook of anybody's packed them, as they were."""
+        value = _kept_by(node, what)
+        return value.detach() if value is not None and usable(value) else None
+
+    def _routers(self, choices: list[Any], nodes: list[Any]) -> None:
+        """How loaded the experts are that routers chose."""
+        routers = Routers(nodes, _kept_by)
+        for node in choices:
+            name, found = self._name_at(node), routers.choice(node)
+            if name is not None and found is not None and self._first("router_max", name):
+                most, idle = load(found[0].detach(), found[1])
+                self.numbers.add("router_max", [name], [most])
+                self.numbers.add("router_idle", [name], [idle])
 
     def _whose_units(self, node: Any) -> str | None:
         """The module whose outputs go into an activation: those are its units. Else the one that calls it."""
@@ -274,6 +299,17 @@ class Activations:
             mask = mask.expand(*q.shape[:2], q.shape[2], k.shape[2])[:batch, :, some]
             logits = logits.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else logits + mask
         self.numbers.add("attention_entropy", [name], [_entropy(logits.softmax(-1))])
+
+
+def _kept_by(node: Any, what: str) -> Any:
+    """What `node` keeps by that name, where no hook of anybody's packed it and it can be looked at."""
+    for name, slot in private.saved_slots(node):
+        if name == what:
+            value, packed = private.slot_content(slot) or (None, True)
+            if packed or not isinstance(value, torch.Tensor) or not private.is_plain(value):
+                return None
+            return None if private.hands_off(value) or value.is_meta else value
+    return None
 
 
 def _shaped(node: Any) -> Any:

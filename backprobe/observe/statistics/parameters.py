@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from ...torchside import private
-from .numbers import FEW, MANY, Numbers, greatest, norms, some, usable, wide
+from .accumulated import Heard, stepped, total
+from .numbers import FEW, MANY, Numbers, greatest, norms, some, wide
 
 #: Products with a weight and its transpose that one look at its spectral norm takes, and the first.
 PRODUCTS, AT_FIRST = 2, 8
@@ -25,20 +25,19 @@ PRODUCTS, AT_FIRST = 2, 8
 class Parameters:
     """What one optimizer does in one step.
 
+    :param title: the name of the optimizer.
     :param name_of: gives the name of a parameter.
+    :param heard: what is known of the backward calls before.
     """
 
-    def __init__(self, optimizer: Any, numbers: Numbers, name_of: Callable[[Any], str]) -> None:
-        self._optimizer, self._numbers = optimizer, numbers
+    def __init__(
+        self, optimizer: Any, title: str, numbers: Numbers, name_of: Callable[[Any], str], heard: Heard | None = None
+    ) -> None:
+        self._optimizer, self._title, self._numbers, self._heard = optimizer, title, numbers, heard
         #: By device and dtype: names, parameters, and the betas and eps of their group.
-        self._groups: dict[Any, list[tuple[str, Any, Any]]] = {}
-        for group in optimizer.param_groups:
-            for p in group["params"]:
-                grad = getattr(p, "grad", None)
-                if grad is None or not private.is_plain(p) or not private.is_plain(grad) or private.hands_off(p):
-                    continue
-                if usable(p) and usable(grad) and private.local(p) is not None and private.local(grad) is not None:
-                    self._groups.setdefault((p.device, p.dtype, grad.dtype), []).append((name_of(p), p, group))
+        self._groups: dict[Any, list[tuple[str, Any, Any]]] = {
+            key: [(name_of(p), p, group) for p, group in members] for key, members in stepped(optimizer).items()
+        }
         self._copies: list[tuple[list[str], list[Any], list[Any], Few]] = []
 
     @property
@@ -48,6 +47,7 @@ class Parameters:
     def before(self, closely: bool = True) -> None:
         """The optimizer is about to step. `closely`: what takes another pass over each gradient too."""
         add, scale = self._numbers.add, _number(getattr(self._optimizer, "grad_scale", None))
+        met: list[Any] = []
         for members in self._groups.values():
             names = [name for name, _, _ in members]
             self._numbers.sizes.update((name, p.numel()) for name, p, _ in members)
@@ -56,7 +56,8 @@ class Parameters:
             weights, grads = [p.detach() for _, p, _ in members], [p.grad.detach() for _, p, _ in members]
             add("weight_norm", names, norms(weights))
             lengths = norms(grads)
-            add("grad_norm", names, _divided(lengths, scale))
+            met += _divided(lengths, scale)
+            add("grad_norm", names, met[-len(names) :])
             self._not_finite(names, grads, lengths)
             if closely:
                 add("grad_max", names, _divided(greatest(grads), scale))
@@ -64,6 +65,11 @@ class Parameters:
             add("grad_zeros", names, [1 - n for n in few.shares(few.flat != 0)])
             few.flat = few.flat if scale is None else few.flat / scale.to(few.flat.device)
             self._copies.append((names, weights, [some(w, MANY).clone() for w in weights], few))
+        if met and self._heard is not None and self._heard.length is not None:
+            length, whole = self._heard.length, total(met)
+            factor = torch.where(length == 0, (whole == 0).float(), whole.to(length.device) / length)
+            add("clip_factor", [self._title], [factor])
+            self._heard.micro.tell(self._title, self._heard.scale, self._numbers)
 
     def _not_finite(self, names: Sequence[str], grads: Sequence[Any], lengths: Sequence[Any]) -> None:
         """The share of elements that are not. On the CPU only where there is one: nobody waits there."""
@@ -88,7 +94,7 @@ class Parameters:
         self._copies.clear()
         several = len(self._optimizer.param_groups) > 1
         for i, group in enumerate(self._optimizer.param_groups):
-            name = type(self._optimizer).__name__ + (f".{i}" if several else "")
+            name = self._title + (f".{i}" if several else "")
             rate = group.get("lr")
             if isinstance(rate, torch.Tensor) and rate.numel() == 1:
                 add("lr", [name], [rate.detach().reshape(())])

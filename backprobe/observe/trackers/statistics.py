@@ -15,7 +15,7 @@ import weakref
 from array import array
 from collections.abc import Mapping
 from threading import get_ident
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -27,7 +27,9 @@ from ...torchside import private
 from ..events import Tracker
 from ..scene import Scene
 from ..schedule.detail import Settings
+from ..statistics.accumulated import Accumulated, Heard
 from ..statistics.activations import Activations
+from ..statistics.noise import NoiseScale
 from ..statistics.numbers import Key, Numbers
 from ..statistics.parameters import Parameters, Spectra
 
@@ -78,6 +80,15 @@ class Pace:
         self._last = step, now
 
 
+class Known(NamedTuple):
+    """An optimizer, its name, its pace, and what is known of its weights' spectra."""
+
+    ref: Any
+    title: str
+    pace: Pace
+    spectra: Spectra
+
+
 class Statistics(Tracker):
     """Measures, and hands on a ``Measured`` for each step that it looks at."""
 
@@ -90,8 +101,8 @@ class Statistics(Tracker):
         settings = scene.settings
         self._every = settings.statistics
         self._share = None if settings.budget is None else SHARE * settings.budget
-        #: By id of an optimizer: a reference, its pace, and what is known of its weights' spectra.
-        self._known: dict[int, tuple[Any, Pace, Spectra]] = {}
+        #: By id of an optimizer.
+        self._known: dict[int, Known] = {}
         #: No optimizer is looked at before the step after this one.
         self._soon = -1
         self._handles: list[Any] = []
@@ -102,7 +113,12 @@ class Statistics(Tracker):
         self._stepping: dict[int, tuple[Parameters, float]] = {}
         #: What modules put out in the step that comes next, and the seconds that took.
         self._ahead: Activations | None = None
+        self._outputs = Activations(self._name_of, self._fault, self._own.begin, self._took)
         self._spent = 0.0
+        self._accumulated = Accumulated(
+            self._due, scene.frames.spot, scene.steps.losses.factor, self._fault, self._own.begin, self._took
+        )
+        self._noise = NoiseScale()
         #: The step before, which an accelerator may still be working on.
         self._sent: tuple[int, Numbers] | None = None
         self._names: dict[tuple[Key, ...], tuple[str, ...]] = {}
@@ -129,6 +145,7 @@ class Statistics(Tracker):
         while self._handles:
             self._handles.pop().remove()
         self._look_no_further()
+        self._accumulated.detach()
         self._stepping.clear()
         if os.getpid() == self._pid:
             self._close()
@@ -136,13 +153,22 @@ class Statistics(Tracker):
 
     def _look_ahead(self) -> None:
         self._look_no_further()
-        self._ahead = Activations(Numbers(), self._name_of, self._fault, self._own.begin, self._took)
+        self._ahead = self._outputs
         self._ahead.attach()
+        self._accumulated.attach()
 
     def _look_no_further(self) -> None:
         if self._ahead is not None:
             self._ahead.detach()
             self._ahead = None
+
+    def _due(self) -> list[tuple[Any, int]]:
+        """The optimizers that are looked at in this step, and how often they were looked at before."""
+        step = self._scene.steps.index
+        if self._faults >= FAULTS or os.getpid() != self._pid:
+            return []
+        known = [(one.ref(), one.pace.looks) for one in self._known.values() if one.pace.due(step)]
+        return [one for one in known if one[0] is not None]
 
     def _took(self, mark: Any) -> None:
         self._spent += self._own.since(mark)
@@ -176,14 +202,17 @@ class Statistics(Tracker):
         mark = self._own.begin()
         try:
             known = self._known.get(id(optimizer))
-            if known is None or known[0]() is not optimizer:
-                self._known = {key: one for key, one in self._known.items() if one[0]() is not None}
+            if known is None or known.ref() is not optimizer:
+                self._known = {key: one for key, one in self._known.items() if one.ref() is not None}
                 pace = Pace(self._every, self._share)
-                known = self._known[id(optimizer)] = weakref.ref(optimizer), pace, Spectra()
-            if known[1].due(step):
-                self._begins(optimizer, step, known[1].looks, known[2])
+                known = Known(weakref.ref(optimizer), self._title(optimizer), pace, Spectra())
+                self._known[id(optimizer)] = known
+            heard = self._accumulated.take(optimizer)
+            if known.pace.due(step):
+                closure = any(map(callable, (*args[1:], *kwargs.values())))
+                self._begins(optimizer, step, known, None if closure else heard)
             self._plan()
-            if any(pace.next == step + 1 for _, pace, _ in self._known.values()):
+            if any(one.pace.next == step + 1 for one in self._known.values()):
                 self._look_ahead()
         except Exception as error:
             self._fault(error)
@@ -191,7 +220,13 @@ class Statistics(Tracker):
         if id(optimizer) in self._stepping:
             self._stepping[id(optimizer)] = self._stepping[id(optimizer)][0], seconds
 
-    def _begins(self, optimizer: Any, step: int, looks: int, spectra: Spectra) -> None:
+    def _title(self, optimizer: Any) -> str:
+        """Its class, and a number where there is another one of that."""
+        name, taken = type(optimizer).__name__, {one.title for one in self._known.values()}
+        names = [name, *(f"{name}#{i}" for i in range(2, 3 + len(taken)))]
+        return next(one for one in names if one not in taken)
+
+    def _begins(self, optimizer: Any, step: int, known: Known, heard: Heard | None) -> None:
         if step != self._step:
             self._close()
             self._step = step
@@ -200,11 +235,12 @@ class Statistics(Tracker):
                 self._numbers = self._ahead.numbers
                 self._look_no_further()
         with private.unseen(), private.unnoticed(), torch.no_grad():
-            mine = Parameters(optimizer, self._numbers, self._scene.names.of)
+            mine = Parameters(optimizer, known.title, self._numbers, self._scene.names.of, heard)
             self._stepping[id(optimizer)] = mine, 0.0
-            mine.before(looks % SELDOM == 0)
-            if looks % SELDOM == 0:
-                spectra.look(mine.all, self._numbers)
+            closely = known.pace.looks % SELDOM == 0
+            mine.before(closely)
+            if closely:
+                known.spectra.look(mine.all, self._numbers)
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if _compiling():
@@ -214,7 +250,7 @@ class Statistics(Tracker):
         mark = self._own.begin()
         self._looking = True
         mine, before = self._stepping.pop(id(optimizer))
-        pace = self._known[id(optimizer)][1]
+        pace = self._known[id(optimizer)].pace
         try:
             with private.unseen(), private.unnoticed(), torch.no_grad():
                 mine.after()
@@ -225,8 +261,12 @@ class Statistics(Tracker):
                 self._close()
         except Exception as error:
             self._fault(error)
+        self._accumulated.take(optimizer)  # of a closure
         spent, self._spent = self._spent, 0.0
-        pace.looked(self._step if self._step is not None else pace.next, before + spent + self._own.since(mark))
+        step = self._step if self._step is not None else pace.next
+        pace.looked(step, before + spent + self._own.since(mark))
+        if self._ahead is None and pace.next == step + 1:
+            self._look_ahead()
         self._looking = False
         self._plan()
 
@@ -242,9 +282,9 @@ class Statistics(Tracker):
         """The next look is known: the step it is in is not to pass, for its loss."""
         if self._again:
             self._again = False
-            for _, pace, _ in self._known.values():
-                pace.hasten()
-        self._soon = min((pace.next for _, pace, _ in self._known.values()), default=0) - 1
+            for one in self._known.values():
+                one.pace.hasten()
+        self._soon = min((one.pace.next for one in self._known.values()), default=0) - 1
         self._scene.next_look = self._soon + 1
 
     def step_over(self, step: Step) -> None:
@@ -257,6 +297,8 @@ class Statistics(Tracker):
         """Nothing more comes of the step that is looked at."""
         step, numbers = self._step, self._numbers
         self._step, self._numbers = None, Numbers()
+        if self._ahead is None:
+            self._accumulated.detach()
         if step is None:
             return
         with private.unseen(), private.unnoticed(), torch.no_grad():
@@ -272,6 +314,7 @@ class Statistics(Tracker):
         (step, numbers), self._sent = self._sent, None
         with private.unseen(), private.unnoticed():
             found = derived(numbers.read(), numbers.sizes, numbers.fan_in)
+            self._noise.put(found)
         if found:
             self._tell(step, found)
         self._scene.events.tell("look_over", step)

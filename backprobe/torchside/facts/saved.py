@@ -170,6 +170,22 @@ def attention() -> None:
 
 
 @fact(
+    "choices",
+    "the load of routers is not measured",
+    "_saved_dim _saved_self_sym_sizes",
+)
+def choices() -> None:
+    x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+    made: Any = (x.topk(2, -1).values, x.topk(2, 1).values, x.max(-1).values, x.topk(1, 0).values)
+    read = [saved_by_nodes.chosen_from(one.grad_fn) for one in made]
+    expect(read == [(1, (2, 3))] * 3 + [(0, (2, 3))], f"topk and max say of what they chose from {read}")
+    names = [name for name, _ in saved_by_nodes.saved_slots(made[0].grad_fn)]
+    expect(names == ["indices"], f"topk keeps {names}")
+    shape = saved_by_nodes.shape_before(x.view(3, 2).grad_fn)
+    expect(shape == (2, 3), f"a view says that its input had the shape {shape}")
+
+
+@fact(
     "functions without a second derivative",
     "an error about one names no line of the forward, and clipping may be blamed for gradients that are not finite",
     "FUNCTION_FILE KEEPS_FINITE",
