@@ -254,7 +254,7 @@ def _written(ranks: Sequence[Replicas], found: _Drift, who: str) -> Finding:
                 sites[site] = None
     rank = writers[0].rank if len(writers) == 1 else None
     was, differ = ("were", "differ") if len(found.names) > 1 else ("was", "differs")
-    title = f"{few(found.names)} {was} written to between two updates"
+    title = f"{few(found.names)} {was} written to between the updates of steps {found.step - 1} and {found.step}"
     title += f", on rank {rank} only" if rank is not None else f", and {differ} on {who} since"
     advice = "Do it on every rank in the same way, or on one and send the result to the others (broadcast)."
     cause = [FindingSite("cause", site) for site in sites]

@@ -20,6 +20,7 @@ from ...source.frames import Frames
 from ...source.roots import RootModule, Where, modules_in_sight
 from ...torchside import private
 from ...torchside.measure import joint_norm, shape_of
+from ...torchside.module_hooks import ModuleHooks
 from ...torchside.sharding import plain_class
 from ...torchside.structure import tensors_in
 from ..events import Events
@@ -52,7 +53,7 @@ class ModuleWatch:
     def __init__(self, frames: Frames, events: Events | None = None, limit: int = 100_000) -> None:
         self._frames, self._events = frames, events or Events()
         self._limit = limit
-        self._handles: list[Any] = []
+        self._hooks = ModuleHooks(self._enter, self._leave)
         self._seen: dict[int, _Seen] = {}
         #: The same by weak reference: a module is told apart by it after it is gone.
         self._counts: dict[int, _Seen] = {}
@@ -89,14 +90,10 @@ class ModuleWatch:
 
     def start(self) -> None:
         self.thread = _ident()
-        self._handles = [
-            nn.modules.module.register_module_forward_pre_hook(self._enter),
-            nn.modules.module.register_module_forward_hook(self._leave, always_call=True),
-        ]
+        self._hooks.on()
 
     def stop(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
+        self._hooks.off()
         self.stack.clear()
         self._hooked_at.clear()
 

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from ...torchside import private
+from ...torchside.module_hooks import ModuleHooks
 from ...torchside.structure import tensors_in
 from .numbers import HALF, Numbers, greatest, norms, usable, wide
 from .routers import CHOICES, Routers, load
@@ -60,9 +61,6 @@ _RESHAPES = (
 class Activations:
     """Attached while one step is looked at.
 
-    Note [Hooks under the same number]: Dynamo compiles a module anew for hooks on all modules that have other numbers
-    than those it knows. So ours come back under those that they had: there is one more compilation, and not one a look.
-
     :param name_of: gives the name of a module that is called, ``None`` for one that has none.
     :param fault: told of what fails here.
     :param clock: gives a mark at the beginning of this work, and ``took`` is told it at the end.
@@ -78,8 +76,7 @@ class Activations:
         self._name_of, self._fault, self._clock, self._took = name_of, fault, clock, took
         self.numbers = Numbers()
         self._thread = get_ident()
-        #: Of our hooks, once they have been on, what takes them off.
-        self._handles: list[tuple[Any, Callable[..., Any]]] = []
+        self._hooks = ModuleHooks(self._enter, self._leave)
         #: Names of the modules that run.
         self._stack: list[str | None] = []
         #: Of the outermost call: the counter of nodes wherever a module began or ended, and whose nodes come then.
@@ -94,20 +91,10 @@ class Activations:
         self.numbers, self._thread = Numbers(), get_ident()
         self._done.clear()
         self._calls = 0
-        for handle, hook in self._handles:  # Note [Hooks under the same number]
-            handle.hooks_dict_ref()[handle.id] = hook
-            for ref in handle.extra_dict_ref:
-                ref()[handle.id] = True
-        if not self._handles:
-            enter, leave, torchs = self._enter, self._leave, nn.modules.module
-            self._handles = [
-                (torchs.register_module_forward_pre_hook(enter), enter),
-                (torchs.register_module_forward_hook(leave, always_call=True), leave),
-            ]
+        self._hooks.on()
 
     def detach(self) -> None:
-        for handle, _ in self._handles:
-            handle.remove()
+        self._hooks.off()
         self._stack.clear()
         self._last = None
 

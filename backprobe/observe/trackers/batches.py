@@ -25,6 +25,7 @@ from ...records import KeptBatch, Unseen
 from ...store.batches import Batch, BatchCall, LeftOut, file_of, packed
 from ...torchside import private
 from ...torchside.called_with import keywords
+from ...torchside.module_hooks import ModuleHooks
 from ...torchside.structure import is_a, parts
 from ..backward.recorded import Recorded
 from ..events import Tracker
@@ -81,7 +82,7 @@ class Batches(Tracker):
     def __init__(self, scene: Scene) -> None:
         self._scene, self._own = scene, scene.events.own
         self._room = scene.settings.batch_mb << 20
-        self._handles: list[Any] = []
+        self._hooks = ModuleHooks(self._enter, self._leave)
         self._pid, self._thread = os.getpid(), get_ident()
         #: Modules that are running, and calls of modules since the outermost began.
         self._depth = self._called = 0
@@ -102,14 +103,10 @@ class Batches(Tracker):
 
     def attached(self) -> None:
         self._thread = get_ident()
-        self._handles = self._handles or [
-            nn.modules.module.register_module_forward_pre_hook(self._enter),
-            nn.modules.module.register_module_forward_hook(self._leave, always_call=True),
-        ]
+        self._hooks.on()
 
     def detached(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
+        self._hooks.off()
         error = self._scene.raised
         steps = self._scene.steps
         if os.getpid() == self._pid and isinstance(error, Exception) and not steps.stepped:

@@ -1,0 +1,79 @@
+"""Hooks on all modules come and go as steps are recorded and pass: what others see of them stays what it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import backprobe
+from backprobe.torchside.module_hooks import ModuleHooks
+
+
+def numbers() -> list[list[int]]:
+    every = nn.modules.module
+    dicts = (every._global_forward_pre_hooks, every._global_forward_hooks, every._global_forward_hooks_always_called)
+    return [list(one) for one in dicts]
+
+
+def test_they_come_back_under_their_numbers_in_their_order() -> None:
+    called: list[str] = []
+    before = numbers()
+    first, second = (
+        ModuleHooks(lambda *_, n=n: called.append(f"{n} in"), lambda *_, n=n: called.append(f"{n} out"))
+        for n in ("a", "b")
+    )
+    users = nn.modules.module.register_module_forward_hook(lambda *_: called.append("user"))
+    first.on()
+    second.on()
+    nn.Identity()(torch.ones(1))
+    known, said = numbers(), list(called)
+    assert said == ["a in", "b in", "user", "a out", "b out"]
+    for one in (first, second, first):
+        one.off()
+        one.off()
+        one.on()
+        one.on()
+        assert numbers() == known
+    called.clear()
+    nn.Identity()(torch.ones(1))
+    assert called == said
+    first.off()
+    second.off()
+    users.remove()
+    assert numbers() == before
+
+
+def test_they_are_told_of_what_raises() -> None:
+    left: list[Any] = []
+    hooks = ModuleHooks(lambda *_: None, lambda *_: left.append(1))
+    for _ in range(2):
+        hooks.on()
+        with pytest.raises(TypeError):
+            nn.Linear(1, 1)(None)
+        hooks.off()
+    assert left == [1, 1]
+
+
+@pytest.mark.parametrize("options", [{}, {"statistics": 3}, {"keep_batch": True}])
+def test_a_compiled_model_is_compiled_a_few_times_however_often_steps_pass(options: dict[str, Any]) -> None:
+    dynamo = pytest.importorskip("torch._dynamo")
+    dynamo.reset()
+    compiled: list[Any] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        compiled.append(graph)
+        return graph
+
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    fast = torch.compile(model, backend=backend)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with backprobe.trace(model, every=2, budget=None, **options) as trace:
+        for _ in range(40):
+            optimizer.zero_grad()
+            fast(torch.ones(2, 3)).square().mean().backward()
+            optimizer.step()
+    assert len(list(trace.backwards)) >= 10
+    assert len(compiled) <= 5
