@@ -77,3 +77,16 @@ def test_a_compiled_model_is_compiled_a_few_times_however_often_steps_pass(optio
             optimizer.step()
     assert len(list(trace.backwards)) >= 10
     assert len(compiled) <= 5
+
+
+def test_what_is_traced_while_a_region_is_compiled_is_no_call() -> None:
+    pytest.importorskip("torch._dynamo").reset()
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    fast = torch.compile(model, backend="aot_eager")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with backprobe.trace(model, every=3, budget=None) as trace:
+        for _ in range(12):
+            optimizer.zero_grad()
+            fast(torch.ones(2, 3)).square().mean().backward()
+            optimizer.step()
+    assert sum(row.calls for row in trace.step_rows()) == trace.info["backwards"] == 12

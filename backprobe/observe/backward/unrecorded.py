@@ -40,6 +40,8 @@ BAD_GRADIENT = "a gradient is not finite"
 ALARMS = 20
 #: Of how many looks at gradients in steps that pass one is clocked.
 LOOKS = 16
+#: True while a region is being compiled: what is made then is traced, and not run.
+_compiles = torch.compiler.is_compiling
 _getpid, _get_ident, _profiled, _clock = os.getpid, threading.get_ident, private.profiled, time.perf_counter
 
 
@@ -86,7 +88,7 @@ class Unrecorded:
     def __call__(self, engine: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
         quick = self._steps.only is not None and not self.inside and _get_ident() == self._thread
         quick = quick and self._passed.lets_pass(roots, args)
-        if not quick and (self.inside or _getpid() != self._pid or _get_ident() != self._thread):
+        if not quick and (self.inside or _compiles() or _getpid() != self._pid or _get_ident() != self._thread):
             return engine(roots, *args, **kwargs)
         passes, call, recorded = quick, None, False
         if not quick:
