@@ -28,7 +28,7 @@ from ..sinks.plugged import about
 from ..sinks.telling import Telling
 from ..sinks.tracked import Tracked
 from .bootstrap.backprobe_following import Following, unwatched
-from .ending import Terminated, left_by, note_exit_code
+from .ending import Terminated, left_by, note_exit_code, raised_in
 from .identity import Identity, identity
 from .part import Part, ending
 from .told import Told
@@ -118,6 +118,8 @@ def begin_child(told: Told, me: Identity | None = None) -> None:
         if multiprocessing.parent_process() is None:  # forked by a line of the script
             atexit.register(child.exits)
         else:
+            if sys.version_info >= (3, 13):
+                child.raised = raised_in(multiprocessing.current_process())
             multiprocessing.util.Finalize(None, child.leaves, exitpriority=1000)
     except Exception:  # it runs as it would alone, whatever is wrong with ours
         unwatched(str(told.folder), os.getpid())
@@ -145,6 +147,8 @@ class Child:
         self._alarmed = Alarmed()
         self._alarmed.begin(self.session)
         self._forget_code: Callable[[], None] = lambda: None
+        #: What ended it, where that is not there any more when it ends.
+        self.raised: Callable[[], BaseException | None] = lambda: None
         self._uncaught: Uncaught | None = None
         if multiprocessing.parent_process() is None:
             self._uncaught = Uncaught()
@@ -209,7 +213,7 @@ class Child:
 
     def leaves(self) -> None:
         """At the end of a process of ``multiprocessing``."""
-        error = sys.exc_info()[1]
+        error = sys.exc_info()[1] or self.raised()
         code = error.code if isinstance(error, SystemExit) else None
         if isinstance(error, SystemExit) and error.code and error.__context__ is not None:
             error = error.__context__  # torch.multiprocessing writes down what was raised, and exits

@@ -18,10 +18,13 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from ...source.tracebacks import strip
 
 #: Seconds that the main thread has to begin, and that writing may take.
 BEGIN, WRITE = 0.5, 15.0
@@ -128,6 +131,30 @@ def _die() -> None:
     put(signal.SIGTERM, None)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(WRITE)
+
+
+def raised_in(process: Any) -> Callable[[], BaseException | None]:
+    """What ``process.run`` raises, once it has, of a process of ``multiprocessing`` that is about to call it. From
+    Python 3.13 on what runs at its end is not told. It is shown as it would be alone."""
+    raised: list[BaseException] = []
+    own, shown = process.run, traceback.print_exc
+
+    def run() -> None:
+        try:
+            own()
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    @functools.wraps(shown)
+    def print_exc(*args: Any, **kwargs: Any) -> None:
+        if raised and sys.exc_info()[1] is raised[0]:
+            strip(raised[0])
+            traceback.print_exc = shown
+        shown(*args, **kwargs)
+
+    process.run, traceback.print_exc = run, print_exc
+    return lambda: raised[0] if raised else None
 
 
 def left_by(leaves: Callable[[int, Any, bool], None]) -> Callable[[], None]:
