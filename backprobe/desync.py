@@ -18,7 +18,7 @@ from typing import Any
 from .records import Collective, RankSeen, RankWait, Site
 from .records.places import at_line, lasting
 from .text import counted
-from .torch_texts import COLLECTIVE, OF_CHILDREN
+from .torch_texts import COLLECTIVE, INTERRUPTED, OF_CHILDREN
 from .trust import is_there, ranks_text
 
 #: Seconds after which a rank that comes is late; seconds without a word after which one does not answer.
@@ -58,6 +58,10 @@ class Held:
         return min((wait for _, wait in self.waiting), key=lambda wait: wait.began)
 
 
+#: How errors of processes begin that only started the others.
+OF_LAUNCHERS = (*OF_CHILDREN, *INTERRUPTED)
+
+
 def stuck(ranks: Iterable[RankSeen]) -> list[tuple[RankSeen, RankWait]]:
     """Who waits, the first of them first."""
     found = [(seen, wait) for seen in ranks for wait in seen.waits if wait.ended != "returned"]
@@ -69,7 +73,7 @@ def held(ranks: Sequence[RankSeen], live: bool = False) -> Held | None:
 
     :param live: the run goes on: where a rank is now counts, not where it was.
     """
-    ranks = [seen for seen in ranks if seen.rank is not None or not seen.error.startswith(OF_CHILDREN)]
+    ranks = [seen for seen in ranks if seen.rank is not None or not seen.error.startswith(OF_LAUNCHERS)]
     waits = [(seen, wait) for seen, wait in stuck(ranks) if not _met(seen, wait, ranks)]
     if not waits:
         return None

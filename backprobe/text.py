@@ -29,6 +29,11 @@ def few(names: Sequence[str], most: int = 3) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
+def raised(error: BaseException) -> str:
+    """``ValueError: what it says``, or its class alone where it says nothing."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
 def size(count: float) -> str:
     """Bytes: ``512 B``, ``1.5 MiB``, three digits."""
     units = ("B", "KiB", "MiB", "GiB", "TiB")

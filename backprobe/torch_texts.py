@@ -58,6 +58,8 @@ COLLECTIVE = (
 )
 #: How the error begins that ``torch.multiprocessing`` raises in the process which started the others.
 OF_CHILDREN = ("ProcessRaisedException", "ProcessExitedException")
+#: How errors begin of processes that somebody interrupted or ended from outside; the second is a launcher's.
+INTERRUPTED = ("KeyboardInterrupt", "SignalException")
 #: A warning: Dynamo does not look into hooks that are there for all modules. A pattern.
 GLOBAL_HOOKS = r"Using `torch.compile\(module\)` when there are global hooks"
 

@@ -64,6 +64,26 @@ def test_of_two_that_wait_for_each_other_the_one_with_a_way_around_is_waited_for
     assert found.rank == 1
 
 
+@pytest.mark.parametrize("launcher", [True, False])
+def test_ranks_that_were_all_interrupted_did_not_fail(launcher: bool) -> None:
+    waits = RankSeen(0, 100, (RankWait("all_reduce", WAIT, 50.0, 40.0, "never"),), ((50.0, WAIT),), over=False)
+    sleeps = RankSeen(1, 101, (), ((40.0, WAIT), (50.5, END)), over=False)
+    killed = RankSeen(None, 102, error="SignalException: Process 102 got signal: 2", code=1)
+    if not launcher:
+        waits = replace(waits, over=True, error="KeyboardInterrupt", code=130)
+        sleeps = replace(sleeps, over=True, error="KeyboardInterrupt", code=130)
+    (found,) = kinds(waits, sleeps, *[killed] * launcher)
+    assert (found.kind, found.rank) == ("rank-desync", 1), found.title
+    assert kinds(*(replace(one, waits=()) for one in (waits, sleeps)), *[killed] * launcher) == []
+
+
+def test_one_rank_that_was_interrupted_failed() -> None:
+    stopped = RankSeen(0, 100, error="KeyboardInterrupt", code=130, raised=END, steps=3)
+    left = RankSeen(1, 101, error="RuntimeError: Connection closed by peer", code=1)
+    (found,) = kinds(stopped, left)
+    assert (found.kind, found.rank, found.title) == ("rank-failed", 0, "rank 0 ended with KeyboardInterrupt")
+
+
 def test_all_ranks_at_one_line_blame_nobody() -> None:
     wait = (RankWait("barrier", WAIT, 50.0, 5.0, "raised"),)
     (found,) = kinds(RankSeen(0, 100, wait), RankSeen(1, 101, wait))

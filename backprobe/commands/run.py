@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import _thread
 import argparse
 import os
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +34,9 @@ if TYPE_CHECKING:
     from ..observe.sinks.plugged import Plugged
     from ..observe.sinks.tracked import Tracked
     from ..traced import Trace
+
+#: Seconds that other processes have to come to their end where this one was interrupted.
+INTERRUPTED = 10.0
 
 
 class Run:
@@ -390,7 +392,8 @@ class _Watcher:
         tracking = (tuple(options.to), tuple(options.log_keys), self._name)
         if self._me.rank:
             tracking = ((), (), "")
-        self._children = Children(session, self.folder, options.keep_mb << 20, tracking)
+        alarms = (tuple(options.stop_on), options.on_alarm or "")
+        self._children = Children(session, self.folder, options.keep_mb << 20, tracking, alarms)
         self._children.equals = self._part is not None
         session.attach(self._children)
         self._children.start()
@@ -465,12 +468,12 @@ class _Watcher:
             self._alarmed.measured(measured)
 
     def _alarm(self, alarm: Alarm) -> None:
-        text = f"{alarm.quantity} of {alarm.name} is {alarm.value:.3g} in step {alarm.step}"
         if self._tracked is not None:
-            self._tracked.alarm(alarm.kind, text, alarm.step)
-        if alarm.kind in self.options.stop_on:
-            print(f"backprobe: the run is stopped for {alarm.kind}: {text}", file=sys.stderr, flush=True)
-            _thread.interrupt_main()  # as Ctrl-C does: the script may save what it has
+            from ..observe.alarmed import said
+
+            self._tracked.alarm(alarm.kind, said(alarm), alarm.step)
+        if alarm.kind in self.options.stop_on and self._children is not None:
+            self._children.stop_for(alarm, self._part.rank if self._part is not None else None)
 
     def step(self, step: Step, session: Session) -> None:
         self._sinks.step(step, session)
@@ -539,8 +542,12 @@ class _Watcher:
         if self._alarmed is not None and error is None and session.scene.signal is None:
             self._alarmed.end()
         info = ending(session, self.collector, self._begin, error)
-        if self._children is not None and not info["error"] and not info["code"] and session.scene.signal is None:
-            self._children.wait()
+        if self._children is not None and session.scene.signal is None:
+            if isinstance(error, KeyboardInterrupt):  # the others were interrupted too, most likely
+                with suppress(KeyboardInterrupt):
+                    self._children.wait(INTERRUPTED)
+            elif not info["error"] and not info["code"]:
+                self._children.wait()
         about: dict[str, Any] = {"pid": os.getpid(), "started": self._begin}
         if self._part is not None:
             about["part"] = self._part.folder.name

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..desync import CRASHED, Held, Other, apart, held, listed, name, told, what
 from ..records import Finding, FindingSite, RankSeen
-from ..torch_texts import COLLECTIVE, COLLECTIVE_OPS
+from ..torch_texts import COLLECTIVE, COLLECTIVE_OPS, INTERRUPTED
 from .questions import WRONG, Kind, question
 
 if TYPE_CHECKING:
@@ -112,7 +112,19 @@ def failed(trace: Trace) -> list[Finding]:
     failed = [one for one in ranks if one.rank is not None and _by_itself(one) and (one.over or not waited)]
     if held(ranks) is not None and apart(ranks):
         failed = [one for one in failed if one.over]
+    if _stopped(ranks, str(trace.info.get("error") or "")):
+        failed = [one for one in failed if one.over and not one.error.startswith(INTERRUPTED)]
     return [_failed(one) for one in failed if not _explained(one)]
+
+
+def _stopped(ranks: Sequence[RankSeen], error: str) -> bool:
+    """Whether a person, an alarm or the system has ended all of them: what started them is interrupted then, or several
+    ranks are, and a launcher kills who does not leave in time.
+
+    :param error: of the script that started them.
+    """
+    interrupted = [one for one in ranks if one.error.startswith(INTERRUPTED)]
+    return error.startswith(INTERRUPTED) or len(interrupted) > 1 or any(one.rank is None for one in interrupted)
 
 
 def _failed(seen: RankSeen) -> Finding:

@@ -16,6 +16,7 @@ from ..errors import BackprobeError
 from ..findings.levels import ALARMS, Alarm
 from ..records import Finding, Measured, Step
 from ..select import selector
+from ..text import raised
 from ..tracking.numbers import numbers_of
 from ..view.parts import report
 from ..view.terminal import write
@@ -163,7 +164,7 @@ class Watching:
         self.trace = live
         if self._keep is not None and self._folder is not None:
             assert live.session is not None
-            said = None if error is None else f"{type(error).__name__}: {error}"[:2000]
+            said = None if error is None else raised(error)[:2000]
             self._keep.writer.put({**live.info, "error": said})
             self._keep.close(live.session, live, list(live.findings))
             write_findings(self._folder / "findings.json", live)

@@ -117,16 +117,26 @@ class Alarmed(Tracker):
         return [Unseen("function for alarms", 1, f"it failed, and was told no more: {self._failed}", hides=False)]
 
 
+def said(alarm: Alarm) -> str:
+    return f"{alarm.quantity} of {alarm.name} is {alarm.value:.3g} in step {alarm.step}"
+
+
 def named(text: str) -> Callable[[Finding], object]:
     """The function that ``MODULE:FUNCTION`` names. Its module is imported when it is called for the first time: what
     that does, such as drawing random numbers, is no part of a run without alarms.
 
     :raises BackprobeError: there is no such module, as far as can be told without importing it.
     """
-    name, _, function = text.partition(":")
+    name = text.partition(":")[0]
     top = name.partition(".")[0]
     if top != "__main__" and top not in sys.modules and importlib.util.find_spec(top) is None:
         raise BackprobeError(f"--on-alarm {text}: no module named {top!r}")
+    return by_name(text)
+
+
+def by_name(text: str) -> Callable[[Finding], object]:
+    """That function. Calling it raises where there is none."""
+    name, _, function = text.partition(":")
 
     def call(finding: Finding) -> object:
         module: Any = importlib.import_module(name)

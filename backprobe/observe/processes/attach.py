@@ -15,11 +15,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from ...findings.levels import Alarm
 from ...records import Measured, Replicas, Step
 from ...source.tracebacks import Uncaught, mend, strip
 from ...store import CODE
 from ...store.writer import Writer
-from ..alarmed import Alarmed
+from ..alarmed import Alarmed, by_name, said
 from ..backward.recorded import Recorded
 from ..session import Session
 from ..sinks.collect import Collector
@@ -31,6 +32,7 @@ from .bootstrap.backprobe_following import Following, unwatched
 from .ending import Terminated, left_by, note_exit_code, raised_in
 from .identity import Identity, identity
 from .part import Part, ending
+from .stopping import stop_for
 from .told import Told
 
 #: Modules that a process runs as a whole and that train nothing: those of torch itself, and our own command, which has
@@ -144,7 +146,7 @@ class Child:
         self._part = Part(told.folder, me)
         if told.settings.batch_mb:
             self.session.scene.record_to = self._part.folder
-        self._alarmed = Alarmed()
+        self._alarmed = Alarmed(self._alarm, by_name(told.on_alarm) if told.on_alarm else None)
         self._alarmed.begin(self.session)
         self._forget_code: Callable[[], None] = lambda: None
         #: What ended it, where that is not there any more when it ends.
@@ -188,6 +190,12 @@ class Child:
         self._begin_keeping()
         self._sinks.measured(measured)
         self._alarmed.measured(measured)
+
+    def _alarm(self, alarm: Alarm) -> None:
+        if self._tracked is not None:
+            self._tracked.alarm(alarm.kind, said(alarm), alarm.step)
+        if alarm.kind in self._told.stop_on:
+            stop_for(alarm, self._part.rank, self._told.folder, self._told.first)
 
     def _begin_keeping(self) -> None:
         """What a process does not do needs no file."""
@@ -251,6 +259,8 @@ class Child:
         session.scene.raised, session.scene.code = error, code or int(error is not None)
         with contextlib.suppress(Exception):
             if main:
+                if session.scene.signal is None:
+                    self._alarmed.end()
                 session.stop()
             else:
                 self._collector.cut(session)

@@ -9,12 +9,14 @@ import tempfile
 import time
 from pathlib import Path
 
+from ...findings.levels import Alarm
 from ...records import RankSeen, Unseen
 from ...store import job, parts
 from ..events import Tracker
 from ..session import Session
 from .attach import begin_after_fork, begin_child
 from .bootstrap.backprobe_following import Following, unwatched
+from .stopping import stop_for
 from .told import Told
 
 #: Seconds that other ranks have to come to their end after the process that ``backprobe run`` started, from when one of
@@ -28,6 +30,7 @@ class Children(Tracker):
     :param folder: of the run; a folder for temporary files where it is not kept.
     :param limit: bytes that each of them may write.
     :param tracking: trackers, globs on curves, and what the run is called there.
+    :param alarms: kinds of alarms that end the run, and the function that is told of each, as ``MODULE:FUNCTION``.
     """
 
     def __init__(
@@ -36,10 +39,11 @@ class Children(Tracker):
         folder: Path | None = None,
         limit: int = 256 << 20,
         tracking: tuple[tuple[str, ...], tuple[str, ...], str] = ((), (), ""),
+        alarms: tuple[tuple[str, ...], str] = ((), ""),
     ) -> None:
         self._session: Session | None = session
         self._temporary = folder is None
-        self._folder, self._limit, self._tracking = folder, limit, tracking
+        self._folder, self._limit, self._tracking, self._alarms = folder, limit, tracking, alarms
         self._told: Told | None = None
         self._following: Following | None = None
         self._pid = os.getpid()
@@ -53,7 +57,9 @@ class Children(Tracker):
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="backprobe-"))
         folder = self._folder.absolute()
-        self._told = Told(folder, session.settings, session.frames.own, self._limit, *self._tracking)
+        self._told = Told(
+            *(folder, session.settings, session.frames.own, self._limit, *self._tracking, *self._alarms), os.getpid()
+        )
         self._following = Following(self._told.text(), lambda pid: unwatched(str(folder), pid))
         self._following.start()
         begin_after_fork(self, self._forked, session.frames.is_user)
@@ -72,14 +78,14 @@ class Children(Tracker):
         """Where their parts are, if any were told that they belong to this run."""
         return None if self.equals else self._folder
 
-    def wait(self) -> None:
+    def wait(self, longest: float = LONGEST) -> None:
         """Ranks that nobody waits for, as Lightning starts them, come to their end when this one does: they have a
-        while for that."""
+        while for that, of `longest` seconds."""
         watching = self._session.scene.waiting if self._session is not None else None
         ranked = watching is not None and watching.rank is not None
         begin = computed = time.monotonic()
         said = time.time()
-        while self.folder is not None and (now := time.monotonic()) < min(computed + LAST, begin + LONGEST):
+        while self.folder is not None and (now := time.monotonic()) < min(computed + LAST, begin + longest):
             _reap()
             seen = parts.read_parts(self.folder).values()
             # Beside a rank, one that has not said its own is waited for too: it may not have had the time.
@@ -90,6 +96,10 @@ class Children(Tracker):
             if news:
                 computed, said = now, max(one.said for one in news)
             time.sleep(0.1)
+
+    def stop_for(self, alarm: Alarm, rank: int | None) -> None:
+        """Interrupt all processes of the run."""
+        stop_for(alarm, rank, self._folder, self._pid)
 
     def records(self) -> tuple[RankSeen, ...]:
         """What the processes that ended, or go on, have left."""

@@ -17,6 +17,7 @@ from typing import Any
 from ...records import Finding, RankSeen, Site, Step
 from ...store import CRASH
 from ...store.parts import claim, read_parts, write_seen
+from ...text import raised
 from ..backward.recorded import Recorded
 from ..session import Session
 from ..sinks.collect import Collector
@@ -60,6 +61,11 @@ class Part:
         self.save()  # for one that is killed
         _note_crash(self.folder / CRASH)
 
+    @property
+    def rank(self) -> int | None:
+        known = self.waiting.rank if self.waiting is not None else None
+        return known if known is not None else self.me.rank
+
     def backward(self, recorded: Recorded) -> None:
         """Of steps that all ranks look at, how large the gradients are."""
         if due(recorded.step) and recorded.raised is None and self.me.world != 1:
@@ -93,7 +99,7 @@ class Part:
         error = session.scene.raised
         waits, collectives = ended_waits(waiting, session.scene, failed), waiting.collectives()
         return RankSeen(
-            waiting.rank if waiting.rank is not None else me.rank,
+            self.rank,
             os.getpid(),
             waits,
             waiting.trail(),
@@ -150,6 +156,6 @@ def ending(session: Session, collector: Collector, began: float, error: BaseExce
         "seconds": time.time() - began,
         "code": session.scene.code if session.scene.signal is None else None,
         **session.took.info(),
-        "error": None if error is None else f"{type(error).__name__}: {error}"[:2000],
+        "error": None if error is None else raised(error)[:2000],
         **({} if session.scene.signal is None else {"signal": session.scene.signal}),
     }

@@ -29,6 +29,11 @@ class Told:
     to: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     name: str = ""
+    #: Kinds of alarms that end the run, and the function that is told of each, as ``MODULE:FUNCTION``.
+    stop_on: tuple[str, ...] = ()
+    on_alarm: str = ""
+    #: The process that was told it first.
+    first: int = 0
     root: str = str(Path(__file__).resolve().parents[3])
 
     def text(self) -> str:
@@ -39,5 +44,5 @@ class Told:
     def of(cls, plain: dict[str, Any]) -> Told:
         given = plain["settings"]
         settings = Settings(**{**given, "ask": frozenset(given["ask"]), "tensors": tuple(given["tensors"])})
-        own, to, keys = (tuple(plain[name]) for name in ("own", "to", "keys"))
-        return cls(Path(plain["folder"]), settings, own, plain["limit"], to, keys, plain["name"], plain["root"])
+        lists = {name: tuple(plain[name]) for name in ("own", "to", "keys", "stop_on")}
+        return cls(**{**plain, **lists, "folder": Path(plain["folder"]), "settings": settings})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import importlib.util
 import re
 import threading
 from pathlib import Path
@@ -94,7 +95,7 @@ def collectives() -> None:
 @fact(
     "errors of collectives",
     "a rank that fails because others did not come is reported as the culprit",
-    "COLLECTIVE OF_CHILDREN",
+    "COLLECTIVE OF_CHILDREN INTERRUPTED",
     [OWN_PROCESS],
 )
 def failed_collective() -> None:
@@ -104,6 +105,9 @@ def failed_collective() -> None:
     expect(any(words in text.lower() for words in torch_texts.COLLECTIVE), f"torch says {text}")
     missing = [name for name in torch_texts.OF_CHILDREN if not hasattr(torch.multiprocessing, name)]
     expect(not missing, f"torch.multiprocessing has no {', '.join(missing)}")
+    elastic = importlib.util.find_spec("torch.distributed.elastic.multiprocessing.api")
+    text = Path(elastic.origin).read_text() if elastic is not None and elastic.origin else ""
+    expect(f"class {torch_texts.INTERRUPTED[1]}(" in text, f"a launcher has no {torch_texts.INTERRUPTED[1]}")
 
 
 def _gloo(size: int) -> Any:
