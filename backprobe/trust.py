@@ -115,7 +115,8 @@ def sampled(what: Watched) -> str:
         return ""
     some = f"{what.recorded:,} of {what.steps:,} steps"
     passed = f", and {what.passed:,} were too short to be looked at but for their loss" if what.passed else ""
-    return f"nodes were recorded in {some}, as a budget of {100 * what.budget:g}% allows{passed}"
+    alone = f", in {what.repeated:,} of them of a backward whose graph was known" if what.repeated else ""
+    return f"nodes were recorded in {some}{alone}, as a budget of {100 * what.budget:g}% allows{passed}"
 
 
 def endings(ran: Sequence[Process]) -> list[str]:
@@ -213,6 +214,7 @@ def contract(what: Watched, unseen: Sequence[Unseen], ran: Sequence[Process]) ->
             "level": what.level,
             "nodes": {"first": what.begin, "end": what.end, "every": what.every, "budget": what.budget},
             "recorded": what.recorded,
+            "repeated": what.repeated,
         },
         "stopped": None if stopped is None else {"step": stopped.step, "reason": stopped.reason},
         "unseen": [asdict(one) for one in unseen],

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import torch
 from models import MODELS, Step
 
+from backprobe.observe.schedule.budget import Budget
 from backprobe.observe.session import Session, Settings
 
 
@@ -27,6 +28,14 @@ class Nobody:
 
     def backward(self, recorded: object) -> None: ...
     def step(self, step: object, session: object) -> None: ...
+
+
+class Repeats(Budget):
+    """Pays for all steps, and for the backward alone where that may be (Note [Steps that repeat])."""
+
+    @property
+    def repeats(self) -> bool:
+        return self.may_repeat and self.cost is not None
 
 
 @contextlib.contextmanager
@@ -67,9 +76,12 @@ Contestants = dict[str, Callable[[], contextlib.AbstractContextManager[object]]]
 def contestants() -> Contestants:
     """One session a level for the whole run, attached for its own steps only: what is measured is a run going on."""
     trace, watch, explain = (Session(Nobody(), Settings(level)) for level in ("trace", "watch", "explain"))
+    backward = Session(Nobody(), Settings(budget=1e9))
+    backward.budget.__class__ = Repeats
     return {
         "plain": plain,
         "trace": lambda: watched(trace),
+        "backward alone": lambda: watched(backward),
         "watch": lambda: watched(watch),
         "explain": lambda: watched(explain),
         "detect_anomaly": lambda: torch.autograd.detect_anomaly(check_nan=True),

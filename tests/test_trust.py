@@ -70,6 +70,7 @@ def test_which_steps_were_looked_at_is_said() -> None:
         "level": "trace",
         "nodes": {"first": 10, "end": 50, "every": 4, "budget": None},
         "recorded": None,
+        "repeated": 0,
     }
 
 

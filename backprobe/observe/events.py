@@ -217,6 +217,10 @@ class Tracker:
     def backward_over(self, running: Running, recorded: Recorded) -> None:
         """A call is over, and this is its record."""
 
+    def backward_repeated(self, running: Running, recorded: Recorded) -> None:
+        """The same, where nothing went wrong and nothing was noted of its forward: it was told with ``call_counted``,
+        and with none of the other events of backward calls."""
+
     # What is known
 
     def records(self) -> Iterable[Any]:

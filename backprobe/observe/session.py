@@ -234,8 +234,11 @@ class Session:
         step = self._steps.index
         recorded = self._wanted(step) if self._ahead is None else self._ahead
         self._ahead = None
-        careful = self._attention.begin_step(step, self.settings, recorded)
-        self._switch.to(recorded or step < self.settings.careful)
+        self.budget.may_repeat = self.settings.plain and self._calls.may_repeat and not self._steps.alone
+        repeats = recorded and self.budget.repeats and self._attention.is_usual(step)
+        self._unrecorded.repeating = repeats
+        careful = self._attention.begin_step(step, self.settings, recorded and not repeats)
+        self._switch.to((recorded and not repeats) or step < self.settings.careful)
         self._steps.waits = recorded
         if recorded:
             self._handing.later.flush()  # steps before this one are handed on before what is noted in it
@@ -257,8 +260,12 @@ class Session:
         if away:
             self._handing.waits(step, away)
         first = step.index < self.settings.careful
-        asked = self._attention.asked
-        self.budget.step_over(self._cost.seconds, step.watching, self.eye.noting, self.eye.careful, first, asked)
+        asked, eye = self._attention.asked, self.eye
+        repeated = self._unrecorded.have_repeated()
+        if repeated is False:
+            self.budget.was_like_none()
+        told = eye.noting or bool(repeated), eye.careful, first, asked, bool(repeated)
+        self.budget.step_over(self._cost.seconds, step.watching, *told)
         self.events.tell("step_over", step)
         self.eye.log.trim()
         self.modules.new_step(self._steps.index)
@@ -271,7 +278,7 @@ class Session:
             self._next_look = step.index + 1 + int(LOOKS * spent / max(step.seconds, 1e-6))
         else:
             self.events.own.since(mark)
-        if not self._switch.on and self._ahead is None:
+        if not self._switch.on and self._ahead is None and not self._unrecorded.repeating:
             begun = self._steps.index
             room = min(self._attention.room(begun, self.budget), max(self.scene.next_look - begun, 0))
             self._steps.let_pass(min(self.budget.lets_pass(), room))
@@ -378,7 +385,8 @@ class Session:
         first, last = (0, steps - 1) if steps else (None, None)
         asked = settings.level, settings.first, settings.last, settings.every
         spent = self.budget
-        return Watched(first, last, *asked, self.stopped, settings.budget, spent.recorded, spent.steps, spent.passed)
+        counts = spent.recorded, spent.steps, spent.passed, spent.repeated
+        return Watched(first, last, *asked, self.stopped, settings.budget, *counts)
 
     def unseen(self) -> tuple[Unseen, ...]:
         """What was not observed, counted."""
@@ -438,6 +446,8 @@ class _Handing:
     def backward_over(self, running: Running, recorded: Recorded) -> None:
         self.later.flush()
         self._sink.backward(recorded)
+
+    backward_repeated = backward_over
 
     def measured(self, measured: Measured) -> None:
         take = getattr(self._sink, "measured", None)  # sinks of plugins may have none

@@ -31,6 +31,8 @@ class Watched:
         steps as it pays for; ``None``: in all of them.
     :ivar recorded: steps whose nodes were recorded, of the `steps` that are over.
     :ivar passed: steps of these that were too short for the budget: no record is there of them.
+    :ivar repeated: steps of those that were recorded of which the backward alone was: their graph is that of a step
+        before, and so are its lines and modules.
     :ivar stopped: where watching ended early; ``None`` where it did not.
     """
 
@@ -45,6 +47,7 @@ class Watched:
     recorded: int | None = None
     steps: int = 0
     passed: int = 0
+    repeated: int = 0
 
 
 @record

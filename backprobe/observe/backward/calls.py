@@ -67,6 +67,8 @@ class Running:
     error: BaseException | None = None
     #: Whether it was counted before, and its loss added to that of the step.
     counted: bool = False
+    #: Whether nothing was noted of its forward: Note [Steps that repeat].
+    repeats: bool = False
 
     @property
     def creates_graph(self) -> bool:
@@ -265,6 +267,36 @@ class BackwardCalls:
         with uncollected():
             return self._begin(kind, roots, arguments, frame)
 
+    @property
+    def may_repeat(self) -> bool:
+        """Whether backward calls are such that nothing of the forward is needed to record one whose graph is known."""
+        first_order = not (self.second_order or self._hooked or self._regions.known)
+        return first_order and not (self.layouts.compiled or self.compiled or self._events.node_ran)
+
+    def repeated(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> Running | None:
+        """An outermost call of which the backward alone is to be recorded; ``None`` where its graph is none of the last
+        ones."""
+        if arguments.get("create_graph"):
+            return None
+        starts = [node_of(root) for root in roots]
+        graph = walk(starts, self._plans)
+        live = self.layouts.known(graph, needed_nodes(kind, arguments, graph))
+        if live is None:
+            return None
+        running = self._made(kind, roots, arguments, frame, starts, graph, live)
+        running.repeats = True
+        return running
+
+    def begin_repeated(self, running: Running) -> Running:
+        """Hook its graph."""
+        with uncollected():
+            if running.kind != "autograd.grad":
+                self._steps.writes([v for _, v in running.graph.leaves])
+                running.step = self._steps.index
+            self._attach(running, None)
+            self._goes_on(running)
+        return running
+
     def _begin(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> Running:
         running = self._running(kind, roots, arguments, frame)
         nested = running.inside is not None
@@ -275,30 +307,47 @@ class BackwardCalls:
         self.second_order = self.second_order or running.creates_graph
         self._events.tell("graph_known", running, frame)
         try:
-            self._attach(running)
+            self._events.tell("backward_starts", running)
+            self._attach(running, self._python_nodes(running))
         except BaseException:
             self._events.tell("backward_ended", running)  # no hook of ours stays anywhere
             raise
-        self.count += 1
-        self.inside.append(running.index)
         self._names.modules.in_backward = True
-        running.began, running.ran, running.began_at = _clock(), time.thread_time(), private.next_sequence_nr()
+        self._goes_on(running)
         if not nested:
             self.between.as_many()
         return running
+
+    def _goes_on(self, running: Running) -> None:
+        self.count += 1
+        self.inside.append(running.index)
+        running.began, running.ran, running.began_at = _clock(), time.thread_time(), private.next_sequence_nr()
 
     def _running(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> Running:
         starts = [node_of(root) for root in roots]
         graph = walk(starts, self._plans)
         if graph.span[0] < self.noted_from:
             self.layouts.assume(graph, self.between.bounds)
+        live = self.layouts.get(graph, needed_nodes(kind, arguments, graph))
+        return self._made(kind, roots, arguments, frame, starts, graph, live)
+
+    def _made(
+        self,
+        kind: str,
+        roots: Sequence[Any],
+        arguments: dict[str, Any],
+        frame: Any,
+        starts: list[Any],
+        graph: LiveGraph,
+        live: LiveLayout,
+    ) -> Running:
         return Running(
             kind,
             arguments,
             roots,
             starts,
             graph,
-            self.layouts.get(graph, needed_nodes(kind, arguments, graph)),
+            live,
             self.count,
             self._steps.index,
             self.inside[-1] if self.inside else None,
@@ -326,19 +375,20 @@ class BackwardCalls:
             steps.backwards.append(self.count)
         self.count += 1
 
-    def _attach(self, running: Running) -> None:
+    def _python_nodes(self, running: Running) -> PythonNodes | None:
+        eye = self._eye
+        if not eye.is_here():
+            return None
+        within = self._regions.within(running.graph.seqs) if self._regions.known else ()
+        return PythonNodes(eye.push, eye.pop, within, running.entered)
+
+    def _attach(self, running: Running, python: PythonNodes | None) -> None:
         eye, graph, leaves = self._eye, running.graph, running.graph.leaves
         number = {n: i for i, n in enumerate(graph.nodes[: len(running.starts)])}
         before = {number[n] for n in running.starts if n is not None}
         before.update(i for i, v in leaves if v._backward_hooks or getattr(v, "_post_accumulate_grad_hooks", None))
         if self._hooked:
             before.update(i for i, seq in enumerate(graph.seqs) if seq in self._hooked)
-        here = eye.is_here()
-        self._events.tell("backward_starts", running)
-        python = None
-        if here:
-            within = self._regions.within(graph.seqs) if self._regions.known else ()
-            python = PythonNodes(eye.push, eye.pop, within, running.entered)
         look = Look(eye.careful, self._attention.used_to_it, running.creates_graph)
         running.watch = Watch(graph.nodes, graph.plan, before, self._hooks, look, running.live.program, python)
         running.watch.on_error = self._hook_failed
@@ -351,12 +401,11 @@ class BackwardCalls:
         watch.stop()  # before anything that can fail: no hook of ours stays on the graph
         self.inside.pop()
         self.layouts.unshaped += watch.unshaped
-        self._events.tell("backward_ended", running)
-        self._names.modules.in_backward = bool(self.inside)
+        if not running.repeats:
+            self._events.tell("backward_ended", running)
+            self._names.modules.in_backward = bool(self.inside)
         if self.outcome is not None:
-            self._events.tell("backward_ran", running)
-            recorded = self.outcome(running)
-            self._events.tell("backward_over", running, recorded)
+            self._hand_on(running, self.outcome)
             self._events.well()
         if running.creates_graph and self._eye.is_here():
             self.second.note(running)
@@ -373,6 +422,17 @@ class BackwardCalls:
             self._eye.last = private.next_sequence_nr()
         self._own.since(mark)
         self._own.ran(hooked, inside, times, stood)
+
+    def _hand_on(self, running: Running, outcome: Callable[[Running], Recorded]) -> None:
+        fine = running.error is None and not running.watch.norms.bad
+        if running.repeats and fine:
+            self._events.tell("backward_repeated", running, outcome(running))
+            return
+        if running.repeats:
+            self.layouts.assume(running.graph, self.between.bounds)  # who explains it asks for lines
+        self._events.tell("backward_ran", running)
+        recorded = outcome(running)
+        self._events.tell("backward_over", running, recorded)
 
     def _hook_failed(self, error: BaseException) -> None:
         self._events.fault(self._hooks, error)

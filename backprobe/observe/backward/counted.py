@@ -50,6 +50,8 @@ class Counted:
         if running.inside is None and running.kind != "autograd.grad" and recorded.raised is None:
             self.far = [private.tensor_ref(leaf) for leaf in far_leaves(running.graph)]
 
+    backward_repeated = backward_over
+
     @property
     def step(self) -> int:
         return self.steps.index
@@ -122,6 +124,13 @@ class Counted:
             self._events.tell("call_counted", spot, roots)
         calls.count_only(roots, False, self.witnesses if adds else None, values)
         return calls.between.as_many()
+
+    def repeats(self, running: Running) -> bool:
+        """The backward of `running` alone is about to be recorded. Whether as many nodes were made for it as for one
+        before."""
+        if running.kind != "autograd.grad":
+            self._events.tell("call_counted", running.spot, running.roots)
+        return self.calls.between.as_many()
 
     def over(self, kind: str, arguments: dict[str, Any]) -> None:
         """It is over."""

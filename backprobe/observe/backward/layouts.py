@@ -57,13 +57,20 @@ class LiveLayout:
     ) -> bool:
         if plan is not self.plan or leaves != self.leaves or needed != self.needed:
             return False
+        return self._numbered(seqs, base) and entries == self.entries
+
+    def _numbered(self, seqs: list[int], base: int) -> bool:
         shift = base - self.base
-        if shift:
-            if [s - shift if s != ACCUMULATE_SEQ else s for s in seqs] != self.seqs:
-                return False
-        elif seqs != self.seqs:
-            return False
-        return entries == self.entries
+        return [s - shift if s != ACCUMULATE_SEQ else s for s in seqs] == self.seqs if shift else seqs == self.seqs
+
+    def like(self, plan: Plan, seqs: list[int], base: int, leaves: list[int], needed: Any) -> bool:
+        """Whether a graph of which it is not known what made it is like this one."""
+        same = plan is self.plan and leaves == self.leaves and needed == self.needed
+        return same and self._numbered(seqs, base)
+
+    def made_as(self, other: LiveLayout) -> bool:
+        """Whether the same made each node of a graph that is like this one."""
+        return self._ordered() == other._ordered()
 
     def entries_for(self, names: list[str]) -> dict[int, Entry]:
         """By position in `names`, the names of nodes in the order in which they were made, what made the node of ours
@@ -110,6 +117,11 @@ class LiveLayout:
         return made
 
 
+def _ids(leaves: list[tuple[int, Any]]) -> list[int]:
+    """A plain tensor that needs a gradient may be new every step (an adversarial input): any will do in its place."""
+    return [id(v) if v.__class__ is not torch.Tensor else 0 for _, v in leaves]
+
+
 class Layouts:
     """The layouts of the last calls."""
 
@@ -117,7 +129,8 @@ class Layouts:
         self._log, self._names = log, names
         self._layouts: list[LiveLayout] = []
         self._count = 0
-        self._compiled = 0
+        #: Layouts with regions that were compiled.
+        self.compiled = 0
         #: Nodes of the last graph that was compared which no layout has.
         self.newcomers: set[int] = set()
         #: Places that ran for the first time lately, while nothing is noted.
@@ -130,20 +143,26 @@ class Layouts:
         seqs, leaves = graph.seqs, graph.leaves
         base, top = graph.span
         ops = self._log.slice(base, top)
-        # A plain tensor that needs a gradient may be new every step (an adversarial input): any will do in its place.
-        ids = [id(v) if v.__class__ is not torch.Tensor else 0 for _, v in leaves]
+        ids = _ids(leaves)
         for at, live in enumerate(self._layouts):
             if live.fits(graph.plan, seqs, base, ops[1], ids, needed):
                 if at:
                     self._layouts.insert(0, self._layouts.pop(at))
                 return live
-        self._compiled += any(n.startswith(COMPILED) for n in graph.plan.names)
+        self.compiled += any(n.startswith(COMPILED) for n in graph.plan.names)
         named = {i: self._names.leaves.get(v) for i, v in leaves}
         live = LiveLayout(graph, ops, self._log.first, ids, needed, named, self._count)
         self._count += 1
         self._layouts.insert(0, live)
         del self._layouts[16:]
         return live
+
+    def known(self, graph: LiveGraph, needed: frozenset[int] | None) -> LiveLayout | None:
+        """The layout among the last ones that `graph` repeats (Note [Steps that repeat]); ``None`` where there is none,
+        or several, made at other lines."""
+        seqs, base, ids = graph.seqs, graph.span[0], _ids(graph.leaves)
+        found = [live for live in self._layouts if live.like(graph.plan, seqs, base, ids, needed)]
+        return found[0] if found and all(live.made_as(found[0]) for live in found[1:]) else None
 
     def assume(self, graph: LiveGraph, bounds: Sequence[int]) -> None:
         """Some nodes of `graph` may have been made while ops were not noted: give the log what made those of the layout
@@ -180,11 +199,11 @@ class Layouts:
 
     def unseen(self) -> list[Unseen]:
         found = []
-        if self._compiled:
+        if self.compiled:
             found.append(
                 Unseen(
                     "compiled regions",
-                    self._compiled,
+                    self.compiled,
                     "each shows as one node; its inside is known only where it was run again",
                 )
             )

@@ -49,6 +49,8 @@ class Reached:
         if recorded.step < 3 or not recorded.index % 64:
             self._leaves.refresh()
 
+    backward_repeated = backward_over
+
     def _slots_of(self, recorded: Recorded) -> list[tuple[Leaf, int | None]]:
         """Worked out once for a signature, by unpacking a call whose norms are the numbers of their slots."""
         live = recorded.live

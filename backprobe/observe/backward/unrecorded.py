@@ -29,6 +29,7 @@ from ...torchside.later import Later
 from ...torchside.uncompiled import passes_on
 from ..events import Events
 from ..schedule.budget import Budget
+from .calls import Running
 from .counted import Counted
 from .passed import Passed
 
@@ -81,6 +82,9 @@ class Unrecorded:
         self._told = FINE
         #: Whether a call is going on.
         self.inside = False
+        #: Whether the backward of the running step is recorded, as far as it is known (Note [Steps that repeat]); how
+        #: many calls of it were, and how many were like none before.
+        self.repeating, self.repeated, self.others = False, 0, 0
         #: Seconds that a look at gradients takes in a step that passes.
         self._each = 0.0
 
@@ -90,21 +94,20 @@ class Unrecorded:
         quick = quick and self._passed.lets_pass(roots, args)
         if not quick and (self.inside or _compiles() or _getpid() != self._pid or _get_ident() != self._thread):
             return engine(roots, *args, **kwargs)
-        passes, call, recorded = quick, None, False
+        passes, call, begin = quick, None, None
         if not quick:
             given = roots, args, kwargs, sys._getframe(1)
             passes = bool(self._steps.passing) and self._passes(*given)
             if not passes:
-                call, recorded = self._safely(self._begins, *given) or (None, False)
+                call, begin = self._safely(self._begins, *given) or (None, None)
         self.inside = True
         try:
-            if call is not None and recorded:
-                begin = partial(self._counted.calls.begin, *call)
+            if begin is not None:
                 result = self._counted.calls.watched(begin, partial(engine, roots, *args, **kwargs))
             else:
                 result = engine(roots, *args, **kwargs)
         except BaseException as error:
-            if not recorded and _getpid() == self._pid:
+            if begin is None and _getpid() == self._pid:
                 if quick:
                     given = roots, args, kwargs, sys._getframe(1)
                     self._counted.calls.between.over_at = self._passed.base  # this one is not over
@@ -112,7 +115,7 @@ class Unrecorded:
             raise
         finally:
             self.inside = False
-        if recorded:
+        if begin is not None:
             return result
         if call is not None:
             self._safely(self._ended, call)
@@ -169,8 +172,11 @@ class Unrecorded:
             self._own.since(mark)
         return None
 
-    def _begins(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> tuple[Call, bool]:
-        """A call is about to be made: as the user made it, and whether it is to be watched after all."""
+    def _begins(
+        self, roots: Any, args: Any, kwargs: Any, frame: Any
+    ) -> tuple[Call, Callable[[], Running | None] | None]:
+        """A call is about to be made: as the user made it, and what begins to watch it, where that is done after
+        all."""
         counted = self._counted
         self.settle()
         counted.begins()
@@ -180,14 +186,22 @@ class Unrecorded:
             self._budget.explained += 1
             self._trouble(counted.step)
             if not private.compiles_backward():
-                return call, True
+                return call, partial(counted.calls.begin, *call)
             self._events.tell("call_spoilt", "the loss is not finite")
             counted.is_usual(call.kind, call.roots, values, frame)
             counted.begins_bad(*call)
-            return call, False
+            return call, None
+        if self.repeating and not private.compiles_backward():
+            running = counted.calls.repeated(*call)
+            if running is not None:
+                self.repeated += 1
+                if not counted.repeats(running):
+                    self._surprise(counted.step)
+                return call, partial(counted.calls.begin_repeated, running)
+            self.others += 1
         if not counted.is_usual(call.kind, call.roots, values, frame):
             self._surprise(counted.step)
-        return call, False
+        return call, None
 
     @passes_on
     def in_one(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any, proceed: Any) -> Any:
@@ -212,6 +226,12 @@ class Unrecorded:
             self._alarms[BAD] += 1
             self._counted.gave_bad(*call)
         self._last = state
+
+    def have_repeated(self) -> bool | None:
+        """Whether calls of the step that is over were recorded as repeating one before; ``None`` where none was to, or
+        there was none."""
+        repeated, others, self.repeated, self.others = self.repeated, self.others, 0, 0
+        return bool(repeated) if repeated or others else None
 
     def _raised(self, call: Call, error: BaseException) -> None:
         self.settle()

@@ -7,6 +7,14 @@ next is recorded as soon as what is left would pay for one. Where steps cost mor
 so many. How long it is waited is drawn anew each time, so that what takes turns (a critic and its generator, a phase of
 training) is not always met at the same place. However little may be spent, one step in ``MOST`` is recorded.
 
+Note [Steps that repeat]: most of what a recorded step costs is noting what made its nodes, and it is the same in each
+step whose graph is. So as much as is spent on steps that are recorded whole is spent on others of which the backward
+alone is, in which no mode and no hook on modules is on: the graph is walked when the backward begins, and where it is
+that of one layout among the last ones, node by node, the lines and modules are those. Where it is none of them, or of
+several, the step is not recorded, and for a while those that are are recorded whole. Where all steps can be recorded
+whole, all are. What needs to see the forward (checkpoints, second derivatives, hooks on tensors, what is compiled) has
+whole steps only.
+
 Note [Kept for what is new]: what begins late shows as something that had not been there before: another number of
 nodes, a line that never ran, gradients that are gone. The steps after it are then looked at closely, which costs a
 multiple of a recorded step, and some later ones are recorded. So a part of the first seconds (``KEPT``) is not spent on
@@ -53,8 +61,17 @@ class Budget:
         self.share = share
         #: Seconds that the script took alone, and those of our own work.
         self.alone = self.spent = 0.0
-        #: What a recorded step costs, of the last ones; ``None`` before one is over that was not looked at closely.
+        #: What a step costs that is recorded whole, of the last ones; ``None`` before one is over that was not looked
+        #: at closely. And one of which the backward alone is recorded.
         self.cost: float | None = None
+        self.backward: float | None = None
+        #: What was spent on steps of both kinds since there is a choice, and how many of the second were recorded.
+        self._on_whole = self._on_backward = 0.0
+        self.repeated = 0
+        #: Whether steps may repeat, as the session knows; the number of steps before which none does, since some were
+        #: like none before, and how long that is.
+        self.may_repeat = False
+        self._whole_until, self._distrust = 0, 4
         #: How many steps were recorded, of how many.
         self.recorded = self.steps = 0
         #: How many of them passed.
@@ -73,17 +90,26 @@ class Budget:
         self.explained = 0
         #: Whether gradients are looked at in those that pass.
         self.peeks = False
-        self._since = 0
+        #: Steps since the last that was recorded, and since the last that was so whole.
+        self._since = self._since_whole = 0
         self._patience = 1.0
         self._state = 2024
 
     def step_over(
-        self, seconds: float, mine: float, recorded: bool, careful: bool, first: bool = False, asked: bool = False
+        self,
+        seconds: float,
+        mine: float,
+        recorded: bool,
+        careful: bool,
+        first: bool = False,
+        asked: bool = False,
+        repeats: bool = False,
     ) -> None:
         """A step took `seconds`, `mine` of which were our own work. `first`: it is one of those at the start. `asked`:
-        it was recorded since something was new."""
+        it was recorded since something was new. `repeats`: its backward alone was recorded."""
         self.steps += 1
         self.recorded += recorded
+        self.repeated += repeats
         if first:
             return
         self.alone += max(seconds - mine, 0.0)
@@ -92,19 +118,45 @@ class Budget:
         if not recorded:  # the first one takes much more
             self._heard = _mean(self._heard, mine) if mine > self._heard else 0.5 * (self._heard + mine)
         self._since = 0 if recorded else self._since + 1
+        self._since_whole = 0 if recorded and not repeats else self._since_whole + 1
         if recorded:
             self._patience = 1.0 + self._draw()
             if asked:
                 self._kept = max(self._kept - mine, 0.0)
-            if not careful:
+            if repeats:
+                self._on_backward += mine
+                self.backward = mine if self.backward is None else self.backward + 0.2 * (mine - self.backward)
+            elif not careful:
+                self._on_whole += mine if self.may_repeat and not self._all_whole else 0.0
                 self.cost = mine if self.cost is None else self.cost + 0.2 * (mine - self.cost)
+
+    def was_like_none(self) -> None:
+        """A step was to repeat, and its graph is none of those that are known."""
+        self._distrust = min(2 * self._distrust, MOST)
+        self._whole_until = self.steps + self._distrust
+
+    @property
+    def repeats(self) -> bool:
+        """Whether the backward alone is recorded of the next step that is."""
+        if not self.may_repeat or self._all_whole or self._since_whole >= MOST:
+            return False
+        return self.steps >= self._whole_until and self._on_backward < self._on_whole
+
+    @property
+    def _all_whole(self) -> bool:
+        """Whether each step can be recorded whole."""
+        if self.share is None or self.cost is None or self.spent < (1.0 - KEPT) * FREE:
+            return True
+        return self.cost <= self.share * self._length
 
     def wants(self) -> bool:
         """Whether the next step is to be recorded."""
-        if self.share is None or self._since >= MOST:
+        if self.share is None or self._since_whole >= MOST:
             return True
-        left = self.left - self._kept
-        return left > 0 if self.cost is None else left >= self._patience * self.cost
+        left, price = self.left - self._kept, self.cost
+        if self.repeats and self.backward is not None:
+            price = self.backward
+        return left > 0 if price is None else left >= self._patience * price
 
     @property
     def affords(self) -> bool:
@@ -133,13 +185,14 @@ class Budget:
         room = REST * pays - self._pass
         most = max(FAR, LONG / max(self._length, 1e-6))
         far = min(most, self._heard / room) if room > 0 else most
-        return min(max(1, round(far * (0.5 + self._draw()))), max(MOST - self._since, 1))
+        return min(max(1, round(far * (0.5 + self._draw()))), max(MOST - self._since_whole, 1))
 
     def have_passed(self, steps: int, seconds: float, mine: float) -> None:
         """`steps` steps have passed, which took `seconds`, `mine` of which were our own work."""
         self.steps += steps
         self.passed += steps
         self._since += steps
+        self._since_whole += steps
         alone = max(seconds - mine, 0.0)
         self.alone += alone
         self.spent += mine

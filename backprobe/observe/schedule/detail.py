@@ -69,6 +69,18 @@ class Settings:
     #: other settings ask for is recorded.
     budget: float | None = None
 
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is asked for but what costs no more than the budget."""
+        asked = self.level, self.ask - CHEAP, self.tensors, self.log, self.record
+        return asked == (Settings.level, frozenset(), (), "", "")
+
+    @property
+    def chosen(self) -> bool:
+        """Whether somebody has said which steps are to be recorded."""
+        asked = self.every, self.first, self.last, self.careful
+        return asked != (Settings.every, Settings.first, Settings.last, Settings.careful)
+
     def traced(self, step: int) -> bool:
         """Whether the nodes of a step are asked for."""
         if self.level == "watch" or step < self.first or (self.last is not None and step >= self.last):
@@ -85,9 +97,7 @@ def budget_of(given: float | str | None, settings: Settings) -> float | None:
     :raises BackprobeError: it is not a share above 0.
     """
     if given == "default":
-        asked = settings.ask & CHEAP
-        cheap = Settings(quiet=settings.quiet, statistics=settings.statistics, ask=asked, batch_mb=settings.batch_mb)
-        if settings != cheap:
+        if not settings.plain or settings.chosen:
             return None
         given = os.environ.get("BACKPROBE_BUDGET") or DEFAULT_BUDGET
     if given is None or given == "none":
@@ -141,6 +151,10 @@ class Attention:
         """Whether the nodes of a step are to be recorded."""
         asked = step < self._until or (step >= self._due and budget.affords)
         return settings.traced(step) and (asked or budget.wants())
+
+    def is_usual(self, step: int) -> bool:
+        """Whether nothing is to be seen of this step that another would not show."""
+        return self._until <= step < self._due
 
     def room(self, step: int, budget: Budget) -> int:
         """How many steps may pass from `step` on before one is asked for that can be paid."""
