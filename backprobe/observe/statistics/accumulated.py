@@ -45,9 +45,9 @@ def stepped(optimizer: Any) -> Groups:
 
 
 def total(lengths: Iterable[Any]) -> Any:
-    """The norm of all together, on the device of the first."""
+    """Of vectors of norms the norm of all together, on the device of the first."""
     known = list(lengths)
-    return torch.stack([length.float().to(known[0].device) for length in known]).norm()
+    return torch.cat([length.float().to(known[0].device) for length in known]).norm()
 
 
 class Heard:
@@ -137,7 +137,7 @@ class Accumulated:
             return None
         mark = self._clock()
         try:
-            with private.unprofiled(), private.unseen(), private.unnoticed(), torch.no_grad():
+            with private.measuring():
                 return look(*given)
         except Exception as error:
             self._heard.clear()
@@ -174,7 +174,7 @@ class Accumulated:
             groups = stepped(optimizer)
             heard.length, heard.scale = None, scale
             if sure and groups:
-                length = total(n for members in groups.values() for n in norms([p.grad.detach() for p, _ in members]))
+                length = total(torch.stack(norms([p.grad.detach() for p, _ in members])) for members in groups.values())
                 heard.length = length if scale is None else length / scale.to(length.device)
 
 

@@ -21,7 +21,8 @@ from torch import nn
 from ...torchside import private
 from ...torchside.module_hooks import ModuleHooks
 from ...torchside.structure import tensors_in
-from .numbers import HALF, Numbers, greatest, norms, usable, wide
+from .numbers import Numbers, usable, wide
+from .outputs import Outputs
 from .routers import CHOICES, Routers, load
 
 #: Nodes of a graph that are looked at; outermost calls of a step whose graph is.
@@ -42,6 +43,11 @@ _KEEPS: dict[str, str] = {
     "SoftmaxBackward0": "softmax",
     "SafeSoftmaxBackward0": "softmax",
 }
+#: The quantity that each is told as.
+_TOLD = {"relu": "dead", "tanh": "saturated", "sigmoid": "saturated", "softmax": "attention_entropy"}
+#: What is done with nodes of a name that are looked at, and with those whose names begin so.
+_KINDS = {**dict.fromkeys(_KEEPS, "kept"), **dict.fromkeys(CHOICES, "choice")}
+_FUSED = "ScaledDotProduct"
 #: Those that a model may well put out at their bounds; and what only gives values another shape.
 _BOUNDED = ("TanhBackward0", "SigmoidBackward0")
 _RESHAPES = (
@@ -75,6 +81,7 @@ class Activations:
     ) -> None:
         self._name_of, self._fault, self._clock, self._took = name_of, fault, clock, took
         self.numbers = Numbers()
+        self._outputs: dict[tuple[Any, Any], Outputs] = {}
         self._thread = get_ident()
         self._hooks = ModuleHooks(self._enter, self._leave)
         #: Names of the modules that run.
@@ -89,6 +96,7 @@ class Activations:
     def attach(self) -> None:
         """A step is looked at from now on."""
         self.numbers, self._thread = Numbers(), get_ident()
+        self._outputs.clear()
         self._done.clear()
         self._calls = 0
         self._hooks.on()
@@ -97,6 +105,13 @@ class Activations:
         self._hooks.off()
         self._stack.clear()
         self._last = None
+
+    def taken(self) -> Numbers:
+        """The step's outputs are all there: their numbers."""
+        for (_, dtype), outputs in self._outputs.items():
+            outputs.tell(dtype, self.numbers)
+        self._outputs.clear()
+        return self.numbers
 
     def _mine(self) -> bool:
         return get_ident() == self._thread and not private.compiling()
@@ -130,7 +145,7 @@ class Activations:
             return
         mark = self._clock()
         try:
-            with private.unseen(), private.unnoticed(), torch.no_grad():
+            with private.measuring():
                 if name is not None:
                     self._output(name, output)
                 if isinstance(module, SUMS):
@@ -151,12 +166,14 @@ class Activations:
             return
         self._done.add(name)
         here = output.detach()
-        self.numbers.add("activation_rms", [name], [n / math.sqrt(here.numel()) for n in norms([here])])
-        top = greatest([here])
-        self.numbers.add("activation_max", [name], top)
-        if here.dtype in HALF:
-            limit = torch.finfo(here.dtype).max
-            self.numbers.add("headroom", [name], [limit / t.double().clamp(min=1e-30) for t in top])
+        self._like(here).add(name, here)
+
+    def _like(self, tensor: Any) -> Outputs:
+        key = tensor.device, tensor.dtype
+        found = self._outputs.get(key)
+        if found is None:
+            found = self._outputs[key] = Outputs()
+        return found
 
     def _sums(self, module: nn.Module) -> None:
         weight = module._parameters.get("weight")  # a property, where it is parametrized
@@ -176,12 +193,13 @@ class Activations:
         choices = []
         for node in waiting:  # grows as we go
             kind = node.name()
-            if kind in _KEEPS and not (kind in _BOUNDED and node in outputs):
-                self._kept(node, _KEEPS[kind])
-            elif kind.startswith("ScaledDotProduct"):
+            if (what := _KINDS.get(kind)) is not None:
+                if what == "choice":
+                    choices.append(node)
+                elif not (kind in _BOUNDED and node in outputs):
+                    self._kept(node, _KEEPS[kind])
+            elif kind.startswith(_FUSED):
                 self._attention(node)
-            elif kind in CHOICES:
-                choices.append(node)
             for child, _ in node.next_functions:
                 if child is not None and child not in seen and len(seen) < MOST:
                     seen.add(child)
@@ -217,8 +235,10 @@ class Activations:
 
     def _kept(self, node: Any, kind: str) -> None:
         name = self._name_at(node) if kind == "softmax" else self._whose_units(node)
+        if name is None or f"{_TOLD[kind]}|{name}" in self._done:
+            return
         result = self._saved(node, "result")
-        if name is None or result is None or (result.dim() < 2 and kind != "softmax"):
+        if result is None or (result.dim() < 2 and kind != "softmax"):
             return
         if kind == "softmax":
             if result.dim() >= 3 and result.shape[-2] > 1 and self._first("attention_entropy", name):
@@ -229,7 +249,7 @@ class Activations:
         elif kind == "relu":
             if self._first("dead", name):
                 rest = [d for d in range(result.dim()) if d != _features(node, result)]
-                self.numbers.add("dead", [name], [(result.amax(rest) == 0).float().mean()])
+                self._like(result).behind_relu(name, result.amax(rest))
         elif self._first("saturated", name):
             off = result.abs() if kind == "tanh" else (result - 0.5).abs() * 2
             self.numbers.add("saturated", [name], [(off > 1 - 2 * EDGE).float().mean()])
@@ -290,13 +310,13 @@ class Activations:
 
 def _kept_by(node: Any, what: str) -> Any:
     """What `node` keeps by that name, where no hook of anybody's packed it and it can be looked at."""
-    for name, slot in private.saved_slots(node):
-        if name == what:
-            value, packed = private.slot_content(slot) or (None, True)
-            if packed or not isinstance(value, torch.Tensor) or not private.is_plain(value):
-                return None
-            return None if private.hands_off(value) or value.is_meta else value
-    return None
+    slot = private.saved_slot(node, what)
+    if slot is None:
+        return None
+    value, packed = private.slot_content(slot) or (None, True)
+    if packed or not isinstance(value, torch.Tensor) or not private.is_plain(value):
+        return None
+    return None if private.hands_off(value) or value.is_meta else value
 
 
 def _shaped(node: Any) -> Any:

@@ -232,9 +232,10 @@ class Statistics(Tracker):
             self._step = step
             self._scene.events.tell("look_begins", step)
             if self._ahead is not None:
-                self._numbers = self._ahead.numbers
+                with private.measuring():
+                    self._numbers = self._ahead.taken()
                 self._look_no_further()
-        with private.unseen(), private.unnoticed(), torch.no_grad():
+        with private.measuring():
             mine = Parameters(optimizer, known.title, self._numbers, self._scene.names.of, heard)
             self._stepping[id(optimizer)] = mine, 0.0
             closely = known.pace.looks % SELDOM == 0
@@ -252,7 +253,7 @@ class Statistics(Tracker):
         mine, before = self._stepping.pop(id(optimizer))
         pace = self._known[id(optimizer)].pace
         try:
-            with private.unseen(), private.unnoticed(), torch.no_grad():
+            with private.measuring():
                 mine.after()
                 scale = self._scene.steps.losses.scaler
                 if scale is not None:
@@ -301,7 +302,7 @@ class Statistics(Tracker):
             self._accumulated.detach()
         if step is None:
             return
-        with private.unseen(), private.unnoticed(), torch.no_grad():
+        with private.measuring():
             numbers.send()
         self._hand_on()
         self._sent = step, numbers
@@ -312,7 +313,7 @@ class Statistics(Tracker):
         if self._sent is None:
             return
         (step, numbers), self._sent = self._sent, None
-        with private.unseen(), private.unnoticed():
+        with private.measuring():
             found = derived(numbers.read(), numbers.sizes, numbers.fan_in)
             self._noise.put(found)
         if found:
