@@ -34,13 +34,19 @@ Mark = tuple[Any, int] | None
 def stepped(optimizer: Any) -> Groups:
     """The parameters with gradients that can be looked at."""
     found: Groups = {}
+    off: dict[Any, bool] = {}
     for group in optimizer.param_groups:
         for p in group["params"]:
             grad = getattr(p, "grad", None)
-            if grad is None or not private.is_plain(p) or not private.is_plain(grad) or private.hands_off(p):
+            if grad is None or not private.is_plain(p) or not private.is_plain(grad):
+                continue
+            device = p.device
+            if off.get(device) is None:
+                off[device] = private.hands_off(p)
+            if off[device]:
                 continue
             if usable(p) and usable(grad) and private.local(p) is not None and private.local(grad) is not None:
-                found.setdefault((p.device, p.dtype, grad.dtype), []).append((p, group))
+                found.setdefault((device, p.dtype, grad.dtype), []).append((p, group))
     return found
 
 

@@ -5,11 +5,16 @@ and keys, and ``topk`` what it chose, whether a module or a function of the scri
 the graph when an outermost module returns: no mode is on, and nothing is called that would not be called alone. The
 counter of nodes at each module's beginning and end tells whose they are. What has no graph, lies behind a saved-tensor
 hook or is recomputed by a checkpoint is not seen. A graph of more than ``MOST`` nodes is looked at no further.
+
+Note [Small outputs wait]: an operation between those of the script takes several times as long as one after its like,
+and of small outputs that is most of it. So small ones are measured some at a time, those that in the look before were
+as they had been when these came; else at once. On an accelerator none waits: another stream would be a race.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from bisect import bisect_right
 from collections.abc import Callable
 from threading import get_ident
@@ -27,6 +32,8 @@ from .routers import CHOICES, Routers, load
 
 #: Nodes of a graph that are looked at; outermost calls of a step whose graph is.
 MOST, CALLS = 5_000, 4
+#: Elements of an output that may wait, and outputs that wait at one time.
+SMALL, TOGETHER = 1 << 16, 16
 #: Logits that are worked out again, about.
 LOGITS = 1 << 18
 #: Of tanh and sigmoid: how near to its bounds a value is saturated, as a share of their distance.
@@ -36,6 +43,7 @@ _BETWEEN = 8
 _THROUGH = ("View", "UnsafeView", "Reshape", "MaskedFill", "Where", "Add", "Mul", "Div", "ToCopy", "Expand")
 #: Modules each of whose outputs is a sum over what one row of the weight takes in.
 SUMS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_clock = time.perf_counter
 _KEEPS: dict[str, str] = {
     "ReluBackward0": "relu",
     "TanhBackward0": "tanh",
@@ -69,7 +77,7 @@ class Activations:
 
     :param name_of: gives the name of a module that is called, ``None`` for one that has none.
     :param fault: told of what fails here.
-    :param clock: gives a mark at the beginning of this work, and ``took`` is told it at the end.
+    :param clock: gives a mark at the beginning of this work, and ``took`` is told it at the end, with seconds before.
     """
 
     def __init__(
@@ -77,7 +85,7 @@ class Activations:
         name_of: Callable[[nn.Module], str | None],
         fault: Callable[[Exception], None],
         clock: Callable[[], Any],
-        took: Callable[[Any], None],
+        took: Callable[..., None],
     ) -> None:
         self._name_of, self._fault, self._clock, self._took = name_of, fault, clock, took
         self.numbers = Numbers()
@@ -92,18 +100,27 @@ class Activations:
         self._done: set[str] = set()
         self._last: Any = None
         self._calls = 0
+        #: Outputs that are measured together, with their versions; modules whose outputs were left as they were.
+        self._held: list[tuple[str, Any, int]] = []
+        self._stay: set[str] = set()
+        #: Results of relus whose units are counted, and along which dimensions.
+        self._relus: list[tuple[str, Any, list[int]]] = []
+        #: Seconds in what is too short for a mark.
+        self._brief = 0.0
 
     def attach(self) -> None:
         """A step is looked at from now on."""
         self.numbers, self._thread = Numbers(), get_ident()
         self._outputs.clear()
         self._done.clear()
-        self._calls = 0
+        self._held.clear()
+        self._calls, self._brief = 0, 0.0
         self._hooks.on()
 
     def detach(self) -> None:
         self._hooks.off()
         self._stack.clear()
+        self._held.clear()
         self._last = None
 
     def taken(self) -> Numbers:
@@ -137,36 +154,66 @@ class Activations:
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if private.compiling() or not self._mine() or not self._stack:
             return
+        begin = _clock()
         name = self._stack.pop()
         self._now(self._stack[-1] if self._stack else None)
         if self._stack and (name is None or name in self._done):
             return
         if output is None or not torch.is_grad_enabled() or private.graph_task() != -1:
+            if not self._stack:
+                self._held.clear()
             return
-        mark = self._clock()
         try:
-            with private.measuring():
-                if name is not None:
-                    self._output(name, output)
+            with private.unseen():
                 if isinstance(module, SUMS):
                     self._sums(module)
-                if not self._stack:
-                    self._graph(output)
+                now = self._at_once(name, output) if name is not None else None
+            if now is not None or not self._stack or len(self._held) >= TOGETHER:
+                self._brief, brief = 0.0, self._brief + _clock() - begin
+                mark = self._clock()
+                with private.measuring():
+                    if name is not None and now is not None:
+                        self._like(now).add([name], [now.detach()])
+                    if not self._stack or len(self._held) >= TOGETHER:
+                        self._measure_held()
+                    if not self._stack:
+                        self._graph(output)
+                self._took(mark, brief)
+            else:
+                self._brief += _clock() - begin
         except Exception as error:
             self._fault(error)
-        self._took(mark)
 
-    def _output(self, name: str, output: Any) -> None:
+    def _at_once(self, name: str, output: Any) -> Any:
+        """The tensor that a module put out, where it is to be measured now: Note [Small outputs wait]."""
         if isinstance(output, (tuple, list)) and output:
             output = output[0]
         if not isinstance(output, torch.Tensor) or output is self._last or name in self._done:
-            return  # a container gives what its last part gave
+            return None  # a container gives what its last part gave
         self._last = output
         if not output.requires_grad or not private.is_plain(output) or private.hands_off(output) or not usable(output):
-            return
+            return None
         self._done.add(name)
-        here = output.detach()
-        self._like(here).add(name, here)
+        if output.is_cpu and output.numel() <= SMALL:
+            self._held.append((name, output, output._version))
+            return None if name in self._stay else output
+        return output
+
+    def _measure_held(self) -> None:
+        """Those that waited, all together; whoever was written to has no number, and waits no more."""
+        together: dict[Any, tuple[list[str], list[Any]]] = {}
+        for name, output, version in self._held:
+            if output._version != version:
+                self._stay.discard(name)
+            elif name in self._stay:
+                names, outputs = together.setdefault(output.dtype, ([], []))
+                names.append(name)
+                outputs.append(output.detach())
+            else:
+                self._stay.add(name)
+        self._held.clear()
+        for names, outputs in together.values():
+            self._like(outputs[0]).add(names, outputs)
 
     def _like(self, tensor: Any) -> Outputs:
         key = tensor.device, tensor.dtype
@@ -184,8 +231,9 @@ class Activations:
         """An outermost module returned: what its graph keeps."""
         self._last = None
         self._calls += 1
-        roots = [t.grad_fn for t in tensors_in(output, most=32) if t.grad_fn is not None]
-        if self._calls > CALLS or not roots or private.in_transform() or private.in_mode():
+        tensors = [t for t in tensors_in(output, most=32) if t.grad_fn is not None]
+        roots = [t.grad_fn for t in tensors]
+        if self._calls > CALLS or not roots or private.hands_off(tensors[0]):
             return
         seen = set(roots)
         waiting = list(seen)
@@ -206,6 +254,9 @@ class Activations:
                     waiting.append(child)
         if choices:
             self._routers(choices, waiting)
+        for name, result, dims in self._relus:
+            self._like(result).behind_relu(name, result.amax(dims))
+        self._relus.clear()
 
     def _name_at(self, node: Any) -> str | None:
         """The innermost module whose call made `node`."""
@@ -249,7 +300,7 @@ class Activations:
         elif kind == "relu":
             if self._first("dead", name):
                 rest = [d for d in range(result.dim()) if d != _features(node, result)]
-                self._like(result).behind_relu(name, result.amax(rest))
+                self._relus.append((name, result, rest))
         elif self._first("saturated", name):
             off = result.abs() if kind == "tanh" else (result - 0.5).abs() * 2
             self.numbers.add("saturated", [name], [(off > 1 - 2 * EDGE).float().mean()])
@@ -316,7 +367,7 @@ def _kept_by(node: Any, what: str) -> Any:
     value, packed = private.slot_content(slot) or (None, True)
     if packed or not isinstance(value, torch.Tensor) or not private.is_plain(value):
         return None
-    return None if private.hands_off(value) or value.is_meta else value
+    return None if not value.is_cpu and private.hands_off(value) else value
 
 
 def _shaped(node: Any) -> Any:

@@ -123,15 +123,16 @@ def greatest(*lists: Sequence[float]) -> Sequence[float]:
     return [max(-low, high) for low, high in zip(*lists, strict=True)] if len(lists) > 1 else lists[0]
 
 
-def some(tensor: Any, *most: int) -> Any:
-    """So many elements at most, evenly spaced, as a vector; a view where that can be. Of several numbers each is taken
-    of what the one before it left. Strides are odd: columns of a matrix all have their turn."""
-    flat = tensor.detach()
-    count, apart = flat.numel(), 1
+def rows(tensors: Sequence[Any], *most: int) -> list[Any]:
+    """Of tensors with as many elements so many of each at most, evenly spaced, as vectors; views where that can be. Of
+    several numbers each is taken of what the one before it left. Strides are odd: columns of a matrix all have their
+    turn."""
+    count, apart = tensors[0].numel(), 1
     for limit in most:
         step = every(count, limit)
         count, apart = -(-count // step), apart * step
-    return (flat if flat.is_contiguous() else flat.reshape(-1)).as_strided((count,), (apart,))
+    flat = [t if t.is_contiguous() else t.reshape(-1) for t in tensors]
+    return [t.detach().as_strided((count,), (apart,)) for t in flat]
 
 
 def every(count: int, most: int) -> int:

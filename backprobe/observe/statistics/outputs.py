@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from operator import truediv
 from typing import Any
 
 import torch
 
-from .numbers import HALF, Numbers, extremes, greatest, zeros
-
-_norm = torch.linalg.vector_norm
+from .numbers import HALF, Numbers, extremes, greatest, norms, zeros
 
 
 class Outputs:
@@ -29,12 +28,12 @@ class Outputs:
         self.units: list[str] = []
         self.maxima: list[Any] = []
 
-    def add(self, name: str, output: Any) -> None:
-        norm, bounds = _norm(output, dtype=torch.float32 if output.dtype in HALF else None), extremes(output)
-        self.norms.append(norm)
-        self.bounds.append(bounds)
-        self.sizes.append(output.numel())
-        self.names.append(name)
+    def add(self, names: Sequence[str], outputs: Sequence[Any]) -> None:
+        lengths, bounds = norms(outputs), [extremes(output) for output in outputs]
+        self.names += names
+        self.norms += lengths
+        self.bounds += bounds
+        self.sizes += [output.numel() for output in outputs]
 
     def behind_relu(self, name: str, maxima: Any) -> None:
         self.maxima.append(maxima)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .numbers import FEW, HALF, MANY, every, some, wide
+from .numbers import FEW, HALF, MANY, every, rows, wide
 
 _norm = torch.linalg.vector_norm
 
@@ -29,17 +29,16 @@ class Alike:
         #: Their places among all; how far the few elements are apart among the many.
         self.at, self._weights = at, weights
         self.size = weights[0].numel()
-        self._views = [some(w, MANY) for w in weights]
+        self._views = rows(weights, MANY)
         #: Of the weights before the step; after it, what they were moved by, with the sign reversed.
         self.moved = torch.stack(self._views)
         self.apart = every(self.moved.shape[1], FEW)
-        self.grads = wide(torch.stack([some(g, MANY, FEW) for g in grads]))
+        self.grads = wide(torch.stack(rows(grads, MANY, FEW)))
         self.there = self.grads != 0
 
     def move(self) -> None:
-        for i, w in enumerate(self._weights):
-            if not w.is_contiguous():  # it was copied
-                self._views[i] = some(w, MANY)
+        if not all(w.is_contiguous() for w in self._weights):  # they were copied
+            self._views = rows(self._weights, MANY)
         if self.moved.dtype in HALF:
             self.moved = wide(self.moved).sub_(wide(torch.stack(self._views)))
         else:
@@ -53,7 +52,7 @@ class Alike:
             return [], None
         here = [moment for *_, moment in known]
         grads = self.grads if len(known) == len(self.at) else torch.stack([self.grads[row] for row, *_ in known])
-        seconds = wide(torch.stack([some(moment.second, MANY, FEW) for moment in here]))
+        seconds = wide(torch.stack(rows([moment.second for moment in here], MANY, FEW)))
         if any(isinstance(moment.steps, torch.Tensor) and not moment.steps.is_cpu for moment in here):
             # they stay where they are
             powers = [moment.beta ** torch.as_tensor(moment.steps).detach().reshape(()).float() for moment in here]

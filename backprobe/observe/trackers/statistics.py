@@ -25,6 +25,7 @@ from ...records import Measured, Step, Unseen
 from ...records.statistics import OF
 from ...torchside import private
 from ..events import Tracker
+from ..own_time import Begin
 from ..scene import Scene
 from ..schedule.detail import Settings
 from ..statistics.accumulated import Accumulated, Heard
@@ -170,8 +171,10 @@ class Statistics(Tracker):
         known = [(one.ref(), one.pace.looks) for one in self._known.values() if one.pace.due(step)]
         return [one for one in known if one[0] is not None]
 
-    def _took(self, mark: Any) -> None:
-        self._spent += self._own.since(mark)
+    def _took(self, mark: Begin, before: float = 0.0) -> None:
+        """Work that began at `mark`, and took so many seconds before that."""
+        begun, clocked, ran, stood = mark
+        self._spent += self._own.since((begun - before, clocked, ran - before, stood))
 
     def _name_of(self, module: nn.Module) -> str | None:
         modules = self._scene.modules
@@ -329,7 +332,10 @@ class Statistics(Tracker):
             if len(self._names) > 100:
                 self._names.clear()
             self._names[keys] = names = names[:NAMES]
-        values = array("f", (min(max(v, -MOST), MOST) if v - v == 0.0 else v for v in found.values()))
+        values = array("f", found.values())
+        whole = sum(values)
+        if whole - whole != 0.0:  # some are not finite, or were more than single precision holds
+            values = array("f", (min(max(v, -MOST), MOST) if v - v == 0.0 else v for v in found.values()))
         self._scene.hand_on(Measured(step, names, values[:NAMES]))
 
     def unseen(self) -> list[Unseen]:
