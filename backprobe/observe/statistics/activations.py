@@ -7,8 +7,8 @@ counter of nodes at each module's beginning and end tells whose they are. What h
 hook or is recomputed by a checkpoint is not seen. A graph of more than ``MOST`` nodes is looked at no further.
 
 Note [Small outputs wait]: an operation between those of the script takes several times as long as one after its like,
-and of small outputs that is most of it. So small ones are measured some at a time, those that in the look before were
-as they had been when these came; else at once. On an accelerator none waits: another stream would be a race.
+and of small outputs that is most of it. So small ones are measured some at a time, where in the look before nothing
+had written to them until then; else at once. On an accelerator none waits: another stream would be a race.
 """
 
 from __future__ import annotations
@@ -200,10 +200,10 @@ class Activations:
         return output
 
     def _measure_held(self) -> None:
-        """Those that waited, all together; whoever was written to has no number, and waits no more."""
+        """Those that waited, together. One that was written to has no number, and its module's wait no more."""
         together: dict[Any, tuple[list[str], list[Any]]] = {}
         for name, output, version in self._held:
-            if output._version != version:
+            if output._version != version or private.is_freed(output):
                 self._stay.discard(name)
             elif name in self._stay:
                 names, outputs = together.setdefault(output.dtype, ([], []))

@@ -114,7 +114,7 @@ class Parameters:
             moments.append(Moment(second, steps, float(betas[1]), float(group.get("eps") or 1e-8)) if there else None)
         places, norms = few.ratios(moments)
         if places:
-            names = [members[at][0] for at in places]
+            names = [members[at][0] for at in sorted(places)]
             self._numbers.add("adam_ratio", names, torch.cat(norms), then=partial(few.mean_squares, places))
 
 

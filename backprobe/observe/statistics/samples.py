@@ -121,9 +121,9 @@ class Sampled:
         return [at for places, _ in found for at in places], [norms for _, norms in found if norms is not None]
 
     def mean_squares(self, places: Sequence[int], norms: Sequence[float]) -> list[float]:
-        """RMS of what has such norms."""
+        """RMS of what has such norms, in the order of `places`."""
         few = dict(zip(self._order, self._few, strict=True))
-        return [norm / math.sqrt(few[at]) for at, norm in zip(places, norms, strict=True)]
+        return [norm / math.sqrt(few[at]) for at, norm in sorted(zip(places, norms, strict=True))]
 
     def release(self) -> None:
         """Nothing more is asked but what follows from numbers, which may be read a look later."""
