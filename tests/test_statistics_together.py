@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from watching import watched
 
 from backprobe.observe.session import Settings
-from backprobe.observe.statistics import activations
 from backprobe.observe.statistics.numbers import FEW, MANY, Numbers, every, zeros
+from backprobe.observe.statistics.outputs import TOGETHER
 from backprobe.observe.statistics.parameters import Parameters
 from backprobe.traced import Statistics
 
@@ -97,7 +97,7 @@ class Writes(nn.Module):
 class Deep(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(activations.TOGETHER + 3))
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(TOGETHER + 3))
         self.middle, self.relu, self.writes = nn.Linear(4, 4), nn.ReLU(inplace=True), Writes()
         self.last = nn.Linear(4, 300)
 

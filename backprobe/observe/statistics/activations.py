@@ -5,10 +5,6 @@ and keys, and ``topk`` what it chose, whether a module or a function of the scri
 the graph when an outermost module returns: no mode is on, and nothing is called that would not be called alone. The
 counter of nodes at each module's beginning and end tells whose they are. What has no graph, lies behind a saved-tensor
 hook or is recomputed by a checkpoint is not seen. A graph of more than ``MOST`` nodes is looked at no further.
-
-Note [Small outputs wait]: an operation between those of the script takes several times as long as one after its like,
-and of small outputs that is most of it. So small ones are measured some at a time, where in the look before nothing
-had written to them until then; else at once. On an accelerator none waits: another stream would be a race.
 """
 
 from __future__ import annotations
@@ -26,16 +22,13 @@ from torch import nn
 from ...torchside import private
 from ...torchside.module_hooks import ModuleHooks
 from ...torchside.structure import tensors_in
+from .kept import LOGITS, entropy, features, kept_by, product, shaped
 from .numbers import Numbers, usable, wide
-from .outputs import Outputs
+from .outputs import Held, Outputs
 from .routers import CHOICES, Routers, load
 
 #: Nodes of a graph that are looked at; outermost calls of a step whose graph is.
 MOST, CALLS = 5_000, 4
-#: Elements of an output that may wait, and outputs that wait at one time.
-SMALL, TOGETHER = 1 << 16, 16
-#: Logits that are worked out again, about.
-LOGITS = 1 << 18
 #: Of tanh and sigmoid: how near to its bounds a value is saturated, as a share of their distance.
 EDGE = 0.005
 #: Nodes between a softmax and the product whose logits it takes.
@@ -56,20 +49,8 @@ _TOLD = {"relu": "dead", "tanh": "saturated", "sigmoid": "saturated", "softmax":
 #: What is done with nodes of a name that are looked at, and with those whose names begin so.
 _KINDS = {**dict.fromkeys(_KEEPS, "kept"), **dict.fromkeys(CHOICES, "choice")}
 _FUSED = "ScaledDotProduct"
-#: Those that a model may well put out at their bounds; and what only gives values another shape.
+#: Those that a model may well put out at their bounds.
 _BOUNDED = ("TanhBackward0", "SigmoidBackward0")
-_RESHAPES = (
-    "View",
-    "UnsafeView",
-    "Reshape",
-    "Squeeze",
-    "Unsqueeze",
-    "Select",
-    "Slice",
-    "Permute",
-    "Transpose",
-    "Clone",
-)
 
 
 class Activations:
@@ -100,9 +81,7 @@ class Activations:
         self._done: set[str] = set()
         self._last: Any = None
         self._calls = 0
-        #: Outputs that are measured together, with their versions; modules whose outputs were left as they were.
-        self._held: list[tuple[str, Any, int]] = []
-        self._stay: set[str] = set()
+        self._held = Held()
         #: Results of relus whose units are counted, and along which dimensions.
         self._relus: list[tuple[str, Any, list[int]]] = []
         #: Seconds in what is too short for a mark.
@@ -168,14 +147,15 @@ class Activations:
                 if isinstance(module, SUMS):
                     self._sums(module)
                 now = self._at_once(name, output) if name is not None else None
-            if now is not None or not self._stack or len(self._held) >= TOGETHER:
+            if now is not None or not self._stack or self._held.full:
                 self._brief, brief = 0.0, self._brief + _clock() - begin
                 mark = self._clock()
                 with private.measuring():
                     if name is not None and now is not None:
                         self._like(now).add([name], [now.detach()])
-                    if not self._stack or len(self._held) >= TOGETHER:
-                        self._measure_held()
+                    if not self._stack or self._held.full:
+                        for names, outputs in self._held.release():
+                            self._like(outputs[0]).add(names, outputs)
                     if not self._stack:
                         self._graph(output)
                 self._took(mark, brief)
@@ -194,26 +174,7 @@ class Activations:
         if not output.requires_grad or not private.is_plain(output) or private.hands_off(output) or not usable(output):
             return None
         self._done.add(name)
-        if output.is_cpu and output.numel() <= SMALL:
-            self._held.append((name, output, output._version))
-            return None if name in self._stay else output
-        return output
-
-    def _measure_held(self) -> None:
-        """Those that waited, together. One that was written to has no number, and its module's wait no more."""
-        together: dict[Any, tuple[list[str], list[Any]]] = {}
-        for name, output, version in self._held:
-            if output._version != version or private.is_freed(output):
-                self._stay.discard(name)
-            elif name in self._stay:
-                names, outputs = together.setdefault(output.dtype, ([], []))
-                names.append(name)
-                outputs.append(output.detach())
-            else:
-                self._stay.add(name)
-        self._held.clear()
-        for names, outputs in together.values():
-            self._like(outputs[0]).add(names, outputs)
+        return None if self._held.take(name, output) else output
 
     def _like(self, tensor: Any) -> Outputs:
         key = tensor.device, tensor.dtype
@@ -237,8 +198,9 @@ class Activations:
             return
         seen = set(roots)
         waiting = list(seen)
-        outputs = set(map(_shaped, roots))
+        outputs = set(map(shaped, roots))
         choices = []
+        self._relus.clear()
         for node in waiting:  # grows as we go
             kind = node.name()
             if (what := _KINDS.get(kind)) is not None:
@@ -265,12 +227,12 @@ class Activations:
 
     def _saved(self, node: Any, what: str) -> Any:
         """The floats that it keeps by that name, where no hook of anybody's packed them, as they were."""
-        value = _kept_by(node, what)
+        value = kept_by(node, what)
         return value.detach() if value is not None and usable(value) else None
 
     def _routers(self, choices: list[Any], nodes: list[Any]) -> None:
         """How loaded the experts are that routers chose."""
-        routers = Routers(nodes, _kept_by)
+        routers = Routers(nodes, kept_by)
         for node in choices:
             name, found = self._name_at(node), routers.choice(node)
             if name is not None and found is not None and self._first("router_max", name):
@@ -293,13 +255,13 @@ class Activations:
             return
         if kind == "softmax":
             if result.dim() >= 3 and result.shape[-2] > 1 and self._first("attention_entropy", name):
-                self.numbers.add("attention_entropy", [name], [_entropy(result)])
+                self.numbers.add("attention_entropy", [name], [entropy(result)])
                 logits = self._logits(node)
                 if logits is not None:
                     self.numbers.add("attention_logit", [name], [logits])
         elif kind == "relu":
             if self._first("dead", name):
-                rest = [d for d in range(result.dim()) if d != _features(node, result)]
+                rest = [d for d in range(result.dim()) if d != features(node, result)]
                 self._relus.append((name, result, rest))
         elif self._first("saturated", name):
             off = result.abs() if kind == "tanh" else (result - 0.5).abs() * 2
@@ -324,7 +286,7 @@ class Activations:
             kind = node.name()
             if kind == "BmmBackward0":
                 q, k = self._saved(node, "self"), self._saved(node, "mat2")
-                return None if q is None or k is None else _product(q, k, factor)
+                return None if q is None or k is None else product(q, k, factor)
             if not kind.startswith(_THROUGH):
                 return None
             if kind.startswith(("Mul", "Div")):
@@ -356,46 +318,4 @@ class Activations:
         if mask is not None:
             mask = mask.expand(*q.shape[:2], q.shape[2], k.shape[2])[:batch, :, some]
             logits = logits.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else logits + mask
-        self.numbers.add("attention_entropy", [name], [_entropy(logits.softmax(-1))])
-
-
-def _kept_by(node: Any, what: str) -> Any:
-    """What `node` keeps by that name, where no hook of anybody's packed it and it can be looked at."""
-    slot = private.saved_slot(node, what)
-    if slot is None:
-        return None
-    value, packed = private.slot_content(slot) or (None, True)
-    if packed or not isinstance(value, torch.Tensor) or not private.is_plain(value):
-        return None
-    return None if not value.is_cpu and private.hands_off(value) else value
-
-
-def _shaped(node: Any) -> Any:
-    """What gave the values that `node` gives in another shape."""
-    while node.name().startswith(_RESHAPES) and node.next_functions and node.next_functions[0][0] is not None:
-        node = node.next_functions[0][0]
-    return node
-
-
-def _entropy(p: Any) -> Any:
-    """The mean over rows, in nats."""
-    p = wide(p)
-    return -torch.special.xlogy(p, p).sum(-1).mean()
-
-
-def _product(q: Any, k: Any, factor: Any) -> Any:
-    """The greatest element of the products of two batches of matrices, over as many of them as ``LOGITS`` allows."""
-    each = q.shape[1] * k.shape[2]
-    batch = max(1, LOGITS // max(each, 1))
-    stride = max(1, -(-q.shape[0] // batch))
-    logits = torch.bmm(wide(q[::stride]), wide(k[::stride]))
-    return (logits * factor).amax()
-
-
-def _features(node: Any, result: Any) -> int:
-    """The dimension of a result that its units lie along."""
-    if result.dim() > 3:
-        return 1
-    before = node.next_functions[0][0]
-    along = before is not None and before.name().startswith(("Convolution", "NativeBatchNorm", "CudnnBatchNorm"))
-    return 1 if along and result.dim() == 3 else result.dim() - 1
+        self.numbers.add("attention_entropy", [name], [entropy(logits.softmax(-1))])

@@ -1,15 +1,63 @@
-"""What modules put out in one step, until there is no more of it."""
+"""What modules put out in one step, until there is no more of it.
+
+Note [Small outputs wait]: an operation between those of the script takes several times as long as one after its like,
+and of small outputs that is most of it. So small ones are measured some at a time, where in the look before nothing
+had written to them until then; else at once. On an accelerator none waits: another stream would be a race.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import truediv
 from typing import Any
 
 import torch
 
+from ...torchside import private
 from .numbers import HALF, Numbers, extremes, greatest, norms, zeros
+
+#: Elements of an output that may wait, and outputs that wait at one time.
+SMALL, TOGETHER = 1 << 16, 16
+
+
+class Held:
+    """Outputs that wait."""
+
+    def __init__(self) -> None:
+        #: With the names of their modules, and their versions.
+        self._held: list[tuple[str, Any, int]] = []
+        #: Modules nothing had written to the outputs of.
+        self._stay: set[str] = set()
+
+    def take(self, name: str, output: Any) -> bool:
+        """Whether it waits. If not, it may in the next look."""
+        if not output.is_cpu or output.numel() > SMALL:
+            return False
+        self._held.append((name, output, output._version))
+        return name in self._stay
+
+    @property
+    def full(self) -> bool:
+        return len(self._held) >= TOGETHER
+
+    def release(self) -> Iterable[tuple[list[str], list[Any]]]:
+        """Those that waited, by dtype. One that was written to is none of them, and its module's wait no more."""
+        together: dict[Any, tuple[list[str], list[Any]]] = {}
+        for name, output, version in self._held:
+            if output._version != version or private.is_freed(output):
+                self._stay.discard(name)
+            elif name in self._stay:
+                names, outputs = together.setdefault(output.dtype, ([], []))
+                names.append(name)
+                outputs.append(output.detach())
+            else:
+                self._stay.add(name)
+        self._held.clear()
+        return together.values()
+
+    def clear(self) -> None:
+        self._held.clear()
 
 
 class Outputs:
