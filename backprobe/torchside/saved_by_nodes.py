@@ -186,6 +186,19 @@ def _read_slots(slots: list[saved_by_unpacking.Slot], name: str, found: list[Sav
     return False
 
 
+def saved_slot(node: Any, name: str) -> Any:
+    """The saved tensor of `node` by that name, as ``saved_slots`` has it; ``None`` where there is none or it is
+    freed."""
+    attribute = f"_raw_saved_{name}"
+    try:
+        raw = getattr(node, attribute, None)
+    except RuntimeError:  # freed
+        return None
+    if raw is None or isinstance(raw, (tuple, list)):
+        return None
+    return raw if SHOWS_SAVED else next(iter(saved_by_unpacking.slots(node, attribute, raw)), None)
+
+
 def saved_slots(node: Any) -> list[tuple[str, Any]]:
     """The saved tensors of `node` as torch keeps them, by name: objects with ``data`` and ``unpack_hook``. Nothing is
     unpacked. Empty where the node is freed, or is of a class that lists none."""

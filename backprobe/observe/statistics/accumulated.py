@@ -34,20 +34,26 @@ Mark = tuple[Any, int] | None
 def stepped(optimizer: Any) -> Groups:
     """The parameters with gradients that can be looked at."""
     found: Groups = {}
+    off: dict[Any, bool] = {}
     for group in optimizer.param_groups:
         for p in group["params"]:
             grad = getattr(p, "grad", None)
-            if grad is None or not private.is_plain(p) or not private.is_plain(grad) or private.hands_off(p):
+            if grad is None or not private.is_plain(p) or not private.is_plain(grad):
+                continue
+            device = p.device
+            if off.get(device) is None:
+                off[device] = private.hands_off(p)
+            if off[device]:
                 continue
             if usable(p) and usable(grad) and private.local(p) is not None and private.local(grad) is not None:
-                found.setdefault((p.device, p.dtype, grad.dtype), []).append((p, group))
+                found.setdefault((device, p.dtype, grad.dtype), []).append((p, group))
     return found
 
 
 def total(lengths: Iterable[Any]) -> Any:
-    """The norm of all together, on the device of the first."""
+    """Of vectors of norms the norm of all together, on the device of the first."""
     known = list(lengths)
-    return torch.stack([length.float().to(known[0].device) for length in known]).norm()
+    return torch.cat([length.float().to(known[0].device) for length in known]).norm()
 
 
 class Heard:
@@ -137,7 +143,7 @@ class Accumulated:
             return None
         mark = self._clock()
         try:
-            with private.unprofiled(), private.unseen(), private.unnoticed(), torch.no_grad():
+            with private.measuring():
                 return look(*given)
         except Exception as error:
             self._heard.clear()
@@ -174,7 +180,7 @@ class Accumulated:
             groups = stepped(optimizer)
             heard.length, heard.scale = None, scale
             if sure and groups:
-                length = total(n for members in groups.values() for n in norms([p.grad.detach() for p, _ in members]))
+                length = total(torch.stack(norms([p.grad.detach() for p, _ in members])) for members in groups.values())
                 heard.length = length if scale is None else length / scale.to(length.device)
 
 

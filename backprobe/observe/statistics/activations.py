@@ -10,6 +10,7 @@ hook or is recomputed by a checkpoint is not seen. A graph of more than ``MOST``
 from __future__ import annotations
 
 import math
+import time
 from bisect import bisect_right
 from collections.abc import Callable
 from threading import get_ident
@@ -21,13 +22,13 @@ from torch import nn
 from ...torchside import private
 from ...torchside.module_hooks import ModuleHooks
 from ...torchside.structure import tensors_in
-from .numbers import HALF, Numbers, greatest, norms, usable, wide
+from .kept import LOGITS, entropy, features, kept_by, product, shaped
+from .numbers import Numbers, usable, wide
+from .outputs import Held, Outputs
 from .routers import CHOICES, Routers, load
 
 #: Nodes of a graph that are looked at; outermost calls of a step whose graph is.
 MOST, CALLS = 5_000, 4
-#: Logits that are worked out again, about.
-LOGITS = 1 << 18
 #: Of tanh and sigmoid: how near to its bounds a value is saturated, as a share of their distance.
 EDGE = 0.005
 #: Nodes between a softmax and the product whose logits it takes.
@@ -35,6 +36,7 @@ _BETWEEN = 8
 _THROUGH = ("View", "UnsafeView", "Reshape", "MaskedFill", "Where", "Add", "Mul", "Div", "ToCopy", "Expand")
 #: Modules each of whose outputs is a sum over what one row of the weight takes in.
 SUMS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_clock = time.perf_counter
 _KEEPS: dict[str, str] = {
     "ReluBackward0": "relu",
     "TanhBackward0": "tanh",
@@ -42,20 +44,13 @@ _KEEPS: dict[str, str] = {
     "SoftmaxBackward0": "softmax",
     "SafeSoftmaxBackward0": "softmax",
 }
-#: Those that a model may well put out at their bounds; and what only gives values another shape.
+#: The quantity that each is told as.
+_TOLD = {"relu": "dead", "tanh": "saturated", "sigmoid": "saturated", "softmax": "attention_entropy"}
+#: What is done with nodes of a name that are looked at, and with those whose names begin so.
+_KINDS = {**dict.fromkeys(_KEEPS, "kept"), **dict.fromkeys(CHOICES, "choice")}
+_FUSED = "ScaledDotProduct"
+#: Those that a model may well put out at their bounds.
 _BOUNDED = ("TanhBackward0", "SigmoidBackward0")
-_RESHAPES = (
-    "View",
-    "UnsafeView",
-    "Reshape",
-    "Squeeze",
-    "Unsqueeze",
-    "Select",
-    "Slice",
-    "Permute",
-    "Transpose",
-    "Clone",
-)
 
 
 class Activations:
@@ -63,7 +58,7 @@ class Activations:
 
     :param name_of: gives the name of a module that is called, ``None`` for one that has none.
     :param fault: told of what fails here.
-    :param clock: gives a mark at the beginning of this work, and ``took`` is told it at the end.
+    :param clock: gives a mark at the beginning of this work, and ``took`` is told it at the end, with seconds before.
     """
 
     def __init__(
@@ -71,10 +66,11 @@ class Activations:
         name_of: Callable[[nn.Module], str | None],
         fault: Callable[[Exception], None],
         clock: Callable[[], Any],
-        took: Callable[[Any], None],
+        took: Callable[..., None],
     ) -> None:
         self._name_of, self._fault, self._clock, self._took = name_of, fault, clock, took
         self.numbers = Numbers()
+        self._outputs: dict[tuple[Any, Any], Outputs] = {}
         self._thread = get_ident()
         self._hooks = ModuleHooks(self._enter, self._leave)
         #: Names of the modules that run.
@@ -85,18 +81,33 @@ class Activations:
         self._done: set[str] = set()
         self._last: Any = None
         self._calls = 0
+        self._held = Held()
+        #: Results of relus whose units are counted, and along which dimensions.
+        self._relus: list[tuple[str, Any, list[int]]] = []
+        #: Seconds in what is too short for a mark.
+        self._brief = 0.0
 
     def attach(self) -> None:
         """A step is looked at from now on."""
         self.numbers, self._thread = Numbers(), get_ident()
+        self._outputs.clear()
         self._done.clear()
-        self._calls = 0
+        self._held.clear()
+        self._calls, self._brief = 0, 0.0
         self._hooks.on()
 
     def detach(self) -> None:
         self._hooks.off()
         self._stack.clear()
+        self._held.clear()
         self._last = None
+
+    def taken(self) -> Numbers:
+        """The step's outputs are all there: their numbers."""
+        for (_, dtype), outputs in self._outputs.items():
+            outputs.tell(dtype, self.numbers)
+        self._outputs.clear()
+        return self.numbers
 
     def _mine(self) -> bool:
         return get_ident() == self._thread and not private.compiling()
@@ -122,41 +133,55 @@ class Activations:
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if private.compiling() or not self._mine() or not self._stack:
             return
+        begin = _clock()
         name = self._stack.pop()
         self._now(self._stack[-1] if self._stack else None)
         if self._stack and (name is None or name in self._done):
             return
         if output is None or not torch.is_grad_enabled() or private.graph_task() != -1:
+            if not self._stack:
+                self._held.clear()
             return
-        mark = self._clock()
         try:
-            with private.unseen(), private.unnoticed(), torch.no_grad():
-                if name is not None:
-                    self._output(name, output)
+            with private.unseen():
                 if isinstance(module, SUMS):
                     self._sums(module)
-                if not self._stack:
-                    self._graph(output)
+                now = self._at_once(name, output) if name is not None else None
+            if now is not None or not self._stack or self._held.full:
+                self._brief, brief = 0.0, self._brief + _clock() - begin
+                mark = self._clock()
+                with private.measuring():
+                    if name is not None and now is not None:
+                        self._like(now).add([name], [now.detach()])
+                    if not self._stack or self._held.full:
+                        for names, outputs in self._held.release():
+                            self._like(outputs[0]).add(names, outputs)
+                    if not self._stack:
+                        self._graph(output)
+                self._took(mark, brief)
+            else:
+                self._brief += _clock() - begin
         except Exception as error:
             self._fault(error)
-        self._took(mark)
 
-    def _output(self, name: str, output: Any) -> None:
+    def _at_once(self, name: str, output: Any) -> Any:
+        """The tensor that a module put out, where it is to be measured now: Note [Small outputs wait]."""
         if isinstance(output, (tuple, list)) and output:
             output = output[0]
         if not isinstance(output, torch.Tensor) or output is self._last or name in self._done:
-            return  # a container gives what its last part gave
+            return None  # a container gives what its last part gave
         self._last = output
         if not output.requires_grad or not private.is_plain(output) or private.hands_off(output) or not usable(output):
-            return
+            return None
         self._done.add(name)
-        here = output.detach()
-        self.numbers.add("activation_rms", [name], [n / math.sqrt(here.numel()) for n in norms([here])])
-        top = greatest([here])
-        self.numbers.add("activation_max", [name], top)
-        if here.dtype in HALF:
-            limit = torch.finfo(here.dtype).max
-            self.numbers.add("headroom", [name], [limit / t.double().clamp(min=1e-30) for t in top])
+        return None if self._held.take(name, output) else output
+
+    def _like(self, tensor: Any) -> Outputs:
+        key = tensor.device, tensor.dtype
+        found = self._outputs.get(key)
+        if found is None:
+            found = self._outputs[key] = Outputs()
+        return found
 
     def _sums(self, module: nn.Module) -> None:
         weight = module._parameters.get("weight")  # a property, where it is parametrized
@@ -167,27 +192,33 @@ class Activations:
         """An outermost module returned: what its graph keeps."""
         self._last = None
         self._calls += 1
-        roots = [t.grad_fn for t in tensors_in(output, most=32) if t.grad_fn is not None]
-        if self._calls > CALLS or not roots or private.in_transform() or private.in_mode():
+        tensors = [t for t in tensors_in(output, most=32) if t.grad_fn is not None]
+        roots = [t.grad_fn for t in tensors]
+        if self._calls > CALLS or not roots or private.hands_off(tensors[0]):
             return
         seen = set(roots)
         waiting = list(seen)
-        outputs = set(map(_shaped, roots))
+        outputs = set(map(shaped, roots))
         choices = []
+        self._relus.clear()
         for node in waiting:  # grows as we go
             kind = node.name()
-            if kind in _KEEPS and not (kind in _BOUNDED and node in outputs):
-                self._kept(node, _KEEPS[kind])
-            elif kind.startswith("ScaledDotProduct"):
+            if (what := _KINDS.get(kind)) is not None:
+                if what == "choice":
+                    choices.append(node)
+                elif not (kind in _BOUNDED and node in outputs):
+                    self._kept(node, _KEEPS[kind])
+            elif kind.startswith(_FUSED):
                 self._attention(node)
-            elif kind in CHOICES:
-                choices.append(node)
             for child, _ in node.next_functions:
                 if child is not None and child not in seen and len(seen) < MOST:
                     seen.add(child)
                     waiting.append(child)
         if choices:
             self._routers(choices, waiting)
+        for name, result, dims in self._relus:
+            self._like(result).behind_relu(name, result.amax(dims))
+        self._relus.clear()
 
     def _name_at(self, node: Any) -> str | None:
         """The innermost module whose call made `node`."""
@@ -196,12 +227,12 @@ class Activations:
 
     def _saved(self, node: Any, what: str) -> Any:
         """The floats that it keeps by that name, where no hook of anybody's packed them, as they were."""
-        value = _kept_by(node, what)
+        value = kept_by(node, what)
         return value.detach() if value is not None and usable(value) else None
 
     def _routers(self, choices: list[Any], nodes: list[Any]) -> None:
         """How loaded the experts are that routers chose."""
-        routers = Routers(nodes, _kept_by)
+        routers = Routers(nodes, kept_by)
         for node in choices:
             name, found = self._name_at(node), routers.choice(node)
             if name is not None and found is not None and self._first("router_max", name):
@@ -217,19 +248,21 @@ class Activations:
 
     def _kept(self, node: Any, kind: str) -> None:
         name = self._name_at(node) if kind == "softmax" else self._whose_units(node)
+        if name is None or f"{_TOLD[kind]}|{name}" in self._done:
+            return
         result = self._saved(node, "result")
-        if name is None or result is None or (result.dim() < 2 and kind != "softmax"):
+        if result is None or (result.dim() < 2 and kind != "softmax"):
             return
         if kind == "softmax":
             if result.dim() >= 3 and result.shape[-2] > 1 and self._first("attention_entropy", name):
-                self.numbers.add("attention_entropy", [name], [_entropy(result)])
+                self.numbers.add("attention_entropy", [name], [entropy(result)])
                 logits = self._logits(node)
                 if logits is not None:
                     self.numbers.add("attention_logit", [name], [logits])
         elif kind == "relu":
             if self._first("dead", name):
-                rest = [d for d in range(result.dim()) if d != _features(node, result)]
-                self.numbers.add("dead", [name], [(result.amax(rest) == 0).float().mean()])
+                rest = [d for d in range(result.dim()) if d != features(node, result)]
+                self._relus.append((name, result, rest))
         elif self._first("saturated", name):
             off = result.abs() if kind == "tanh" else (result - 0.5).abs() * 2
             self.numbers.add("saturated", [name], [(off > 1 - 2 * EDGE).float().mean()])
@@ -253,7 +286,7 @@ class Activations:
             kind = node.name()
             if kind == "BmmBackward0":
                 q, k = self._saved(node, "self"), self._saved(node, "mat2")
-                return None if q is None or k is None else _product(q, k, factor)
+                return None if q is None or k is None else product(q, k, factor)
             if not kind.startswith(_THROUGH):
                 return None
             if kind.startswith(("Mul", "Div")):
@@ -285,46 +318,4 @@ class Activations:
         if mask is not None:
             mask = mask.expand(*q.shape[:2], q.shape[2], k.shape[2])[:batch, :, some]
             logits = logits.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else logits + mask
-        self.numbers.add("attention_entropy", [name], [_entropy(logits.softmax(-1))])
-
-
-def _kept_by(node: Any, what: str) -> Any:
-    """What `node` keeps by that name, where no hook of anybody's packed it and it can be looked at."""
-    for name, slot in private.saved_slots(node):
-        if name == what:
-            value, packed = private.slot_content(slot) or (None, True)
-            if packed or not isinstance(value, torch.Tensor) or not private.is_plain(value):
-                return None
-            return None if private.hands_off(value) or value.is_meta else value
-    return None
-
-
-def _shaped(node: Any) -> Any:
-    """What gave the values that `node` gives in another shape."""
-    while node.name().startswith(_RESHAPES) and node.next_functions and node.next_functions[0][0] is not None:
-        node = node.next_functions[0][0]
-    return node
-
-
-def _entropy(p: Any) -> Any:
-    """The mean over rows, in nats."""
-    p = wide(p)
-    return -torch.special.xlogy(p, p).sum(-1).mean()
-
-
-def _product(q: Any, k: Any, factor: Any) -> Any:
-    """The greatest element of the products of two batches of matrices, over as many of them as ``LOGITS`` allows."""
-    each = q.shape[1] * k.shape[2]
-    batch = max(1, LOGITS // max(each, 1))
-    stride = max(1, -(-q.shape[0] // batch))
-    logits = torch.bmm(wide(q[::stride]), wide(k[::stride]))
-    return (logits * factor).amax()
-
-
-def _features(node: Any, result: Any) -> int:
-    """The dimension of a result that its units lie along."""
-    if result.dim() > 3:
-        return 1
-    before = node.next_functions[0][0]
-    along = before is not None and before.name().startswith(("Convolution", "NativeBatchNorm", "CudnnBatchNorm"))
-    return 1 if along and result.dim() == 3 else result.dim() - 1
+        self.numbers.add("attention_entropy", [name], [entropy(logits.softmax(-1))])

@@ -30,6 +30,10 @@ SMALL, BIG, CALLS = "noise_small", "noise_big", "micro_batches"
 ASTRAY = "noise_astray"
 
 
+#: By device: parameters, where to begin, how far to go, and of how many elements that is.
+Chosen = dict[Any, list[tuple[Any, int, int, int]]]
+
+
 class Micro:
     """What the calls add that give one optimizer gradients, from one step of it to the next.
 
@@ -37,19 +41,11 @@ class Micro:
     """
 
     def __init__(self, optimizer: Any, turn: int) -> None:
-        #: By device: parameters, where to begin, how far to go, and of how many elements that is.
-        self._chosen: dict[Any, list[tuple[Any, int, int, int]]] = {}
+        self._turn = turn
+        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._chosen: Chosen | None = None
         #: Not known after all: gradients that are rounded, or that cannot be looked at; calls that are not alike.
         self.spoilt = _several_ranks()
-        for p in (p for group in optimizer.param_groups for p in group["params"]):
-            if not p.requires_grad or not p.numel():
-                continue
-            if not private.is_plain(p) or private.hands_off(p) or not usable(p) or p.dtype in HALF:
-                self.spoilt = True
-                continue
-            apart = -(-p.numel() // MANY) | 1
-            begin = turn % apart
-            self._chosen.setdefault(p.device, []).append((p, begin, apart, len(range(begin, p.numel(), apart))))
         #: The calls that gave something, and those of them that are added up.
         self.calls = self._added = 0
         self._first: dict[Any, Any] | None = None
@@ -97,9 +93,27 @@ class Micro:
             self._sum = square if self._sum is None else self._sum + square
             self._last, self._added = now, self._added + 1
 
+    def _choose(self) -> Chosen:
+        """The elements that are copied: once, and only where something is."""
+        chosen: Chosen = {}
+        for p in self._parameters:
+            if not p.requires_grad or not p.numel():
+                continue
+            if not private.is_plain(p) or private.hands_off(p) or not usable(p) or p.dtype in HALF:
+                self.spoilt = True
+                continue
+            apart = -(-p.numel() // MANY) | 1
+            begin = self._turn % apart
+            chosen.setdefault(p.device, []).append((p, begin, apart, len(range(begin, p.numel(), apart))))
+        return chosen
+
     def _now(self) -> dict[Any, Any]:
         """By device, a copy of the gradients."""
-        found = {}
+        if self._chosen is None:
+            self._chosen = self._choose()
+        found: dict[Any, Any] = {}
+        if self.spoilt:
+            return found
         for device, chosen in self._chosen.items():
             parts = []
             for p, begin, apart, count in chosen:
@@ -117,7 +131,7 @@ class Micro:
     def _square(self, now: dict[Any, Any], before: dict[Any, Any] | None) -> Any:
         """The squared norm of what was added."""
         total = None
-        for device, chosen in self._chosen.items():
+        for device, chosen in (self._chosen or {}).items():
             more = now[device] if before is None else now[device] - before[device]
             parts = list(more.split([count for *_, count in chosen]))
             apart = [apart for _, _, apart, _ in chosen]

@@ -1,12 +1,14 @@
 """Numbers that stay where they were worked out, and are read together.
 
 Note [One read a device]: to read a number of an accelerator is to wait for it. What is measured of a step stays there,
-is stacked into one tensor a device and copied without waiting; it is read when the next step is looked at.
+is put into one tensor a device and copied without waiting; it is read when the next step is looked at. What can follow
+from the numbers themselves, a quotient or a root, is worked out when they are read (``then``): an
+operation on a tensor of one number costs as much as a pass over a small layer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,10 +26,10 @@ class Numbers:
     """Of one step."""
 
     def __init__(self) -> None:
-        #: By device: keys and tensors of one number each.
-        self._here: dict[Any, tuple[list[Key], list[Any]]] = {}
+        #: By device: quantities and names, the numbers they follow from, and how.
+        self._here: dict[Any, list[tuple[str, Sequence[str], tuple[Any, ...], Any]]] = {}
         self._known: dict[Key, float] = {}
-        self._coming: list[tuple[list[Key], Any]] = []
+        self._coming: list[tuple[Any, Any]] = []
         self._events: list[Any] = []
         #: Elements of the parameters that were measured, by name.
         self.sizes: dict[str, int] = {}
@@ -40,21 +42,33 @@ class Numbers:
         """`value` is a number already."""
         self._known[key] = value
 
-    def add(self, quantity: str, names: Sequence[str], numbers: Sequence[Any]) -> None:
-        """Tensors of one number each, on one device."""
-        if len(numbers):
-            keys, tensors = self._here.setdefault(numbers[0].device, ([], []))
-            keys += [(quantity, name) for name in names]
-            tensors += numbers
+    def add(
+        self,
+        quantity: str,
+        names: Sequence[str],
+        *numbers: Any,
+        then: Callable[..., Sequence[float]] | None = None,
+    ) -> None:
+        """Of each of `names` a number, all on one device.
+
+        :param numbers: each a vector, or tensors of one number each.
+        :param then: is given them as lists when they are read, and gives what is told instead.
+        """
+        if names:
+            first = numbers[0] if isinstance(numbers[0], torch.Tensor) else numbers[0][0]
+            self._here.setdefault(first.device, []).append((quantity, names, numbers, then))
 
     def send(self) -> None:
         """Nothing more comes: begin to copy."""
-        for keys, tensors in self._here.values():
-            stacked = torch.stack([t.to(torch.float64 if t.is_cpu else torch.float32) for t in tensors])
-            self._coming.append((keys, stacked.to("cpu", non_blocking=stacked.is_cuda)))
-            if stacked.is_cuda:
+        for device, parts in self._here.items():
+            kept = torch.float64 if device.type == "cpu" else torch.float32
+            rows = [row for _, _, numbers, _ in parts for row in numbers]
+            rows = [row if isinstance(row, torch.Tensor) else torch.stack(list(row)) for row in rows]
+            there = torch.cat([row.to(kept) for row in rows])
+            self._coming.append((parts, there.to("cpu", non_blocking=there.is_cuda)))
+            if there.is_cuda:
                 event = torch.cuda.Event()
-                event.record(torch.cuda.current_stream(stacked.device))  # type: ignore[no-untyped-call]
+                event.record(torch.cuda.current_stream(there.device))  # type: ignore[no-untyped-call]
                 self._events.append(event)
         self._here.clear()
 
@@ -67,8 +81,15 @@ class Numbers:
         """All of them. Waits for what has not come yet."""
         for event in self._events:
             event.synchronize()
-        for keys, numbers in self._coming:
-            self._known.update(zip(keys, numbers.tolist(), strict=True))
+        for parts, there in self._coming:
+            values, at = there.tolist(), 0
+            for quantity, names, numbers, then in parts:
+                count, lists = len(names), []
+                for _ in numbers:
+                    lists.append(values[at : at + count])
+                    at += count
+                told = lists[0] if then is None else then(*lists)
+                self._known.update(zip([(quantity, name) for name in names], told, strict=True))
         self._coming.clear()
         return self._known
 
@@ -90,23 +111,43 @@ def norms(tensors: Sequence[Any]) -> list[Any]:
     return list(torch._foreach_norm(list(tensors), 2, wide))
 
 
-def greatest(tensors: Sequence[Any]) -> list[Any]:
+def extremes(tensor: Any) -> tuple[Any, ...]:
+    """What ``greatest`` takes the greatest absolute value from."""
+    if tensor.is_cpu:  # the norm that says so takes ten times as long there
+        return tuple(torch.aminmax(tensor))
+    return (torch.linalg.vector_norm(tensor, torch.inf),)
+
+
+def greatest(*lists: Sequence[float]) -> Sequence[float]:
     """The greatest absolute values; NaN where there is one."""
-    if not tensors[0].is_cpu:
-        return list(torch._foreach_norm(list(tensors), float("inf")))
-    found = []
-    for t in tensors:  # on the CPU the norm that says so takes ten times as long
-        low, high = torch.aminmax(t)
-        found.append(torch.maximum(-low, high))
-    return found
+    return [max(-low, high) for low, high in zip(*lists, strict=True)] if len(lists) > 1 else lists[0]
 
 
-def some(tensor: Any, most: int) -> Any:
-    """`most` elements at most, evenly spaced, as a vector; a view where that can be. The stride is odd: columns of a
-    matrix all have their turn."""
-    flat = tensor.detach().reshape(-1)
-    return flat if flat.numel() <= most else flat[:: -(-flat.numel() // most) | 1]
+def rows(tensors: Sequence[Any], *most: int) -> list[Any]:
+    """Of tensors with as many elements so many of each at most, evenly spaced, as vectors; views where that can be. Of
+    several numbers each is taken of what the one before it left. Strides are odd: columns of a matrix all have their
+    turn."""
+    count, apart = tensors[0].numel(), 1
+    for limit in most:
+        step = every(count, limit)
+        count, apart = -(-count // step), apart * step
+    flat = [t if t.is_contiguous() else t.reshape(-1) for t in tensors]
+    return [t.detach().as_strided((count,), (apart,)) for t in flat]
+
+
+def every(count: int, most: int) -> int:
+    """How far apart the elements are of which at most `most` are taken of `count`."""
+    return 1 if count <= most else -(-count // most) | 1
 
 
 def wide(tensor: Any) -> Any:
     return tensor.float() if tensor.dtype in HALF else tensor
+
+
+def zeros(vectors: Sequence[Any]) -> Any:
+    """How many elements of each are zero: a vector. Of vectors of one device."""
+    sizes = [vector.numel() for vector in vectors]
+    if len(set(sizes)) == 1:
+        return (torch.stack(list(vectors)) == 0).sum(1)
+    there = (torch.cat(list(vectors)) == 0).float()
+    return torch.stack(torch._foreach_norm(list(there.split(sizes)))).square().round()

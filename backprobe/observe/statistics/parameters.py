@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
 from .accumulated import Heard, stepped, total
-from .numbers import FEW, MANY, Numbers, greatest, norms, some, wide
+from .numbers import Numbers, extremes, greatest, norms, wide
+from .samples import Moment, Sampled
 
 #: Products with a weight and its transpose that one look at its spectral norm takes, and the first.
 PRODUCTS, AT_FIRST = 2, 8
@@ -38,7 +40,7 @@ class Parameters:
         self._groups: dict[Any, list[tuple[str, Any, Any]]] = {
             key: [(name_of(p), p, group) for p, group in members] for key, members in stepped(optimizer).items()
         }
-        self._copies: list[tuple[list[str], list[Any], list[Any], Few]] = []
+        self._looked: list[Sampled] = []
 
     @property
     def all(self) -> list[tuple[str, Any]]:
@@ -55,43 +57,43 @@ class Parameters:
             self._numbers.fan_in.update((name, sums[id(p)]) for name, p, _ in members if id(p) in sums)
             weights, grads = [p.detach() for _, p, _ in members], [p.grad.detach() for _, p, _ in members]
             add("weight_norm", names, norms(weights))
-            lengths = norms(grads)
-            met += _divided(lengths, scale)
-            add("grad_norm", names, met[-len(names) :])
+            lengths = torch.stack(norms(grads))
+            met.append(_divided(lengths, scale))
+            add("grad_norm", names, met[-1])
             self._not_finite(names, grads, lengths)
             if closely:
-                add("grad_max", names, _divided(greatest(grads), scale))
-            few = Few(grads)
-            add("grad_zeros", names, [1 - n for n in few.shares(few.flat != 0)])
-            few.flat = few.flat if scale is None else few.flat / scale.to(few.flat.device)
-            self._copies.append((names, weights, [some(w, MANY).clone() for w in weights], few))
+                bounds = zip(*map(extremes, grads), strict=True)
+                add("grad_max", names, *[_divided(torch.stack(b), scale) for b in bounds], then=greatest)
+            few = Sampled(weights, grads)
+            add("grad_zeros", names, few.nonzero, then=few.zeros)
+            few.divide(scale)
+            self._looked.append(few)
         if met and self._heard is not None and self._heard.length is not None:
             length, whole = self._heard.length, total(met)
             factor = torch.where(length == 0, (whole == 0).float(), whole.to(length.device) / length)
             add("clip_factor", [self._title], [factor])
             self._heard.micro.tell(self._title, self._heard.scale, self._numbers)
 
-    def _not_finite(self, names: Sequence[str], grads: Sequence[Any], lengths: Sequence[Any]) -> None:
+    def _not_finite(self, names: Sequence[str], grads: Sequence[Any], lengths: Any) -> None:
         """The share of elements that are not. On the CPU only where there is one: nobody waits there."""
-        for name, grad, length in zip(names, grads, lengths, strict=True):
-            if not length.is_cpu or not math.isfinite(length):
-                self._numbers.add("grad_nonfinite", [name], [1 - torch.isfinite(grad).sum() / grad.numel()])
-            else:
+        known = lengths.tolist() if lengths.is_cpu else [math.nan] * len(grads)
+        for name, grad, length in zip(names, grads, known, strict=True):
+            if length - length == 0.0:
                 self._numbers.know(("grad_nonfinite", name), 0.0)
+            else:
+                self._numbers.add("grad_nonfinite", [name], [1 - torch.isfinite(grad).sum() / grad.numel()])
 
     def after(self) -> None:
         """It has stepped."""
         add = self._numbers.add
-        for (names, weights, old, few), members in zip(self._copies, self._groups.values(), strict=True):
-            new = [wide(some(w, MANY)) for w in weights]
-            moved = [a - wide(b) for a, b in zip(new, old, strict=True)]
-            parts = [math.sqrt(w.numel() / m.numel()) for w, m in zip(weights, moved, strict=True)]
-            add("update_norm", names, [n * part for n, part in zip(norms(moved), parts, strict=True)])
-            there = few.flat != 0
-            stayed = few.shares((Few(moved).flat == 0) & there)
-            add("unchanged", names, [a / b.clamp(min=1e-12) for a, b in zip(stayed, few.shares(there), strict=True)])
+        for few, members in zip(self._looked, self._groups.values(), strict=True):
+            names = [name for name, _, _ in members]
+            few.move()
+            add("update_norm", names, few.lengths(), then=few.of_all)
+            add("unchanged", names, few.stayed(), few.nonzero, then=few.quotients)
             self._second_moments(members, few)
-        self._copies.clear()
+            few.release()
+        self._looked.clear()
         several = len(self._optimizer.param_groups) > 1
         for i, group in enumerate(self._optimizer.param_groups):
             name = self._title + (f".{i}" if several else "")
@@ -101,57 +103,27 @@ class Parameters:
             elif isinstance(rate, (int, float)):
                 self._numbers.know(("lr", name), float(rate))
 
-    def _second_moments(self, members: Sequence[tuple[str, Any, Any]], few: Few) -> None:
+    def _second_moments(self, members: Sequence[tuple[str, Any, Any]], few: Sampled) -> None:
         """RMS of the gradient over the root of its second moment, bias corrected, as Adam keeps it (arXiv 2304.13013),
         where the optimizer keeps one."""
-        found = []
-        for at, (name, p, group) in enumerate(members):
+        moments: list[Moment | None] = []
+        for _, p, group in members:
             state = self._optimizer.state.get(p) or {}
             second, steps, betas = state.get("exp_avg_sq"), state.get("step"), group.get("betas")
-            if isinstance(second, torch.Tensor) and second.shape == p.shape and betas and steps is not None:
-                found.append((at, name, second, steps, float(betas[1]), float(group.get("eps") or 1e-8)))
-        if not found:
-            return
-        here = few if len(found) == len(members) else few.only([at for at, *_ in found])
-        seconds = Few([second for _, _, second, *_ in found])
-        least = min(eps for *_, eps in found) ** 2
-        corrected = []
-        for part, (_, _, _, steps, beta, _) in zip(seconds.flat.split(seconds.sizes), found, strict=True):
-            away = isinstance(steps, torch.Tensor) and not steps.is_cpu
-            corrected.append(part / (1 - beta ** (steps.detach().float() if away else float(steps))))
-        ratios = here.norms(here.flat / torch.cat(corrected).clamp(min=least).sqrt())
-        names = [name for _, name, *_ in found]
-        self._numbers.add("adam_ratio", names, [r / math.sqrt(n) for r, n in zip(ratios, here.sizes, strict=True)])
-
-
-class Few:
-    """Some elements of each of several tensors, one after the other: as one vector, so that a pass is one operation."""
-
-    def __init__(self, tensors: Sequence[Any]) -> None:
-        parts = [wide(some(some(t, MANY), FEW)) for t in tensors]
-        self.sizes = [part.numel() for part in parts]
-        self.flat = torch.cat(parts)
-
-    def only(self, places: Sequence[int]) -> Few:
-        """Those of the tensors at `places`."""
-        parts = self.flat.split(self.sizes)
-        return Few([parts[at] for at in places])
-
-    def norms(self, values: Any) -> list[Any]:
-        """By tensor, of `values` at its elements."""
-        return list(torch._foreach_norm(list(values.split(self.sizes))))
-
-    def shares(self, true: Any) -> list[Any]:
-        """By tensor, how many of its elements are `true`, as a share."""
-        return [n.square().round() / size for n, size in zip(self.norms(true.float()), self.sizes, strict=True)]
+            there = isinstance(second, torch.Tensor) and second.shape == p.shape and betas and steps is not None
+            moments.append(Moment(second, steps, float(betas[1]), float(group.get("eps") or 1e-8)) if there else None)
+        places, norms = few.ratios(moments)
+        if places:
+            names = [members[at][0] for at in sorted(places)]
+            self._numbers.add("adam_ratio", names, torch.cat(norms), then=partial(few.mean_squares, places))
 
 
 def _number(value: Any) -> Any:
     return value.detach().reshape(()).float() if isinstance(value, torch.Tensor) and value.numel() == 1 else None
 
 
-def _divided(numbers: list[Any], by: Any) -> list[Any]:
-    return numbers if by is None else [n / by.to(n.device) for n in numbers]
+def _divided(numbers: Any, by: Any) -> Any:
+    return numbers if by is None else numbers / by.to(numbers.device)
 
 
 class Spectra:

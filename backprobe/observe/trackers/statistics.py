@@ -25,6 +25,7 @@ from ...records import Measured, Step, Unseen
 from ...records.statistics import OF
 from ...torchside import private
 from ..events import Tracker
+from ..own_time import Begin
 from ..scene import Scene
 from ..schedule.detail import Settings
 from ..statistics.accumulated import Accumulated, Heard
@@ -170,8 +171,10 @@ class Statistics(Tracker):
         known = [(one.ref(), one.pace.looks) for one in self._known.values() if one.pace.due(step)]
         return [one for one in known if one[0] is not None]
 
-    def _took(self, mark: Any) -> None:
-        self._spent += self._own.since(mark)
+    def _took(self, mark: Begin, before: float = 0.0) -> None:
+        """Work that began at `mark`, and took so many seconds before that."""
+        begun, clocked, ran, stood = mark
+        self._spent += self._own.since((begun - before, clocked, ran - before, stood))
 
     def _name_of(self, module: nn.Module) -> str | None:
         modules = self._scene.modules
@@ -232,9 +235,10 @@ class Statistics(Tracker):
             self._step = step
             self._scene.events.tell("look_begins", step)
             if self._ahead is not None:
-                self._numbers = self._ahead.numbers
+                with private.measuring():
+                    self._numbers = self._ahead.taken()
                 self._look_no_further()
-        with private.unseen(), private.unnoticed(), torch.no_grad():
+        with private.measuring():
             mine = Parameters(optimizer, known.title, self._numbers, self._scene.names.of, heard)
             self._stepping[id(optimizer)] = mine, 0.0
             closely = known.pace.looks % SELDOM == 0
@@ -252,7 +256,7 @@ class Statistics(Tracker):
         mine, before = self._stepping.pop(id(optimizer))
         pace = self._known[id(optimizer)].pace
         try:
-            with private.unseen(), private.unnoticed(), torch.no_grad():
+            with private.measuring():
                 mine.after()
                 scale = self._scene.steps.losses.scaler
                 if scale is not None:
@@ -301,7 +305,7 @@ class Statistics(Tracker):
             self._accumulated.detach()
         if step is None:
             return
-        with private.unseen(), private.unnoticed(), torch.no_grad():
+        with private.measuring():
             numbers.send()
         self._hand_on()
         self._sent = step, numbers
@@ -312,7 +316,7 @@ class Statistics(Tracker):
         if self._sent is None:
             return
         (step, numbers), self._sent = self._sent, None
-        with private.unseen(), private.unnoticed():
+        with private.measuring():
             found = derived(numbers.read(), numbers.sizes, numbers.fan_in)
             self._noise.put(found)
         if found:
@@ -328,7 +332,10 @@ class Statistics(Tracker):
             if len(self._names) > 100:
                 self._names.clear()
             self._names[keys] = names = names[:NAMES]
-        values = array("f", (min(max(v, -MOST), MOST) if v - v == 0.0 else v for v in found.values()))
+        values = array("f", found.values())
+        whole = sum(values)
+        if whole - whole != 0.0:  # some are not finite, or were more than single precision holds
+            values = array("f", (min(max(v, -MOST), MOST) if v - v == 0.0 else v for v in found.values()))
         self._scene.hand_on(Measured(step, names, values[:NAMES]))
 
     def unseen(self) -> list[Unseen]:
