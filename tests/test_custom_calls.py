@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 
 import pytest
@@ -102,7 +103,32 @@ def closed(scale: float):
     return Closed
 
 
-ALL = [Scaled, ByHand, WithoutContext, Decorated, DecoratedWithoutContext, Amp, closed(3.0), closed(4.0)]
+class Held:
+    def __call__(self, ctx, x, scale):
+        note()
+        return x * scale
+
+
+class Partial(Scaled):
+    forward = staticmethod(functools.partial(lambda one, ctx, x, *more: (note(), x * one)[1], 2.0))
+
+
+class Object(Scaled):
+    forward = staticmethod(Held())
+
+
+ALL = [
+    Scaled,
+    ByHand,
+    WithoutContext,
+    Decorated,
+    DecoratedWithoutContext,
+    Amp,
+    Partial,
+    Object,
+    closed(3.0),
+    closed(4.0),
+]
 
 
 @pytest.mark.parametrize("function", ALL, ids=[one.__name__ for one in ALL])

@@ -9,6 +9,7 @@ Note [Frames of custom functions]: a torch whose ``Function.apply`` is Python ha
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterator
 from inspect import CO_VARARGS
@@ -77,7 +78,7 @@ class CustomCalls:
         if frame.f_code is places.FUNCTION_APPLY:
             return list(local.get(ARGUMENTS, ()))
         found = positional(frame.f_code, local)
-        return found[1:] if found and isinstance(found[0], _Context) else found
+        return found[_context_in(found) + 1 :]
 
     def _next(self, frame: Any) -> Any:
         known, forwards = self._known, None
@@ -99,24 +100,38 @@ class CustomCalls:
         self._count = len(_Function.__subclasses__())
         found: dict[int, list[weakref.ref[Any]]] = {}
         for one in _classes():
-            code = getattr(one.forward, "__code__", None)
+            code = _code_of(one.forward)
             if code is not None:
                 without = found.setdefault(id(code), [])
-                if one.setup_context is not _Function.setup_context:
+                if one.setup_context is not _Function.setup_context and hasattr(one.forward, "__code__"):
                     without.append(weakref.ref(one.forward))
         return found
 
     def _is_called(self, frame: Any, without: list[weakref.ref[Any]]) -> bool:
         """Note [Frames of custom functions]."""
         code, local = frame.f_code, self._variables(frame)
-        ctx = next(iter(positional(code, local)), None)
-        if isinstance(ctx, _Context):
-            return getattr(ctx._forward_cls.forward, "__code__", None) is code
+        values = positional(code, local)
+        at = _context_in(values)
+        if at >= 0:
+            return _code_of(values[at]._forward_cls.forward) is code
         for function in without:
             cells = getattr(function(), "__closure__", None) or ()
             if all(local.get(name) is _held(cell) for name, cell in zip(code.co_freevars, cells, strict=False)):
                 return True
         return False
+
+
+def _context_in(values: list[Any]) -> int:
+    """Where the ``ctx`` is among `values`, which begin with what a partial function or a method has; else -1."""
+    return next((at for at, value in enumerate(values) if isinstance(value, _Context)), -1)
+
+
+def _code_of(forward: Any) -> CodeType | None:
+    """The code that runs when it is called; ``None`` where that is no Python."""
+    while isinstance(forward, functools.partial):
+        forward = forward.func
+    code = getattr(forward, "__code__", None) or getattr(type(forward).__call__, "__code__", None)
+    return code if isinstance(code, CodeType) else None
 
 
 def _held(cell: Any) -> Any:
