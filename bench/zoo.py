@@ -18,9 +18,8 @@ that was called and is part of the model, by the hooks of the plain run, and eac
 recorded: nothing is smaller than these models. A real run's is in docs/runs.md.
 
 A model that cannot be built or trained plain is not counted; the reason is in the JSON. torch stays what it is:
-torchvision of the series that belongs to it is asked for by number (`zoo` in pyproject.toml), else pip would take
-another torch. Its native operators need a build for the same kind of torch: without them they are declared and not
-defined, so detection models are left out.
+`make zoo` asks for it by number, so that pip takes the torchvision that belongs to it. Its native operators need a
+build for the same kind of torch: without them they are declared and not defined, so detection models are left out.
 """
 
 from __future__ import annotations
