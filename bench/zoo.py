@@ -86,11 +86,13 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
 
 
 def loss_of(output: Any) -> Tensor:
-    """The loss that the model has computed; where it has not, how far all that it returns is from a half, squared."""
+    """The loss that the model has computed; where it has not, how far all that it returns is from a half, squared: a
+    loss that is flat nowhere near zeros, which many models begin with."""
     own = getattr(output, "loss", None)
     if isinstance(own, Tensor) and own.requires_grad:
         return own.mean()
-    squares = [(t.abs().float() - 0.5).square().mean() for t in tensors_of(output) if t.requires_grad]
+    real = (t.abs() if t.is_complex() else t for t in tensors_of(output) if t.requires_grad)
+    squares = [(t.float() - 0.5).square().mean() for t in real]
     if not squares:
         raise ValueError("it returns no tensor that needs a gradient")
     return torch.stack(squares).sum()
