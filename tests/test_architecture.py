@@ -83,6 +83,7 @@ ALLOWED = {
     },
     "observe.alarmed": {"findings"},
     "observe.live": {"findings"},
+    "observe.processes": {"text", "trust"},
     "observe.tape": {"comparing", "exact"},
     "observe.trackers": {"comparing"},
     "observe.sinks": {"plugins", "gradients", "tracking"},
@@ -92,7 +93,8 @@ ALLOWED = {
     },
     "notebook": {"commands", "errors", "packed", "records", "source", "traced", "view", "observe"},
     "integrations": {
-        *("commands", "errors", "findings", "records", "select", "store", "traced", "tracking", "view", "observe")
+        *("commands", "errors", "findings", "records", "select", "store", "text", "traced", "tracking", "view"),
+        "observe",
     },
     "__init__": {"errors", "loading", "notebook", "records", "store", "traced", *PRODUCERS},
     "__main__": {"commands"},

@@ -13,9 +13,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...findings.levels import Alarm
 from ...records import Measured, Replicas, Step
 from ...source.tracebacks import Uncaught, mend, strip
 from ...store import CODE
@@ -34,6 +33,9 @@ from .identity import Identity, identity
 from .part import Part, ending
 from .stopping import stop_for
 from .told import Told
+
+if TYPE_CHECKING:
+    from ...findings.levels import Alarm
 
 #: Modules that a process runs as a whole and that train nothing: those of torch itself, and our own command, which has
 #: a run of its own.

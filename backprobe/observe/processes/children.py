@@ -8,8 +8,8 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ...findings.levels import Alarm
 from ...records import RankSeen, Unseen
 from ...store import job, parts
 from ..events import Tracker
@@ -18,6 +18,9 @@ from .attach import begin_after_fork, begin_child
 from .bootstrap.backprobe_following import Following, unwatched
 from .stopping import stop_for
 from .told import Told
+
+if TYPE_CHECKING:
+    from ...findings.levels import Alarm
 
 #: Seconds that other ranks have to come to their end after the process that ``backprobe run`` started, from when one of
 #: them was last seen to compute; and in all. How much of a processor that is.

@@ -8,11 +8,14 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ...findings.levels import Alarm
 from ...store import parts
 from ...trust import is_there
 from ..alarmed import said
+
+if TYPE_CHECKING:
+    from ...findings.levels import Alarm
 
 
 def stop_for(alarm: Alarm, rank: int | None, folder: Path | None, first: int) -> None:
