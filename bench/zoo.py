@@ -18,9 +18,8 @@ that was called and is part of the model, by the hooks of the plain run, and eac
 recorded: nothing is smaller than these models. A real run's is in docs/runs.md.
 
 A model that cannot be built or trained plain is not counted; the reason is in the JSON. torch stays what it is:
-torchvision of the series that belongs to it is asked for by number (`zoo` in pyproject.toml), else pip would take
-another torch. Its native operators need a build for the same kind of torch: without them they are declared and not
-defined, so detection models are left out.
+`make zoo` asks for it by number, so that pip takes the torchvision that belongs to it. Its native operators need a
+build for the same kind of torch: without them they are declared and not defined, so detection models are left out.
 """
 
 from __future__ import annotations
@@ -87,11 +86,13 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
 
 
 def loss_of(output: Any) -> Tensor:
-    """The loss that the model has computed; where it has not, how far all that it returns is from a half, squared."""
+    """The loss that the model has computed; where it has not, how far all that it returns is from a half, squared: a
+    loss that is flat nowhere near zeros, which many models begin with."""
     own = getattr(output, "loss", None)
     if isinstance(own, Tensor) and own.requires_grad:
         return own.mean()
-    squares = [(t.abs().float() - 0.5).square().mean() for t in tensors_of(output) if t.requires_grad]
+    real = (t.abs() if t.is_complex() else t for t in tensors_of(output) if t.requires_grad)
+    squares = [(t.float() - 0.5).square().mean() for t in real]
     if not squares:
         raise ValueError("it returns no tensor that needs a gradient")
     return torch.stack(squares).sum()

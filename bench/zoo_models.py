@@ -209,7 +209,7 @@ def declare_torchvision() -> None:
 def torchvision_models() -> list[Architecture]:
     import torchvision.models as models
 
-    sizes = {"inception_v3": 80, "alexnet": 64, "maxvit_t": 224}
+    sizes = {"inception_v3": 299, "alexnet": 64, "maxvit_t": 224}
 
     def image(name: str) -> Callable[[], Made]:
         size = sizes.get(name, 32 if "vgg" in name or "dense" in name else 64)

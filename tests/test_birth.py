@@ -139,7 +139,7 @@ def test_half_precision_and_autocast():
 
 def scripted(function):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.filterwarnings("ignore", ".*torch.jit")
         return torch.jit.script(function)
 
 

@@ -158,7 +158,7 @@ def test_one_capture_in_another() -> None:
     torch.testing.assert_close(outer.grads["1"], expected)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:`torch.jit")
 def test_export_and_tracing_go_on_as_without() -> None:
     model, x = model_of("mlp")
     with bp.capture(model):

@@ -80,7 +80,7 @@ def test_recomputation_is_not_a_second_call() -> None:
     torch.testing.assert_close(acts.grads["inner.0"], 1 - acts["inner.1"].detach() ** 2)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_torchscript_is_said() -> None:
     scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2)))
     traced = torch.jit.trace(nn.Sequential(nn.Linear(2, 2)), torch.ones(1, 2))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -168,20 +168,40 @@ def test_the_line_inside_a_region_that_can_have_made_it(log: bool) -> None:
     assert found.sites[0].site.text.startswith("return torch.log(spread)") and found.step == 6
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_a_hook_that_comes_after_compiling(late: bool) -> None:
-    """One that was there before is compiled too."""
-    torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+def steps_with_a_hook(net: nn.Module, at: int) -> int:
+    """How often a hook ran that is put on the first layer before step `at`."""
     ran: list[int] = []
     run = torch.compile(lambda x: net(x), backend="aot_eager")
+    for step in range(6):
+        if step == at:
+            net[0].register_full_backward_hook(lambda *given: ran.append(1))
+        run(torch.randn(3, 4)).square().sum().backward()
+    return len(ran)
+
+
+def layers() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+@contextlib.contextmanager
+def a_hook_on_all_modules() -> Iterator[None]:
+    handle = nn.modules.module.register_module_forward_pre_hook(lambda module, args: None)
+    yield
+    handle.remove()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_hook_that_comes_after_compiling(late: bool) -> None:
+    """One that was there before is compiled too. Of a later one Dynamo may learn where a hook is on all modules."""
+    with a_hook_on_all_modules():
+        expected = steps_with_a_hook(layers(), 3 * late)
+    net = layers()
     with backprobe.trace(net, budget=None) as trace:
-        for step in range(6):
-            if step == 3 * late:
-                net[0].register_full_backward_hook(lambda *given: ran.append(1))
-            run(torch.randn(3, 4)).square().sum().backward()
-    assert bool(ran) is not late
-    assert [(f.kind, f.module) for f in trace.findings] == ([("hook-never-fires", "0")] if late else [])
+        assert steps_with_a_hook(net, 3 * late) == expected
+    never = [] if expected else [("hook-never-fires", "0")]
+    assert [(f.kind, f.module) for f in trace.findings] == never
+    assert late or expected
 
 
 def region_of(watched: Any, function: str) -> Any:

@@ -25,7 +25,7 @@ from backprobe.view.terminal import write
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors"),
-    pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit"),
     pytest.mark.filterwarnings("ignore:.*torch.ao.quantization:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*quantiz:UserWarning"),
     pytest.mark.filterwarnings("ignore:The given NumPy array is not writable"),

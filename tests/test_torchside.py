@@ -62,6 +62,8 @@ def other(value):
         return dict.fromkeys(value, "nobody")
     if isinstance(value, frozenset):
         return frozenset({"nobody says this"})
+    if value is None:  # a place that this torch does not have
+        return other.__code__
     assert isinstance(value, types.CodeType)
     return None
 

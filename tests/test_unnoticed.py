@@ -173,7 +173,7 @@ def test_gradients_are_measured_under_a_mode_and_a_profiler() -> None:
     assert norms[1] == norms[0] and norms[2] == norms[0]
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit", "ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_traced_function_has_the_scripts_own_ops(level: str) -> None:
     def ops() -> list[str]:

@@ -37,13 +37,22 @@ def variables(frame: Any) -> dict[str, Any]:
 
     Note [Reading variables]: Up to Python 3.12 reading ``f_locals`` of a function's frame leaves a copy of its
         variables on the frame, which keeps tensors and graphs alive after the function has let go of them. The copy is
-        emptied, unless somebody else holds it: the function called ``locals()``.
+        emptied, unless somebody else holds it: the function called ``locals()``. Nor where a profiler or debugger that
+        is Python is on: Python writes the copy back when that returns, and makes one for each of its calls anyway.
     """
     local = frame.f_locals
     found = dict(local)
-    if type(local) is dict and frame.f_code.co_flags & CO_OPTIMIZED and sys.getrefcount(local) <= 3:
+    if type(local) is dict and frame.f_code.co_flags & CO_OPTIMIZED and sys.getrefcount(local) <= 3 and not _watched():
         local.clear()
     return found
+
+
+def _watched() -> bool:
+    return _is_python(sys.getprofile()) or _is_python(sys.gettrace())
+
+
+def _is_python(hook: Any) -> bool:
+    return hasattr(hook, "__code__") or hasattr(type(hook).__call__, "__code__")
 
 
 class Frames:

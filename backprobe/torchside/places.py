@@ -39,7 +39,7 @@ def _file(module: str) -> str | None:
 
 #: Torch's own folder.
 TORCH = os.path.dirname(os.path.abspath(str(_file("torch")))) + os.sep
-#: Under every custom function's own ``forward``.
+#: Under every custom function's own ``forward``; ``None`` where it is no Python.
 FUNCTION_APPLY = _code("torch.autograd.function:Function.apply")
 #: Asks each new parameter of an optimizer whether it is a leaf. Its ``self`` is the optimizer.
 ADD_PARAM_GROUP = _code("torch.optim:Optimizer.add_param_group")

@@ -25,6 +25,7 @@ from ...source.library import Stacks
 from ...source.stand_ins import StandIns
 from ...torch_texts import GENERATED
 from ...torchside import places, private
+from ...torchside.custom_calls import CustomCalls
 from ...torchside.entry_points import BY_FUNCTION
 from ...torchside.uncompiled import passes_on
 from ..events import Events
@@ -109,7 +110,7 @@ class Eye(TorchFunctionMode):
         self._entries: dict[Any, Entry] = {}
         #: By the id of generated code and a place in it: that code, and the user's place that it stands for.
         self._generated: dict[tuple[int, int], Any] = {}
-        self._stacks = Stacks()
+        self._stacks, self._custom = Stacks(), CustomCalls(variables)
         #: How often we are on this thread's stack of modes by ``push``.
         self._pushed = 0
 
@@ -349,12 +350,11 @@ class Eye(TorchFunctionMode):
     def _gap(self, now: int, frame: Any) -> None:
         """Nodes were made outside any call that we see: ``Function.apply``, C++ extensions, compiled code."""
         spot, name, inner = None, None, None
-        while frame is not None:
-            if frame.f_code is places.FUNCTION_APPLY:
-                spot, name = self.frames.spot_of_call(frame.f_back), "Function.apply"
-                inner = self._stacks.between(frame.f_back, self.frames.first(frame.f_back))
-                break
-            frame = frame.f_back
+        under = self._custom.innermost(frame)
+        if under is not None:
+            caller = under.f_back
+            spot, name = self.frames.spot_of_call(caller), "Function.apply"
+            inner = self._stacks.between(caller, self.frames.first(caller))
         stack = self.modules.stack
         self.log.ends.append(now)
         self.log.entries.append((*(spot or (None, 0)), name, stack[-1] if stack else None, inner))

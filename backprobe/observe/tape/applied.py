@@ -14,10 +14,8 @@ import torch
 from ...records import Applied, Taken
 from ...source.defined import returns_at
 from ...source.frames import variables
-from ...torchside import places
+from ...torchside.custom_calls import CustomCalls
 
-#: What ``Function.apply`` calls what it is given.
-ARGUMENTS = "args"
 #: Numbers of what a function is given are told from those of what its ops are given.
 APART = 1000
 _grad_on = torch.is_grad_enabled
@@ -28,6 +26,7 @@ class Calls:
 
     def __init__(self, take: Callable[[Any, int], Taken], value_of: Callable[[Any], int | None]) -> None:
         self._take, self._value_of = take, value_of
+        self._custom = CustomCalls(variables)
         self._given: dict[int, tuple[Taken | None, ...]] = {}
         self._ops: dict[int, list[int]] = {}
         self.ran: list[Applied] = []
@@ -36,15 +35,11 @@ class Calls:
         """Op `index` is about to run; `made`: the number of the node that was made last."""
         if _grad_on():
             return
-        apply = None
-        while frame is not None:
-            if frame.f_code is places.FUNCTION_APPLY:
-                apply = frame
-            frame = frame.f_back
-        if apply is None:
+        under = self._custom.outermost(frame)
+        if under is None:
             return
         if made not in self._ops:
-            given = variables(apply).get(ARGUMENTS, ())
+            given = self._custom.given(under)
             self._given[made] = tuple(
                 self._take(one, APART + slot) if isinstance(one, torch.Tensor) else None
                 for slot, one in enumerate(given)

@@ -16,8 +16,9 @@ import torch
 
 from ...records import FunctionChecked, Unseen
 from ...source.defined import returns_at
-from ...source.frames import Spot
+from ...source.frames import Spot, variables
 from ...source.roots import Where
+from ...torchside.custom_calls import positional
 from ..events import Tracker
 from ..scene import Scene
 from ..schedule.detail import Settings
@@ -68,19 +69,16 @@ class Functions(Tracker):
         if event != "call" or frame.f_code.co_name not in ("forward", "setup_context"):
             return
         code = frame.f_code
-        count = code.co_argcount
-        if not count:
+        if not code.co_argcount:
             return
-        local = dict(frame.f_locals)  # not ``variables``: what a profile function does to them is written back
+        local = variables(frame)
         ctx = local.get(code.co_varnames[0])
         if not isinstance(ctx, torch.autograd.function.BackwardCFunction):
             return
         if code.co_name == "setup_context":
             args = list(local.get(code.co_varnames[1]) or ())
         else:
-            args = [local[n] for n in code.co_varnames[1:count]]
-            if code.co_flags & 0x04:  # *args
-                args += local[code.co_varnames[count + code.co_kwonlyargcount]]
+            args = positional(code, local)[1:]
         function = ctx._forward_cls
         spot = self._frames.spot(frame.f_back)
         samples = self._samples.setdefault((function, spot), [])

@@ -12,7 +12,8 @@ import torch
 from ... import torch_texts
 from ...graphs import plan
 from ...records import ACCUMULATE_SEQ
-from .. import autograd_engine, places
+from .. import autograd_engine
+from ..custom_calls import CustomCalls
 from ..deep import protect
 from ..node_hooks import NodeHooks
 from ..walk import Plans, walk
@@ -103,16 +104,15 @@ def slices() -> None:
 
 
 class _Twice(torch.autograd.Function):
-    """Notes its ctx, and whether torch's own function is under its forward on the stack."""
+    """Notes its ctx, who calls it by what is on the stack, and with what."""
 
     seen: ClassVar[list[Any]] = []
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        frame: Any = sys._getframe()
-        while frame is not None and frame.f_code is not places.FUNCTION_APPLY:
-            frame = frame.f_back
-        _Twice.seen = [ctx, frame is not None]
+        calls = CustomCalls(lambda frame: dict(frame.f_locals))
+        under = calls.innermost(sys._getframe())
+        _Twice.seen = [ctx, None if under is None else (under.f_back.f_code, calls.given(under))]
         return x * 2
 
     @staticmethod
@@ -142,9 +142,13 @@ def functions() -> None:
     "FUNCTION_APPLY",
 )
 def applied() -> None:
-    _Twice.apply(leaf())
-    (_, under), _Twice.seen = _Twice.seen, []
-    expect(under, "Function.apply is not on the stack of a custom function's forward")
+    x = leaf()
+    _Twice.apply(x)
+    (_, found), _Twice.seen = _Twice.seen, []
+    expect(found is not None, "a call of a custom function is not on the stack of its forward")
+    caller, given = found
+    expect(caller is sys._getframe().f_code, f"a custom function is called by {caller.co_name}")
+    expect(len(given) == 1 and given[0] is x, f"a custom function is given {given}")
 
 
 @fact(
