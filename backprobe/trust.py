@@ -189,6 +189,18 @@ def ranks_text(ranks: Sequence[int]) -> str:
     return ("rank " if len(ranks) == 1 else "ranks ") + (f"{most} and {last}" if most else last)
 
 
+#: Why nothing is known of a rank that the launcher started.
+NOT_HERE = "not part of this run, as where each machine has its own"
+
+
+def missing(ranks: Sequence[RankSeen]) -> list[int]:
+    """The ranks that a launcher says there are, and of which no process is known, after the last restart."""
+    last = max((one.restart for one in ranks), default=0)
+    known = {one.rank for one in ranks}
+    worlds = [one.world for one in ranks if one.restart == last and one.world is not None]
+    return [rank for rank in range(max(worlds, default=0)) if rank not in known]
+
+
 def elsewhere(facts: Facts, own: object, said: Sequence[str]) -> list[str]:
     """What was not watched in processes other than `own`, but for what is `said`."""
     same: dict[str, list[RankSeen]] = {}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from backprobe.records import Site
-from backprobe.source.branches import branches_around, ways_around
+from backprobe.source.branches import branches_around, condition_of, loop_of, ways_around
 
 CODE = """\
 def train(batches, model):
@@ -127,3 +128,86 @@ def test_ways_around_a_line(tmp_path: Path) -> None:
     far, name = at["if mean.far() and rank:"], at['if name == "a":']
     assert ways(at["first(x)"]) == [jump, far, name]
     assert ways(2) == []
+
+
+ORDER = """\
+def reduce(net, group):
+    for p in net.parameters():
+        dist.all_reduce(p.grad, group=group)
+
+
+def train(nets, scores):
+    for step in range(9):
+        for _, net, group in sorted(zip(scores, nets, groups)):
+            reduce(net, group)
+
+
+def other(nets):
+    for net in nets:
+        meet(net)
+
+
+def start(rank):
+    if rank > 2:
+        several(rank)
+
+
+def several(rank):
+    for name in shuffled(rank):
+        meet_at(name)
+"""
+
+
+def test_a_loop_that_puts_in_order_is_told_where_nothing_decides_whether(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(ORDER)
+
+    class Files:
+        def users_files(self) -> list[str]:
+            return [str(file)]
+
+    at = {line.strip(): n for n, line in enumerate(ORDER.splitlines(), 1)}
+    frames: Any = Files()
+
+    def ways(text: str) -> list[int]:
+        return [site.line for site in ways_around(frames, Site(str(file), at[text], ""))]
+
+    assert ways("dist.all_reduce(p.grad, group=group)") == [
+        at["for _, net, group in sorted(zip(scores, nets, groups)):"]
+    ]
+    assert ways("meet(net)") == []  # the order of a list is no decision
+    assert ways("meet_at(name)") == [at["if rank > 2:"], at["for name in shuffled(rank):"]]
+    loop = loop_of(Site(str(file), at["dist.all_reduce(p.grad, group=group)"], ""))
+    assert loop is not None and (loop.line, loop.text) == (2, "for p in net.parameters():")
+    assert loop_of(Site(str(file), 2, "")) is None and loop_of(Site(str(file), 99, "")) is None
+
+
+LEAVES = """\
+def run(batches, rank):
+    for x in batches:
+        if x is None:
+            continue
+        try:
+            x = load(x)
+        except OSError as error:
+            if rank: return sorted(x, key=lambda one: -one)
+            break
+        else:
+            return x
+        match x:
+            case 1:
+                return x
+        for one in x:
+            if one:
+                def inner():
+                    return 3
+    return x
+"""
+
+
+def test_the_condition_under_which_a_line_leaves(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(LEAVES)
+    heads = {n: condition_of(Site(str(file), n, "")) for n in range(1, 25)}
+    found = {n: site.line for n, site in heads.items() if site is not None}
+    assert found == {4: 3, 9: 7, 14: 13}  # not where the condition is on the line itself, nor where there is none

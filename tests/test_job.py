@@ -213,6 +213,16 @@ def test_what_cannot_be_read_of_a_process_is_counted(tmp_path: Path) -> None:
     assert "1 processes" in trace.gaps[0]
 
 
+def test_nothing_wrong_is_not_said_where_ranks_of_the_job_have_no_part(tmp_path: Path) -> None:
+    job(tmp_path)
+    part(tmp_path, 0, world=2)
+    trace = backprobe.open(tmp_path)
+    assert "Nothing wrong" not in verdict(trace).text and trace.gaps == ("not seen: 1 ranks",)
+    assert "the command goes inside of them" in shown(trace)
+    part(tmp_path, 1, world=2)
+    assert "Nothing wrong" in verdict(backprobe.open(tmp_path)).text
+
+
 def test_a_question_that_fails_is_said_of_the_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise AttributeError("no such thing")

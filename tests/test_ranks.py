@@ -7,11 +7,15 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from backprobe.observe.trackers.ranks import ended_waits
 from backprobe.records import Facts, Finding, FindingSite, RankSeen, RankWait, Site
 from backprobe.traced import Trace
+from backprobe.trust import missing
 
 WAIT, OTHER, END = Site("train.py", 10, "work"), Site("train.py", 20, "work"), Site("train.py", 30, "work")
 
@@ -51,6 +55,38 @@ def test_the_ways_around_a_collective_are_named() -> None:
     assert [(s.role, s.site) for s in found.sites] == [("waiting", WAIT), ("skipping", END), ("branch", leaves)]
     (found,) = kinds(waits, replace(around, branches=(leaves,) * 4))  # too many to say anything
     assert [s.role for s in found.sites] == ["waiting", "skipping"]
+
+
+def test_the_condition_of_what_leaves_is_named_beside_it() -> None:
+    leaves, head, other = Site("train.py", 15, "work"), Site("train.py", 14, "work"), Site("train.py", 4, "work")
+    waits = RankSeen(0, 100, (RankWait("all_reduce", WAIT, 50.0, 4.0, "raised"),), ((50.0, WAIT),), error="Timed out")
+    around = RankSeen(1, 101, (), ((40.0, WAIT), (50.5, END)), over=False, alive=True, branches=(leaves,))
+    around = replace(around, conditions=((leaves, head), (other, END)))  # of ways that are not told, nothing is
+    (found,) = kinds(waits, around)
+    assert [(s.role, s.site) for s in found.sites[2:]] == [("branch", leaves), ("condition", head)]
+    (found,) = kinds(waits, replace(around, branches=(leaves, head)))  # it is named already
+    assert [s.role for s in found.sites[2:]] == ["branch", "branch"]
+
+
+def test_a_rank_of_a_job_of_which_nothing_else_is_known() -> None:
+    """Each machine has a run of its own: one rank raises there, the other sees it go."""
+    raised = RankSeen(1, 100, error="ValueError: bad batch", code=1, raised=END, steps=3, world=2)
+    (found,) = kinds(raised)
+    assert (found.kind, found.rank, found.sites[0].site) == ("rank-failed", 1, END)
+    assert kinds(replace(raised, rank=0, world=1)) == kinds(replace(raised, world=None)) == []
+    wait = (RankWait("all_reduce", WAIT, 50.0, 4.0, "raised"),)
+    (found,) = kinds(RankSeen(0, 100, wait, error="Connection closed by peer", code=1, world=2))
+    assert (found.kind, found.rank, found.confidence) == ("rank-desync", 1, "possible")
+    assert found.title.endswith("nothing is known of rank 1, not part of this run, as where each machine has its own")
+    (found,) = kinds(RankSeen(0, 100, wait, error="Connection closed by peer", code=1, world=4))
+    assert found.rank == 0 and "nothing is known of ranks 1 to 3" in found.title  # whichever it was
+
+
+def test_ranks_that_are_missing_are_those_of_the_last_start() -> None:
+    first = [RankSeen(rank, 100 + rank, world=3) for rank in range(3)]
+    assert missing(first) == [] and missing(first[1:]) == [0]
+    assert missing([*first, *(RankSeen(rank, 200 + rank, world=2, restart=1) for rank in range(2))]) == []
+    assert missing([RankSeen(rank, 100 + rank) for rank in (1, 2)]) == []  # nobody says how many there are
 
 
 def test_of_two_that_wait_for_each_other_the_one_with_a_way_around_is_waited_for() -> None:
@@ -93,6 +129,28 @@ def test_all_ranks_at_one_line_blame_nobody() -> None:
 
 def test_waits_that_returned_are_no_finding() -> None:
     assert kinds(RankSeen(0, 100, (RankWait("barrier", WAIT, 50.0, 9.0, "returned"),))) == []
+
+
+@pytest.mark.parametrize("error", ["elsewhere", "there", "of a collective", "after one", "exit"])
+def test_a_wait_that_was_over_when_the_process_raised_elsewhere(error: str) -> None:
+    """What is raised a moment after a wait was raised in it only where something says so."""
+
+    class Seen:
+        def records(self, failed: bool) -> tuple[RankWait, ...]:
+            return (RankWait("barrier", OTHER if error == "of a collective" else WAIT, 50.0, 2.0, "raised"),)
+
+        def collectives(self) -> tuple[()]:
+            return ()
+
+    raised: BaseException = SystemExit(1) if error == "exit" else ValueError("bad batch")
+    if error == "of a collective":
+        raised = RuntimeError("[gloo] Timed out waiting")
+    if error == "after one":
+        raised.__context__ = RuntimeError("[gloo] Connection closed by peer")
+    at = WAIT if error == "there" else OTHER
+    frames: Any = SimpleNamespace(site_of_traceback=lambda traceback: at)
+    waits = ended_waits(cast(Any, Seen()), cast(Any, SimpleNamespace(raised=raised, frames=frames)), True)
+    assert [one.ended for one in waits] == ["returned" if error == "elsewhere" else "raised"]
 
 
 def test_the_same_in_two_processes_is_said_once() -> None:

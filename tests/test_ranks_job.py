@@ -33,9 +33,11 @@ def state(step: int, before=(1, 2), gradients=(3, 4), after=None) -> ReplicaStat
     return ReplicaState(step, 0, begin, tuple(gradients), after or tuple(value + 10 for value in begin), HERE)
 
 
-def rank(number: int, *states: ReplicaState, tensors=DDP, written=(), findings=(), error="", site=None) -> Trace:
+def rank(
+    number: int, *states: ReplicaState, tensors=DDP, written=(), findings=(), error="", site=None, **more
+) -> Trace:
     seen = RankSeen(number, 100 + number, error=error, raised=site)
-    replicas = Replicas(number, 2, tensors, states, written)
+    replicas = Replicas(number, 2, tensors, states, written, **more)
     return Trace((), Facts(seen=(seen, replicas)), findings=findings)
 
 
@@ -137,6 +139,28 @@ def test_a_step_that_was_not_looked_at_may_hold_the_cause() -> None:
     assert [(one.role, one.site) for one in alone.sites] == [("cause", WRITES)]
     both = drift(rank(0, SAME[0], state(8), written=wrote), rank(1, SAME[0], state(8, (1, 9)), written=wrote))
     assert both.evidence["cause"] == ""
+
+
+def test_a_write_that_nobody_saw_is_told_by_who_found_it_written_to() -> None:
+    """In steps that are not recorded no mode sees who writes; an optimizer knows how often its weights were."""
+    changed = (("up", (3,), (HERE,)), ("down", (6, 8), (WRITES,)))
+    own = drift(rank(0, SAME[0], state(8)), rank(1, SAME[0], state(8, (1, 9)), changed=changed))
+    assert (own.evidence["cause"], own.rank, own.step, own.confidence) == ("written", 1, 6, "likely")
+    assert [(one.role, one.site) for one in own.sites] == [("cause", WRITES)]
+    assert own.title == "down was written to between the updates of steps 5 and 6, on rank 1 only"
+    both = drift(rank(0, SAME[0], state(8), changed=changed), rank(1, SAME[0], state(8, (1, 9)), changed=changed))
+    assert (both.evidence["cause"], both.rank) == ("", None)
+    later = drift(rank(0, SAME[0], state(8)), rank(1, SAME[0], state(8, (1, 9)), changed=(("down", (9,), (WRITES,)),)))
+    assert later.evidence["cause"] == ""  # after they had gone apart
+    near = drift(rank(0, *SAME), rank(1, *DRIFTS["written"][0], changed=changed))
+    assert (near.rank, [one.site for one in near.sites]) == (1, [WRITES])
+
+
+def test_the_loop_that_gives_the_lines_which_reduce_their_parameters() -> None:
+    loop, reduces = Site("train.py", 7, "average"), Site("train.py", 8, "average")
+    states = [dataclasses.replace(one, touched=(reduces,)) for one in (SAME[0], state(1, gradients=(3, 5)))]
+    found = drift(rank(0, *SAME[:2], loops=((reduces, loop),)), rank(1, *states, state(2, (1, 8)), loops=()))
+    assert [(one.role, one.site) for one in found.sites[1:]] == [("touched", reduces), ("loop", loop)]
 
 
 def test_weights_that_come_together_again_are_averaged_now_and_then() -> None:

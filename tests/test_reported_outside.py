@@ -11,6 +11,7 @@ import torch
 from test_reported import LATE, STEPS, Net, fit, only, train
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import backprobe
 
@@ -346,3 +347,49 @@ def test_a_hook_on_a_list_of_modules() -> None:
     found = only(on_a_list(everywhere=False), "hook-never-fires", "module.register_forward_hook(note)")
     assert "is a ModuleList, which nobody calls" in found.title
     assert not on_a_list(everywhere=True)
+
+
+class Scaled(nn.Module):
+    """Prepares its input outside of any graph."""
+
+    def __init__(self, wide: int) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, wide), nn.Linear(wide, 4)
+
+    def forward(self, x):
+        scaled = (x - x.mean(-1, keepdim=True)) / x.std(-1, keepdim=True)
+        return self.last(self.first(scaled))
+
+
+@pytest.mark.parametrize("wide", [4, 9])
+@pytest.mark.parametrize("how", ["plain", "autocast", "checkpoint", "both"])
+def test_what_a_layer_prepares_where_its_operation_keeps_nothing_or_a_copy(wide, how) -> None:
+    """What is kept of it is a copy in another dtype, or nothing before the region runs again."""
+    torch.manual_seed(0)
+    model = Scaled(wide)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with backprobe.trace(model, budget=None) as trace:
+        for step in range(LATE + 2):
+            x = torch.randn(6, 4)
+            if step == LATE:
+                x[2] = 3.0
+            with torch.autocast("cpu", torch.bfloat16, enabled=how in ("autocast", "both")):
+                run = how in ("checkpoint", "both")
+                y = checkpoint(model, x, use_reentrant=False) if run else model(x)
+            optimizer.zero_grad()
+            y.float().square().mean().backward()
+            optimizer.step()
+    found = only(trace.findings, FORWARD, "/ x.std(-1, keepdim=True)")
+    assert (found.step, found.confidence) == (LATE, "certain" if how == "plain" else "likely")
+    assert "it entered the graph in linear" in found.title
+
+
+def test_data_that_is_not_finite_is_not_blamed_on_what_was_made_beside_it() -> None:
+    torch.manual_seed(0)
+    model = Scaled(4).first
+    with backprobe.trace(model, budget=None) as trace:
+        for step in range(3):
+            x = torch.full((6, 4), math.nan if step == 2 else 1.0)
+            with torch.autocast("cpu", torch.bfloat16):
+                checkpoint(model, x, use_reentrant=False).float().mean().backward()
+    assert [f.evidence["op"] for f in trace.findings if f.kind == FORWARD] == ["linear"]

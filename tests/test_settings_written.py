@@ -7,8 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-from backprobe.source.puts import key_given, scheduler_stepped
+import backprobe
+from backprobe.records import Replicas
+from backprobe.source.puts import key_given, scheduler_stepped, writes_to
 
 SCHEDULES = {
     "plateau": "schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(opt)\nopt.step()\nschedule.step(loss)\n",
@@ -35,3 +38,57 @@ def test_a_key_that_is_written(tmp_path: Path, write: str) -> None:
     found = key_given(frames(tmp_path, f"def slow(opt):\n    print(opt.param_groups[0]['lr'])\n    {write}\n"), "lr")
     assert found is not None and (found.line, found.function, found.text) == (3, "slow", write)
     assert key_given(frames(tmp_path, "value = group['lr']\n"), "lr") is None
+
+
+MODEL = """\
+class Net:
+    def __init__(self):
+        self.codes.weight.data.uniform_(-1, 1)
+
+    def scaled(self, x):
+        x.weight.grad.mul_(2)
+        return self.codes.weight * x
+
+def restart(net, dead, new):
+    net.codes.weight[dead] = new
+    net.head.weight.data.clamp_(-1, 1)
+    net.scale += 1
+    net.layers[0].weight.copy_(new)
+    net.head.weight = new
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "lines"),
+    [
+        ("codes.weight", [10]),
+        ("model.head.weight", [11]),
+        ("scale", [12]),
+        ("layers.0.weight", [10, 11, 13]),  # no line names the owner so
+        ("head.bias", []),
+    ],
+)
+def test_lines_that_write_to_a_parameter(tmp_path: Path, path: str, lines: list[int]) -> None:
+    assert [site.line for site in writes_to(frames(tmp_path, MODEL), path)] == lines
+
+
+def test_an_optimizer_finds_what_was_written_to_since_its_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether anybody looks while that is done or not: here in steps that a budget does not pay for too."""
+    monkeypatch.setattr("backprobe.observe.trackers.replicas.in_use", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    with backprobe.trace(model, every=7) as trace:
+        for step in range(20):
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).square().mean().backward()
+            optimizer.step()
+            if step in (4, 11):
+                with torch.no_grad():
+                    model[0].weight[0] = 1.0
+    (seen,) = trace.facts.of(Replicas)
+    ((name, steps, sites),) = seen.changed
+    assert (name, steps) == ("0.weight", (5, 12))
+    assert [site.text for site in sites] == ["model[0].weight[0] = 1.0"]

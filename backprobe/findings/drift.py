@@ -202,8 +202,11 @@ def _unreduced(ranks: Sequence[Replicas], found: _Drift) -> tuple[str, list[Find
             ", which draws random numbers" if draws else ""
         )
         return how, [*lines, *backward]
-    touched = dict.fromkeys(site for s in states for site in s.touched)
-    return "", [*backward, *(FindingSite("touched", site) for site in list(touched)[:LINES])]
+    touched = list(dict.fromkeys(site for s in states for site in s.touched))[:LINES]
+    heads = dict(pair for one in ranks for pair in one.loops)
+    loops = dict.fromkeys(heads[site] for site in touched if site in heads)
+    named = [*(("touched", site) for site in touched), *(("loop", site) for site in loops)]
+    return "", [*backward, *(FindingSite(role, site) for role, site in named)]
 
 
 def _lines(ranks: Sequence[Replicas], what: str, names: Sequence[str]) -> list[Site]:
@@ -252,6 +255,7 @@ def _written(ranks: Sequence[Replicas], found: _Drift, who: str) -> Finding:
         for step, tensor, _, site in one.written:
             if tensor == name and found.step - 1 <= step <= found.step and site is not None:
                 sites[site] = None
+    sites = sites or dict.fromkeys(site for one in writers for site in _readings(one, name))
     rank = writers[0].rank if len(writers) == 1 else None
     was, differ = ("were", "differ") if len(found.names) > 1 else ("was", "differs")
     title = f"{few(found.names)} {was} written to between the updates of steps {found.step - 1} and {found.step}"
@@ -276,6 +280,8 @@ def _written_alone(ranks: Sequence[Replicas], found: _Drift) -> Finding | None:
     """Where nobody looked for some steps: a line that wrote to it in them on one rank, and on no other."""
     writes = _writes(ranks, found)
     who = {rank for rank, _, _ in writes}
+    if not who:
+        return _changed_alone(ranks, found)
     if len(who) != 1:
         return None
     (rank,), first = who, min(step for _, step, _ in writes)
@@ -283,6 +289,28 @@ def _written_alone(ranks: Sequence[Replicas], found: _Drift) -> Finding | None:
     advice = "Do it on every rank in the same way, or on one and send the result to the others (broadcast)."
     cause = _causes(site for _, step, site in writes if step == first)
     return _finding(f"{title}{rank} only", "written", found.names, first, rank, advice, cause, "likely")
+
+
+def _changed_alone(ranks: Sequence[Replicas], found: _Drift) -> Finding | None:
+    """Where nobody saw who writes: an optimizer of one rank, and of no other, found it written to."""
+    since, first = -1 if found.last is None else found.last, dict[int, int]()
+    for one in ranks:
+        steps = next((steps for name, steps, _ in one.changed if name == found.names[0]), ())
+        within = [step for step in steps if since < step <= found.step]
+        first.update((one.rank, step) for step in within[:1])
+    if len(first) != 1:
+        return None
+    ((rank, step),) = first.items()
+    title = f"{few(found.names)} {'were' if len(found.names) > 1 else 'was'} written to between the updates of steps "
+    title += f"{step - 1} and {step}, on rank {rank} only"
+    advice = "Do it on every rank in the same way, or on one and send the result to the others (broadcast)."
+    cause = _causes(site for one in ranks if one.rank == rank for site in _readings(one, found.names[0]))
+    return _finding(title, "written", found.names, step, rank, advice, cause, "likely")
+
+
+def _readings(one: Replicas, name: str) -> tuple[Site, ...]:
+    """The lines that read as if they wrote to a parameter."""
+    return next((lines for known, _, lines in one.changed if known == name), ())
 
 
 def _causes(sites: Iterable[Site]) -> list[FindingSite]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..desync import CRASHED, Held, Other, apart, held, listed, name, told, what
 from ..records import Finding, FindingSite, RankSeen
 from ..torch_texts import COLLECTIVE, COLLECTIVE_OPS, INTERRUPTED
+from ..trust import NOT_HERE, missing, ranks_text
 from .questions import WRONG, Kind, question
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def in_time(found: Sequence[Finding]) -> list[Finding]:
 def failed(trace: Trace) -> list[Finding]:
     """A rank that ended by itself before the others, where nothing that was found in it says why."""
     ranks = trace.facts.of(RankSeen)
-    if trace.info.get("part") or len([one for one in ranks if one.rank is not None]) < 2:
+    if trace.info.get("part") or (len([one for one in ranks if one.rank is not None]) < 2 and not missing(ranks)):
         return []
     # A rank that is killed closes its connections: where the others ran into a timeout, it was killed for that.
     waited = any(word in one.error.lower() for one in ranks for word in ("timed out", "timeout"))
@@ -186,17 +187,23 @@ def desync(trace: Trace) -> list[Finding]:
     who = listed([seen for seen, _ in found.waiting])
     how = "until it failed" if wait.ended == "raised" else "to the end of the run"
     waited = f"waited {wait.seconds:.0f} s in {what(wait)}, {how}" if wait.seconds >= 1 else f"failed in {what(wait)}"
-    others = "; ".join(told(found))
+    absent = missing(ranks)
+    others = "; ".join(told(found)) or (f"nothing is known of {ranks_text(absent)}, {NOT_HERE}" if absent else "")
     sites = [FindingSite("waiting", wait.site)] if wait.site else []
     sites += [FindingSite("skipping", one.site) for one in found.others[:1] if one.site is not None]
     culprit = found.others[0].seen if found.others else found.waiting[0][0]
+    rank = absent[0] if len(absent) == 1 and not found.others else culprit.rank
     sites += [FindingSite("called", site) for wait in culprit.waits[-1:] for site in wait.callers[:CALLS]]
     branches = dict.fromkeys(culprit.branches if found.others and len(culprit.branches) <= BRANCHES else ())
     ways = dict(way for seen in ranks for way in seen.ways)
     for line in (found.others[0].site if found.others else None, wait.site):
         around = ways.get(line, ()) if line is not None else ()
         branches |= dict.fromkeys(around if len(around) <= BRANCHES else ())
-    sites += [FindingSite("branch", site) for site in list(branches)[: 2 * BRANCHES]]
+    heads = dict(pair for seen in ranks for pair in seen.conditions)
+    named = list(branches)[: 2 * BRANCHES]
+    sites += [FindingSite("branch", site) for site in named]
+    conditions = dict.fromkeys(heads[site] for site in named if site in heads)
+    sites += [FindingSite("condition", site) for site in conditions if site not in branches]
     return [
         Finding(
             kind="rank-desync",
@@ -204,7 +211,7 @@ def desync(trace: Trace) -> list[Finding]:
             title=f"{who} {waited}: {others or 'no other rank was seen to call it'}",
             confidence="possible" if not found.others else "likely" if wait.number is None else "certain",
             step=_step(found),
-            rank=culprit.rank,
+            rank=rank,
             sites=tuple(sites),
             evidence={
                 "collective": wait.op,

@@ -116,6 +116,9 @@ class Replicas:
     :ivar drawn: by name of a parameter, the line that put random numbers in it last. ``put``: the line from which on it
         had another dtype for a while, where its data was put in its place.
     :ivar hooks: communication hooks, by name: the line of the function, and those in it that draw random numbers.
+    :ivar changed: of parameters that an optimizer found written to since its last step, by whomever: name, the steps in
+        which it did, and the lines of the script that read as if they wrote to one of that name.
+    :ivar loops: of lines that touched gradients, the line of the loop that gave them what they worked on.
     :ivar seeded: lines that seed torch's random numbers, where there are distributed tensors.
     """
 
@@ -129,6 +132,8 @@ class Replicas:
     put: tuple[tuple[str, Site], ...] = ()
     hooks: tuple[tuple[str, tuple[Site, ...]], ...] = ()
     seeded: tuple[Site, ...] = ()
+    changed: tuple[tuple[str, tuple[int, ...], tuple[Site, ...]], ...] = ()
+    loops: tuple[tuple[Site, Site], ...] = ()
 
 
 @record
@@ -159,6 +164,8 @@ class RankSeen:
     :ivar branches: lines that leave a loop it was in, or the rest of its body, under a condition.
     :ivar between: the optimizer had stepped: it may have been in the next step already.
     :ivar ways: of lines that call collectives, the lines where it is decided whether they are come to.
+    :ivar conditions: by line of `branches` and `ways` that leaves something: the line of its condition, where that is
+        another.
     """
 
     rank: int | None
@@ -193,3 +200,4 @@ class RankSeen:
     step: int | None = None
     ways: tuple[tuple[Site, tuple[Site, ...]], ...] = ()
     between: bool = False
+    conditions: tuple[tuple[Site, Site], ...] = ()

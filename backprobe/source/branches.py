@@ -14,6 +14,11 @@ from .sites import site_at
 _CONDITIONS = (ast.If, ast.ExceptHandler, ast.match_case)
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_JUMPS = (ast.Continue, ast.Break, ast.Return)
+#: Calls in the head of a loop whose order is the same wherever the model is.
+_ALIKE = frozenset(
+    {"range", "enumerate", "zip", "tqdm", "trange", "parameters", "named_parameters", "modules", "named_modules"}
+)
 _GIVES = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)
 #: Calls that are followed from a line up, and names from what reads them.
 DEPTH = 3
@@ -60,14 +65,33 @@ def _leave(body: Iterable[ast.AST], under: bool, inner: bool = False) -> Iterato
 def ways_around(frames: Frames, site: Site) -> tuple[Site, ...]:
     """Where it is decided whether the line `site` is come to: an `if` around it, those under which what it reads was
     given its value, and what leaves its function or loop before it under a condition; where there is none, around the
-    lines that call its function, as names tell."""
-    lines = [(site.file, site.line)]
+    lines that call its function, as names tell. Where nothing on the way there decides whether, it is told what decides
+    in which order: the loop that works out what the line, or a call of it, is given."""
+    lines, loops = [(site.file, site.line)], set[tuple[str, int, str]]()
     for _ in range(DEPTH):
         found = {way for file, line in lines for way in _ways(file, line)}
         if found:
-            return tuple(site_at(*way) for way in sorted(found))
+            return tuple(site_at(*way) for way in sorted(found | loops))
+        loops = loops or {loop for file, line in lines for loop in _ordered(file, line)}
         lines = [at for file, line in lines for at in _calls_of(frames, file, line)]
-    return ()
+    return tuple(site_at(*loop) for loop in sorted(loops))
+
+
+def condition_of(site: Site) -> Site | None:
+    """The line of the condition under which a `continue`, `break` or `return` at `site` leaves, where it is another."""
+    line, function = _conditions(site.file).get(site.line, (site.line, ""))
+    return site_at(site.file, line, function) if line != site.line else None
+
+
+@lru_cache(256)
+def _conditions(file: str) -> dict[int, tuple[int, str]]:
+    """By line of what leaves: that of the innermost condition around it, and the function."""
+    found = dict[int, tuple[int, str]]()
+    for node, function in syntax_nodes(file):  # the outer ones come first
+        if isinstance(node, _CONDITIONS):
+            head = (node.pattern if isinstance(node, ast.match_case) else node).lineno
+            found |= {one.lineno: (head, function) for one in _inside(node) if isinstance(one, _JUMPS)}
+    return found
 
 
 @lru_cache(256)
@@ -100,6 +124,38 @@ def _ways(file: str, line: int) -> list[tuple[str, int, str]]:
 
 def _spans(node: ast.AST, line: int) -> bool:
     return getattr(node, "lineno", 0) <= line <= (getattr(node, "end_lineno", None) or 0)
+
+
+def loop_of(site: Site) -> Site | None:
+    """The innermost `for` around a line that gives it what it works on."""
+    found = _feeding(site.file, site.line)
+    return site_at(site.file, found[-1][0].lineno, found[-1][1]) if found else None
+
+
+def _feeding(file: str, line: int) -> list[tuple[ast.For | ast.AsyncFor, str]]:
+    """The loops around a line whose variables it reads, outer ones first, and the function that they are in."""
+    around = _function_at(file, line)
+    if around is None:
+        return []
+    function = around[0]
+    assert isinstance(function, _FUNCTIONS)
+    reads = {name for node in _inside(function) if getattr(node, "lineno", 0) == line for name in _read(node)}
+    return [
+        (node, function.name)
+        for node in _inside(function)
+        if isinstance(node, (ast.For, ast.AsyncFor)) and node.lineno < line <= (node.end_lineno or 0)
+        if _stored(node.target) & reads
+    ]
+
+
+def _ordered(file: str, line: int) -> list[tuple[str, int, str]]:
+    """The loops around a line over what a call puts in order, or picks, and that give the line what it works on."""
+    found = []
+    for loop, function in _feeding(file, line):
+        calls = [one for one in ast.walk(loop.iter) if isinstance(one, ast.Call)]
+        if any(last_name(one.func) not in _ALIKE for one in calls):
+            found.append((file, loop.lineno, function))
+    return found
 
 
 def _deciding(function: ast.AST, test: ast.AST, line: int) -> list[int]:

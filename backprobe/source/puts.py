@@ -121,6 +121,39 @@ def changes_of(frames: Frames, name: str, key: str = "", graphs: bool = False) -
     return _first(found)
 
 
+def writes_to(frames: Frames, path: str) -> list[Site]:
+    """The lines of the user's code, outside of ``__init__``, that write in place to what is at `path` in a model: those
+    that have the owner's name too (``x.codebook.weight[i] = ...``), or else those with the last name alone."""
+    last = path.rpartition(".")[2]
+    lines = [
+        (owner, site_at(file, line, function))
+        for file in frames.users_files()
+        for line, name, owner, function in _attribute_writes(file)
+        if name == last and function != "__init__"
+    ]
+    owned = [site for owner, site in lines if owner and f".{path}".endswith(f".{owner}.{last}")]
+    return list(dict.fromkeys(owned or [site for _, site in lines]))
+
+
+@lru_cache(256)
+def _attribute_writes(file: str) -> tuple[tuple[int, str, str, str], ...]:
+    """(line, name, name of the owner, function) of every write to an attribute: to a part, by a method, ``+=``."""
+    found = []
+    for node, function in syntax_nodes(file):
+        target: ast.AST | None = None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
+            target = node.func.value if not node.func.attr.startswith("_") else None
+        elif isinstance(node, ast.AugAssign):
+            target = node.target
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            target = node.targets[0]
+        while isinstance(target, ast.Subscript) or (isinstance(target, ast.Attribute) and target.attr == "data"):
+            target = target.value
+        if isinstance(target, ast.Attribute) and target.attr != "grad":
+            found.append((node.lineno, target.attr, last_name(target.value), function))  # type: ignore[attr-defined]
+    return tuple(sorted(found))
+
+
 def assigned_in(frames: Frames, name: str, code: Any = None) -> Site | None:
     """The first line that gives more than numbers to an attribute `name`, outside of ``__init__``; to a variable of
     the function of `code`, where that is given."""

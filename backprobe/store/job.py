@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import BackprobeError
 from ..records import Facts, Finding, RankSeen, RankWait, Unseen, Watched
 from ..traced import Trace, TracedStep
-from ..trust import is_there, runs
+from ..trust import is_there, missing, runs
 from . import FILE
 from .crashes import read_crash
 from .parts import JOB, PARTS, in_order, read_parts, tells, unwatched
@@ -67,7 +67,9 @@ def job_of(folder: Path, own: Trace | None, rank: int | None = None) -> Trace:
         return own
     told = [one for one in seen.values() if tells(one)]
     findings, facts, failed = _found(own, told)
+    failed = (*failed, *_missing(facts))
     if own is not None and rank is None and (len(own.steps) or not any((part / FILE).is_file() for part in seen)):
+        facts = dataclasses.replace(facts, unseen=(*facts.unseen, *_missing(facts)))
         return Trace(own.steps, facts, own.info, findings, lambda: _ranks(seen))
     part = _chosen(folder, seen, rank, findings)
     if own is not None:
@@ -83,6 +85,13 @@ def job_of(folder: Path, own: Trace | None, rank: int | None = None) -> Trace:
         base.facts, seen=(*mine, *told), unseen=(*base.facts.unseen, *failed, *unwatched(folder))
     )
     return Trace(steps, facts, {**base.info, "part": part.name}, findings, lambda: _ranks(seen))
+
+
+def _missing(facts: Facts) -> tuple[Unseen, ...]:
+    """The ranks of the job that this run knows nothing of."""
+    count = len(missing(facts.of(RankSeen)))
+    note = "of the job are not part of this run; of several machines each has its own launcher: the command goes inside"
+    return (Unseen("ranks", count, f"{note} of them, and --out is a folder that all share"),) if count else ()
 
 
 def _ranks(seen: Mapping[Path, RankSeen]) -> dict[int, Trace]:

@@ -33,6 +33,14 @@ def joins(wrapper: Any) -> bool:
     return bool(getattr(getattr(wrapper, "_join_config", None), "enable", False))
 
 
+def version_of(tensor: Any) -> int:
+    """How often a tensor was written to in place; -1 where nobody counts, and of none."""
+    try:
+        return -1 if tensor is None else int(tensor._version)
+    except RuntimeError:  # of inference mode
+        return -1
+
+
 def comm_hooks(wrapper: Any) -> list[Any]:
     """The functions that make gradients what they are on all ranks, in place of DDP."""
     return [hook for hook, _ in getattr(wrapper, "_comm_hooks", ())]

@@ -22,7 +22,7 @@ from ...graphs.plan import CALM, FILLS, MOVES
 from ...records import BadValues, TensorStat
 from ...source.frames import Frames
 from ...torchside import private
-from ...torchside.measure import FLOATS, SMALL, Norms
+from ...torchside.measure import FLOATS, SMALL, Norms, bad_values
 from .modules import ModuleWatch
 from .oplog import Entry, op_name
 
@@ -32,6 +32,8 @@ _wrapped, _ref, _next = private.is_wrapped, private.tensor_ref, private.next_seq
 _SET = torch.Tensor.__setitem__
 #: Ops that make a tensor of what Python has.
 OF_PYTHON = frozenset(("tensor", "as_tensor", "asarray", "scalar_tensor", "new_tensor", "__setitem__", "fill_", "full"))
+#: Dtypes that autocast makes copies in.
+_HALF = frozenset((torch.bfloat16, torch.float16))
 #: Stands for the address of a number among what an op was given.
 _NUMBER = -1
 #: In-place ops that keep what is finite so where they are given a number: what was there before counts.
@@ -241,12 +243,24 @@ class Outside:
                     return origin
         return None
 
-    def guess(self, first: int, shape: Any) -> SeenBad | None:
+    def guess(self, first: int, shape: Any, alone: bool = False) -> SeenBad | None:
         """The last op outside the graph, before node `first` was made, that could have been added to a result of
-        `shape`."""
-        for seq, own, origin in self._recent[::-1]:
-            if seq <= first and own is not None and _fits(own, shape):
-                return origin
+        `shape`.
+
+        :param alone: nothing else that is known can have made that result bad: the last of any shape will do.
+        """
+        before = [(own, origin) for seq, own, origin in self._recent[::-1] if seq <= first and own is not None]
+        fitting = (origin for own, origin in before if _fits(own, shape))
+        return next(fitting, before[0][1] if before and alone else None)
+
+    def cast(self, first: int, tensors: Any) -> SeenBad | None:
+        """The last op outside the graph, before node `first` was made, whose result autocast may have made one of
+        `tensors` from: nobody sees it do that."""
+        for t in tensors:
+            if t.dtype in _HALF and t.grad_fn is None and not t.requires_grad and bad_values(t) is not None:
+                for seq, own, origin in self._recent[::-1]:
+                    if seq <= first and own == t.shape:
+                        return origin
         return None
 
     def clear(self) -> None:

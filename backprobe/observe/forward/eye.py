@@ -251,7 +251,11 @@ class Eye(TorchFunctionMode):
             op.entry = self._note(op.func, op.after, op.frame)
         if op.careful:
             events.tell("op", op)
-        elif op.entry is not None and op.func not in VIEWS:
+        elif op.entry is None:
+            # In a backward regions are heard too; what it calculates, our own norms with it, enters no forward.
+            if not self.optimizing and (type(op.out) in _PLAIN or op.func is _SET) and private.graph_task() == -1:
+                events.tell("op_outside", op.func, op.args, op.out, op.frame)
+        elif op.func not in VIEWS:
             events.tell("op_made", op.out, op.before, op.after, op.entry)
 
     def _note(self, func: Any, after: int, frame: Any) -> Entry:

@@ -19,7 +19,7 @@ from ...graphs.plan import BOUNDED, CALM, VIEW_NODES
 from ...records import BadValues, TensorStat, Unseen
 from ...source.frames import Frames, variables
 from ...torchside import private
-from ...torchside.measure import FLOATS, SMALL, Norms, is_float, stat_of
+from ...torchside.measure import FLOATS, SMALL, Norms, bad_values, is_float, stat_of
 from ...torchside.structure import is_a, tensors_in
 from ...torchside.walk import LiveGraph
 from ..own_time import OwnTime
@@ -75,6 +75,9 @@ class Values:
         self._looked: list[Any] = []
         #: By id of the first op of some that were looked at together: all of them, and how their results were grouped.
         self._groups: dict[int, tuple[list[Entry], list[_Group]]] = {}
+        #: The first bad result of an op of which nobody knows what it was given, but that its leaves are finite: where
+        #: it makes nothing bad of what is finite, something from outside the graph went in.
+        self._alone: SeenBad | None = None
         #: The graph of the backward call that begins, while what waits is looked at.
         self._graph: LiveGraph | None = None
         self.outside = Outside(frames, modules)
@@ -207,6 +210,11 @@ class Values:
 
     def _keep(self) -> None:
         """All results until now were looked at: what is not finite in running statistics came from the first bad."""
+        alone, self._alone = self._alone, None
+        unknown = alone is not None and alone in self._bad[:1] and alone.origin is None and not alone.inputs
+        if alone is not None and unknown and alone.output.nan and op_name(alone.entry[2]) in CALM:
+            alone.origin = self.outside.guess(alone.first, alone.output.shape, alone=True)
+            alone.guessed = alone.origin is not None
         for key, seen in self._normed:
             self._statistics.setdefault(key, self._first_bad() or seen)
         self._normed.clear()
@@ -274,9 +282,12 @@ class Values:
             seen = SeenBad(first, after - 1, entry, values, tuple(stat_of(name, t) for name, t in saved))
             self.outside.settle()
             seen.origin = self.outside.origin_of((*(t for _, t in saved), *leaves)) or self._kept(seen)
-            if seen.origin is None and not saved:
-                seen.origin = self.outside.guess(first, values.shape)
+            if seen.origin is None:
+                tensors = [t for _, t in saved]
+                seen.origin = self.outside.cast(first, tensors) if saved else self.outside.guess(first, values.shape)
                 seen.guessed = seen.origin is not None
+                if not (saved or seen.guessed or any(bad_values(leaf) for leaf in leaves)):
+                    self._alone = seen if self._alone is None or seen.last < self._alone.last else self._alone
             self._of_number(seen)
             self._bad.append(seen)
             self._bad.sort(key=lambda b: b.last)
@@ -313,7 +324,8 @@ class Values:
                 self.outside.settle()
                 seen.inputs = tuple(stat_of(name, t) for name, t in saved)
                 origin = self.outside.origin_of((*(t for _, t in saved), *leaves)) or self._kept(seen)
-                seen.origin, seen.guessed = origin or seen.origin, origin is None and seen.guessed
+                sure, origin = origin is not None, origin or self.outside.cast(seen.first, [t for _, t in saved])
+                seen.origin, seen.guessed = origin or seen.origin, not sure and (seen.guessed or origin is not None)
                 self._of_number(seen)
         self._graph = None
 

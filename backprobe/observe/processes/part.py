@@ -98,6 +98,7 @@ class Part:
         assert session is not None and waiting is not None and self._collector is not None
         error = session.scene.raised
         waits, collectives = ended_waits(waiting, session.scene, failed), waiting.collectives()
+        ways = waiting.ways([*(one.site for one in collectives), *(one.site for one in waits)])
         return RankSeen(
             self.rank,
             os.getpid(),
@@ -119,7 +120,8 @@ class Part:
             said=time.time(),
             took=session.took.info(),
             branches=waiting.branches(),
-            ways=waiting.ways([*(one.site for one in collectives), *(one.site for one in waits)]),
+            ways=ways,
+            conditions=waiting.conditions(ways),
             between=session.ended_between if session.ended_in is not None else session.scene.steps.stepped,
             step=session.scene.steps.index if session.ended_in is None else session.ended_in,
             **more,

@@ -58,12 +58,29 @@ class Ranks(Tracker):
         return (RankSeen(waiting.rank, os.getpid(), waits, waiting.trail(), True, text),)
 
 
+def _after_one(error: BaseException) -> bool:
+    """Whether `error` was raised for another, or while that was handled, which says that a collective failed."""
+    seen: list[BaseException] = []
+    before = error.__cause__ or error.__context__
+    while before is not None and before not in seen:
+        if of_collective(before):
+            return True
+        seen.append(before)
+        before = before.__cause__ or before.__context__
+    return False
+
+
 def ended_waits(waiting: Waiting, scene: Scene, failed: bool) -> tuple[RankWait, ...]:
     """The long waits of a process, and the one that ended it however short it was."""
     waits, error = waiting.records(failed), scene.raised
-    if error is None or not of_collective(error):
+    if error is None:
         return waits
     site = scene.frames.site_of_traceback(error.__traceback__)
+    if not of_collective(error):
+        elsewhere = isinstance(error, Exception) and site is not None and not _after_one(error)
+        if elsewhere and waits and waits[-1].ended == "raised" and waits[-1].site != site:
+            return (*waits[:-1], replace(waits[-1], ended="returned"))  # it raised soon after
+        return waits
     if waits and waits[-1].ended == "raised":
         if site is None or waits[-1].site == site:
             return waits

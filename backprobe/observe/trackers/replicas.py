@@ -14,10 +14,11 @@ import torch
 import torch.distributed
 
 from ...records import Replica, Replicas, ReplicaState, Site
+from ...source.branches import loop_of
 from ...source.defined import calls_of_method
 from ...source.drawn import draws_inside
 from ...source.frames import Spot
-from ...source.puts import key_given, scheduler_stepped
+from ...source.puts import key_given, scheduler_stepped, writes_to
 from ...torchside import private, replicas
 from ..backward.calls import Running
 from ..backward.recorded import Recorded
@@ -28,8 +29,8 @@ from .waiting import in_use
 
 #: Numbers that are kept of a run, and lines that wrote.
 MOST, LINES = 300_000, 1000
-#: Lines that used gradients, of a step.
-FEW = 6
+#: Lines that used gradients, of a step; writes that nobody saw, of a tensor.
+FEW, UNSEEN = 6, 16
 #: Methods that put random numbers in a tensor.
 _RANDOM = frozenset({"normal_", "uniform_", "random_", "bernoulli_", "exponential_", "log_normal_", "cauchy_"})
 #: Optimizers that bring weights together only now and then.
@@ -68,6 +69,11 @@ class ReplicaWatch(Tracker):
         self._backward: Spot | None = None
         self._ids: set[int] = set()
         self._written: list[tuple[int, int, str, Spot | None]] = []
+        #: By optimizer: how often what it holds had been written to when its last step was over. Counting costs little,
+        #: and tells of steps in which no mode sees who writes.
+        self._versions: dict[int, list[int]] = {}
+        #: By name: the steps in which an optimizer found it written to since its last one.
+        self._changed: dict[str, list[int]] = {}
         self._of_id: dict[int, str] = {}
         self._rank: tuple[int, int] = (0, 1)
         #: What stands for data-parallel training around models, and its communication hooks: their names and lines.
@@ -138,6 +144,8 @@ class ReplicaWatch(Tracker):
     def optimizer_begins(self, optimizer: Any) -> None:
         self._inside += 1
         step = self._scene.steps.index
+        if self._inside == 1 and id(optimizer) in self._versions:
+            self._note_changed(id(optimizer), step)
         if self._inside > 1 or self._uneven or not due(step) or type(optimizer).__name__ in _APART or not in_use():
             return
         self._rank = torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -155,8 +163,19 @@ class ReplicaWatch(Tracker):
         given = [self._given.get(id(t)) for t in tensors]
         self._now = _Begun(optimizer, step, before, gradients, settings, self._unsynced(), touched, given)
 
+    def _note_changed(self, optimizer: int, step: int) -> None:
+        _, _, names, refs = self._known[optimizer]
+        for name, ref, before in zip(names, refs, self._versions.pop(optimizer), strict=True):
+            if before >= 0 and replicas.version_of(ref()) not in (before, -1):
+                steps = self._changed.setdefault(name, [])
+                if len(steps) < UNSEEN:
+                    steps.append(step)
+
     def optimizer_over(self, optimizer: Any) -> None:
         self._inside = max(self._inside - 1, 0)
+        known = self._known.get(id(optimizer))
+        if known is not None and not self._inside and not self._uneven:
+            self._versions[id(optimizer)] = [replicas.version_of(ref()) for ref in known[3]]
         self._touched.clear()
         for group in optimizer.param_groups:  # another's are its own
             for p in group["params"]:
@@ -273,10 +292,17 @@ class ReplicaWatch(Tracker):
         setters = tuple((key, line) for key in self._changing() if (line := self._setter(key)))
         hooks = tuple(self._hooks.items())
         tensors = tuple(self._tensors.values())
+        changed_in = tuple(
+            (t.name, tuple(self._changed[t.name]), tuple(writes_to(self._scene.frames, t.name)[:FEW]))
+            for t in tensors
+            if t.how != "buffer" and t.name in self._changed
+        )
+        touched = dict.fromkeys(line for s in states for line in s.touched)
+        loops = tuple((line, loop) for line in touched if (loop := loop_of(line)) is not None)
         seeded: tuple[Site, ...] = ()
         if any(one.how == "dtensor" for one in tensors):
             seeded = tuple(line for line, *_ in calls_of_method(self._scene.frames, "manual_seed")[:FEW])
-        return (Replicas(*self._rank, tensors, states, written, setters, drawn, put, hooks, seeded),)
+        return (Replicas(*self._rank, tensors, states, written, setters, drawn, put, hooks, seeded, changed_in, loops),)
 
     def _setter(self, key: str) -> Site | None:
         """The line that writes a setting, or has it written."""

@@ -26,7 +26,7 @@ import torch.distributed
 
 from ...desync import held, said, stuck
 from ...records import Collective, RankSeen, RankWait, Site
-from ...source.branches import branches_around, ways_around
+from ...source.branches import branches_around, condition_of, ways_around
 from ...source.frames import Frames, Spot
 from ...source.sites import site_at
 from ...torch_texts import COLLECTIVE
@@ -233,6 +233,11 @@ class Waiting:
         sites = [site for spot in list(self._around) if (site := self._frames.site(spot)) is not None]
         return branches_around((site.file, site.line) for site in sites)
 
+    def conditions(self, ways: Iterable[tuple[Site, tuple[Site, ...]]]) -> tuple[tuple[Site, Site], ...]:
+        """By line that leaves: that of its condition; of `branches` and `ways`."""
+        lines = dict.fromkeys((*self.branches(), *(line for _, found in ways for line in found)))
+        return tuple((line, head) for line in lines if (head := condition_of(line)) is not None)
+
     def _in_backward(self, frame: Any) -> bool:
         """Whether the thread is inside the engine."""
         while frame is not None and not self._frames.is_user(frame.f_code):
@@ -283,7 +288,7 @@ class Waiting:
             ranks = [seen for seen in self._others() if seen.rank is not None] or ranks
         found, waits = held(ranks, live=True), [seen for seen, _ in stuck(ranks)]
         first = min(waits, key=lambda seen: (seen.rank is None, seen.rank), default=own)
-        if found is not None and first.pid == own.pid:
+        if found is not None and (first.rank, first.pid) == (own.rank, own.pid):  # machines may share numbers
             print(f"backprobe: {said(found)}", file=sys.stderr, flush=True)
 
     def _end(self, at: float) -> None:
