@@ -29,6 +29,8 @@ DIRECT = {
     "_is_full_backward_hook": "has three values, and one reader",
     "_schema": "one of a public class (OpOverload); there is no other way to learn what an op writes",
     "_foreach_norm": "a public kernel under a private name, with one caller",
+    "_foreach_sub_": "the same",
+    "_foreach_div_": "the same",
     # Modules with names that begin so, of things that others derive from or call.
     "_python_dispatch": "TorchDispatchMode has no public place to be imported from",
     "_pytree": "torch has no public place for these functions",

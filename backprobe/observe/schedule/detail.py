@@ -72,7 +72,7 @@ class Settings:
     @property
     def plain(self) -> bool:
         """Whether nothing is asked for but what costs no more than the budget."""
-        asked = self.level, self.ask - CHEAP, self.tensors, self.log, self.record
+        asked = self.level, frozenset(self.ask) - CHEAP, self.tensors, self.log, self.record
         return asked == (Settings.level, frozenset(), (), "", "")
 
     @property

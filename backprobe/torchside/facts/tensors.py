@@ -125,6 +125,19 @@ def norms() -> None:
 
 
 @fact(
+    "many tensors written to at once",
+    "statistics by layer have no updates, and nothing of Adam's second moment",
+    "_foreach_sub_ _foreach_div_",
+)
+def written_at_once() -> None:
+    some = [_plain(2), _plain(2)]
+    torch._foreach_div_(some, [2.0, 4.0])
+    torch._foreach_sub_(some, [_plain(2), _plain(2)])
+    found = [float(one.sum()) for one in some]
+    expect(found == [-1.0, -1.5], f"1 / 2 - 1 and 1 / 4 - 1, twice each, are {found}")
+
+
+@fact(
     "what an op writes",
     "policies that let saved tensors be written do not copy them in time, and a node in float64 may write into a "
     "tensor that was there before",
