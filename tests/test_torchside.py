@@ -118,6 +118,7 @@ BROKEN = {
     "memory of tensors": [("torch._C._storage_Use_Count", lambda data: 1)],
     "parts of sparse tensors": [("torch.Tensor._indices", torch.Tensor._values)],
     "norms of many tensors at once": [("torch._foreach_norm", lambda tensors: [t.sum() for t in tensors])],
+    "many tensors written to at once": [("torch._foreach_div_", lambda tensors, by: None)],
     "what an op writes": [("torch.ops.aten.add_.Tensor._schema", torch.ops.aten.add.Tensor._schema)],
     "activations that retain gradients": [("torch.Tensor.retain_grad", lambda self: None)],
     "what stands for many tensors at once": [("torch._C._functorch.is_legacy_batchedtensor", lambda tensor: False)],
