@@ -95,6 +95,7 @@ class Session:
         self.special = Special(eye, names, steps, calls)
         # Which steps are recorded, and what is attached in those that are not.
         self.budget = Budget(self.settings.budget)
+        self._plain = self.settings.budget is not None and self.settings.plain
         counted = Counted(calls, names, steps, events, failures.remember_unrecorded)
         events.attach(counted)
         self._unrecorded = Unrecorded(counted, self.budget, events, self._trouble, self._surprise, self._call_over)
@@ -165,8 +166,12 @@ class Session:
         self._switch.attach()
         self._calls.between.over()
         self._entered = self.special.on = True
-        self.events.tell("attached")
-        self._begin_step()
+        try:
+            self.events.tell("attached")
+            self._begin_step()
+        except BaseException:
+            self.pause()  # nothing stays on that nobody would take off
+            raise
 
     def pause(self) -> None:
         """Detach, and keep what is known for ``resume``."""
@@ -234,7 +239,7 @@ class Session:
         step = self._steps.index
         recorded = self._wanted(step) if self._ahead is None else self._ahead
         self._ahead = None
-        self.budget.may_repeat = self.settings.plain and self._calls.may_repeat and not self._steps.alone
+        self.budget.may_repeat = self._plain and self._calls.may_repeat and not self._steps.alone
         repeats = recorded and self.budget.repeats and self._attention.is_usual(step)
         self._unrecorded.repeating = repeats
         careful = self._attention.begin_step(step, self.settings, recorded and not repeats)

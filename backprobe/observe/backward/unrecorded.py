@@ -82,8 +82,8 @@ class Unrecorded:
         self._told = FINE
         #: Whether a call is going on.
         self.inside = False
-        #: Whether the backward of the running step is recorded, as far as it is known (Note [Steps that repeat]); how
-        #: many calls of it were, and how many were like none before.
+        #: Whether the backward of the running step is recorded, as far as it is known and no mode of the user's would
+        #: see us (Note [Steps that repeat]); how many calls of it were, and how many were not.
         self.repeating, self.repeated, self.others = False, 0, 0
         #: Seconds that a look at gradients takes in a step that passes.
         self._each = 0.0
@@ -191,7 +191,7 @@ class Unrecorded:
             counted.is_usual(call.kind, call.roots, values, frame)
             counted.begins_bad(*call)
             return call, None
-        if self.repeating and not private.compiles_backward():
+        if self.repeating and not (private.mode_depth() or private.in_mode() or private.compiles_backward()):
             running = counted.calls.repeated(*call)
             if running is not None:
                 self.repeated += 1
