@@ -12,6 +12,7 @@ import torch
 from test_budget import AT, SPOILS, STEPS, Net, train, watched
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 from backprobe.observe.schedule import budget as budgets
@@ -366,3 +367,54 @@ def test_what_asks_for_the_forward_has_whole_steps(repeats: None) -> None:
     mlp()()
     session.stop()
     assert session.error is None and session.budget.repeated == 0
+
+
+class Ops(TorchDispatchMode):
+    """A user's mode, on around each backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_no_step_repeats_under_a_mode_of_the_users(repeats: None) -> None:
+    seen = []
+    for budget in (0.0, 1e9):
+        torch.manual_seed(0)
+        model, mode = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)), Ops()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+        def loop(model: Any = model, mode: Ops = mode, optimizer: Any = optimizer) -> None:
+            for _ in range(30):
+                optimizer.zero_grad()
+                loss = model(torch.ones(4, 3)).square().mean()
+                with mode:
+                    loss.backward()
+                optimizer.step()
+
+        if budget:
+            _, session = recorded(loop, budget)
+            assert session.budget.repeated == 0
+        else:
+            loop()
+        seen.append(mode.seen)
+    half = len(seen[0]) // 2
+    assert half and seen[0][-half:] == seen[1][-half:]
+
+
+def test_a_start_that_fails_leaves_nothing_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session(All(), Settings())
+
+    def fails(*_: Any) -> bool:
+        raise ValueError("not today")
+
+    monkeypatch.setattr(session._attention, "wanted", fails)
+    with pytest.raises(ValueError, match="not today"):
+        session.start()
+    assert torch._C._len_torch_function_stack() == 0
+    assert not nn.modules.module._global_forward_hooks and not nn.modules.module._global_forward_pre_hooks
+    session.stop()
