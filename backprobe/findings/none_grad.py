@@ -30,7 +30,7 @@ def none_grads(trace: Trace) -> list[Finding]:
     if first:
         return first
     # A run that failed early has not had the time to reach every parameter.
-    failed = any(call.raised is not None and call.raised.node is not None for call in trace.backwards)
+    failed = any(call.raised is not None and len(call.nodes) for call in trace.backwards)
     if failed and sum(call.raised is None for call in trace.backwards) < 3:
         return []
     if not any(c.raised is None and c.inside is None and len(c.nodes) for c in trace.backwards):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..records import Unseen
+from ..source.tracebacks import of_handler
 from .own_time import OwnTime
 
 if TYPE_CHECKING:
@@ -248,7 +249,15 @@ class Faults:
         self.ended: set[str] = set()
 
     def add(self, part: str, error: BaseException) -> int:
-        """Count one; how many that part has had."""
+        """Count one; how many that part has had.
+
+        Note [Handlers of signals]: Python runs them wherever it is, so also in the midst of our work. What one raises,
+        a time limit or the like, is the script's, and goes on its way to it.
+
+        :raises Exception: `error`, where it is that.
+        """
+        if of_handler(error):
+            raise error
         if self.first is None:
             self.first = error
         count, text = self._counts.get(part, (0, f"{type(error).__name__}: {error}"[:300]))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import itertools
 import json
 import os
 import pickle
 import runpy
+import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, FrameType, TracebackType
+from typing import Any
 
 from ..torchside import places
 from .stand_ins import STAND_IN
@@ -29,6 +33,34 @@ def strip(error: BaseException, runner: bool = False) -> None:
     _mend(error, os.environ.get("TORCHELASTIC_ERROR_FILE"), of_elastic=True)
     for one in _chain(error):
         one.__traceback__ = without_ours(one.__traceback__, runner)
+
+
+def of_handler(error: BaseException) -> bool:
+    """Whether a handler of a signal raised `error`, in the midst of what was running when the signal came."""
+    trace, running = error.__traceback__, None
+    handlers = set(map(_code_of, map(signal.getsignal, signal.valid_signals())))
+    while trace is not None:
+        frame = trace.tb_frame
+        if frame.f_code in handlers or (running is not None and _given_signal(frame, running)):
+            return True
+        running, trace = frame, trace.tb_next
+    return False
+
+
+def _code_of(handler: Any) -> CodeType | None:
+    """The code of a handler that is a function, a method, or an object that can be called."""
+    handler = getattr(handler, "func", handler)  # of a partial
+    called = inspect.getattr_static(type(handler), "__call__", None)
+    code = getattr(handler, "__code__", None) or getattr(called, "__code__", None)
+    return code if isinstance(code, CodeType) else None
+
+
+def _given_signal(frame: FrameType, running: FrameType) -> bool:
+    """Whether `frame` was called as a handler is while `running` ran: with the number of a signal, and `running`."""
+    given = inspect.getargvalues(frame)
+    values = [given.locals.get(name) for name in given.args]
+    values += given.locals.get(given.varargs, ()) if given.varargs else ()
+    return any(a in signal.valid_signals() and b is running for a, b in itertools.pairwise(values) if type(a) is int)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -15,6 +15,7 @@ from ...records import Raised, Reuse, Site
 from ...source.defined import function_called, returns_at
 from ...source.frames import Spot, variables
 from ...source.puts import used_before
+from ...source.tracebacks import of_handler
 from ...torch_texts import CHANGED_BY_HOOK, FREED, IN_PLACE
 from ...torchside import private
 from ..forward.naming import Naming
@@ -74,6 +75,8 @@ class Failures:
         error, live, nodes = running.error, running.live, running.graph.nodes
         if error is None:
             return None
+        if not isinstance(error, Exception) or of_handler(error):  # no node is to blame that one stopped it there
+            return Raised(type(error).__name__, str(error), None, False, None)
         node, certain = running_node(live.plan, running.graph.seqs, running.watch.order, live.needed)
         inner = self._frames.site_of_traceback(error.__traceback__)
         if inner is None or inner == self._frames.site(running.spot):

@@ -40,6 +40,7 @@ class OpLog:
 
     def trim(self) -> None:
         """Called between steps: the older half goes when the log is full."""
+        self._mend()
         if len(self.ends) > self._limit:
             half = len(self.ends) // 2
             self.added += half
@@ -47,8 +48,19 @@ class OpLog:
             del self.ends[:half], self.entries[:half]
             self.dropped += half
 
+    def _mend(self) -> None:
+        """Where something was raised in the midst of a note (Note [Handlers of signals]), it is not known which
+        of those after it belong together: all go."""
+        if len(self.ends) != len(self.entries):
+            self.first = self.ends[-1]
+            self.dropped += len(self.ends)
+            self.added += len(self.ends)
+            self.ends.clear()
+            self.entries.clear()
+
     def slice(self, low: int, high: int) -> tuple[list[int], list[Entry]]:
         """The ops that made the nodes `low` to `high`, as ends and entries, as far as they are known."""
+        self._mend()
         if high < self.first:
             return [], []
         a, b = bisect_right(self.ends, low), bisect_left(self.ends, high + 1) + 1

@@ -96,11 +96,7 @@ class Values:
                 self.now(out, before, after, entry)
             elif not (_wrapped(out) or _modes()):
                 held = self._held
-                held.append(out.data)
-                held.append(_ref(out))
-                held.append(before)
-                held.append(after)
-                held.append(entry)
+                held += (out.data, _ref(out), before, after, entry)  # at once: Note [Handlers of signals]
                 if len(held) > HELD:
                     self.flush()
         elif type(out) is tuple:
