@@ -159,7 +159,8 @@ class Leaves:
 
     def root_found(self) -> None:
         """There is a new outermost module: it may be gone before its backward."""
-        self.scan()
+        with private.unseen():  # it is called under modes of the user's
+            self.scan()
 
     def scan(self) -> None:
         """Note the parameters of every outermost module that lives."""
