@@ -196,6 +196,31 @@ def test_waiting_for_a_processor_is_not_ours(now: list[float], waiting: float, s
     assert cost.took.share == pytest.approx(said)
 
 
+def test_waiting_in_what_happens_often_is_not_taken_off_later_steps(now: list[float]) -> None:
+    """In the first step nine of ten seconds were ours, told by measured calls, and four of five were waited."""
+    own = OwnTime()
+    cost = Cost(own, careful=1)
+    own.ops.left -= 1
+    own.ops.add(9.0, True)
+    now[:] = 10.0, 8.0, 0.0
+    assert cost.step_over(10.0) == pytest.approx(1.8) and cost.seconds == pytest.approx(2.0)
+    for _ in range(3):
+        now[0] += 1.0
+        assert cost.step_over(1.0) == 0.0 and cost.seconds == 1.0
+
+
+def test_waiting_of_some_short_steps_is_taken_off_those_that_follow_but_no_more(now: list[float]) -> None:
+    own = OwnTime()
+    cost = Cost(own, careful=0)
+    seconds = []
+    for step in range(2000):
+        now[0] += 0.002
+        now[1] += 0.0015 if step < 1000 else 0.0
+        cost.step_over(0.002)
+        seconds.append(cost.seconds)
+    assert sum(seconds[:1000]) == pytest.approx(0.5, abs=0.05) and sum(seconds[1050:]) == pytest.approx(1.9)
+
+
 def test_waiting_in_hooks_is_told_from_waiting_in_nodes(now: list[float]) -> None:
     """Both are among what took long."""
     times = [0.0, 0.00001, 0.00002, 0.00003, 0.30003, 0.30004, 0.30005, 0.40005, 0.40006]

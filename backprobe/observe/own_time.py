@@ -111,7 +111,11 @@ class OwnTime:
         often.add(max(_clock() - mark[0] - (self.clocked - mark[1]) - elsewhere, 0.0), close)
 
     @property
+    def sampled(self) -> float:
+        """Seconds of what happens often, so far, as they were measured: what was waited in them is in them."""
+        return self.ops.seconds + self.enters.seconds + self.leaves.seconds + self.passes.seconds
+
+    @property
     def counted(self) -> float:
-        """Seconds of what happens often, so far."""
-        often = self.ops.seconds + self.enters.seconds + self.leaves.seconds + self.passes.seconds
-        return often + self.nodes * self.per_node
+        """The same, and what nodes took longer for their hooks."""
+        return self.sampled + self.nodes * self.per_node

@@ -92,8 +92,9 @@ class Cost:
         self.seconds = 0.0
         #: Seconds of our work in the first steps; of the later ones, and of our work in them.
         self._first = self._seconds = self._watching = 0.0
-        #: When the waiting is looked at next; what it was, and how long we had stood, when that was done last.
-        self._next, self._waited, self._stood = 0.0, waited(), 0.0
+        #: When the waiting is looked at next; what it was, how long we had stood, the seconds of what happens often,
+        #: when that was done last; since then, those of the script's own in steps.
+        self._next, self._waited, self._stood, self._sampled, self._alone = 0.0, waited(), 0.0, 0.0, 0.0
         #: Waiting in our work; and in the steps, as far as it was not yet taken off them.
         self._in_ours = self._in_steps = 0.0
 
@@ -110,14 +111,19 @@ class Cost:
     def goes_on(self) -> None:
         """Steps go on after a pause: what was waited in it is in none."""
         self._waited, self._stood = waited(), self._own.stood
+        self._sampled, self._alone = self._own.sampled, 0.0
 
     def step_over(self, seconds: float, steps: int = 1) -> float:
         """`steps` steps took `seconds`: how many of them were our work."""
-        self._look(_clock())
+        before = self._alone
+        self._alone += max(seconds - self.of_step, 0.0)
+        looked = self._look(_clock())
         mine = min(max(self.of_step, 0.0), seconds)  # samples may correct what was said of the step before
         self._before = self._ours
-        lost = min(self._in_steps, MOST * (seconds - mine))  # of some short steps at once: the rest comes off the next
+        lost = min(self._in_steps, MOST * (seconds - mine))
         self._in_steps -= lost
+        if looked:  # of some short steps at once: as much as they can have waited comes off the next
+            self._in_steps = min(self._in_steps, before)
         self.seconds = seconds - lost
         closely = self._steps < self._careful
         recorded, self._nodes = self._own.nodes > self._nodes, self._own.nodes
@@ -134,15 +140,21 @@ class Cost:
             self._watching += mine
         return mine
 
-    def _look(self, now: float) -> None:
-        """Whether others use the processor."""
-        stood = self._own.stood - self._stood
-        if now >= self._next or stood > LONG:
-            so_far = waited()
-            self._next = now + max(LOOK, TIMES * (_clock() - now))
-            since, self._waited, self._stood = so_far - self._waited, so_far, self._own.stood
-            self._in_ours += min(max(stood, 0.0), max(since, 0.0))
-            self._in_steps += max(since, 0.0)
+    def _look(self, now: float) -> bool:
+        """Whether others use the processor, if it is time to ask."""
+        own = self._own
+        stood = max(own.stood - self._stood, 0.0)
+        if now < self._next and stood <= LONG:
+            return False
+        so_far = waited()
+        self._next = now + max(LOOK, TIMES * (_clock() - now))
+        since, often, alone = max(so_far - self._waited, 0.0), max(own.sampled - self._sampled, 0.0), self._alone
+        self._waited, self._stood, self._sampled, self._alone = so_far, own.stood, own.sampled, 0.0
+        clocked = min(stood, since)
+        # What is left was waited in the script's own work, and in ours that happens often: as each takes.
+        self._in_ours += clocked + ((since - clocked) * often / (often + alone) if often else 0.0)
+        self._in_steps += since
+        return True
 
     @property
     def took(self) -> Took:
