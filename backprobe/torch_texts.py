@@ -62,6 +62,10 @@ OF_CHILDREN = ("ProcessRaisedException", "ProcessExitedException")
 INTERRUPTED = ("KeyboardInterrupt", "SignalException")
 #: A warning: Dynamo does not look into hooks that are there for all modules. A pattern.
 GLOBAL_HOOKS = r"Using `torch.compile\(module\)` when there are global hooks"
+#: A warning: where a module had raised, a hook that is there for all modules found no room on the stack. A pattern.
+NO_ROOM = (
+    r"global module forward hook with ``always_call=True`` raised an exception .*: maximum recursion depth exceeded"
+)
 
 #: Names of nodes: of a write into a view, of what torch makes anew for such a view, of a compiled region.
 COPY_SLICES, AS_STRIDED, COMPILED = "torch::autograd::CopySlices", "AsStridedBackward0", "CompiledFunction"

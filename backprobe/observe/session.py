@@ -14,7 +14,7 @@ import torch
 from ..records import Facts, Measured, Step, Stopped, Unseen, Watched
 from ..source.first_runs import FirstRuns
 from ..source.frames import Frames, Spot
-from ..torch_texts import GLOBAL_HOOKS
+from ..torch_texts import GLOBAL_HOOKS, NO_ROOM
 from ..torchside import engine_calls, private
 from ..torchside.facts import missing
 from ..torchside.later import Later
@@ -132,7 +132,7 @@ class Session:
         self.ended_between = False
         #: Where watching ended early, and why.
         self.stopped: Stopped | None = None
-        self._filter: Any = None
+        self._filters: list[Any] = []
 
     def attach(self, tracker: Tracker) -> Callable[[], None]:
         """Let `tracker` hear what happens, and ask it for records. What is returned undoes it."""
@@ -161,8 +161,10 @@ class Session:
         keep_out()
         self._steps.start()
         # Said for hooks that do something with what they get; ours tell an OptimizedModule from the module inside it.
-        warnings.filterwarnings("ignore", message=GLOBAL_HOOKS)
-        self._filter = warnings.filters[0]
+        # And where a module has raised as deep in the stack as it goes, there is no room for ours.
+        for message in (GLOBAL_HOOKS, NO_ROOM):
+            warnings.filterwarnings("ignore", message=message)
+            self._filters.append(warnings.filters[0])
         self._switch.attach()
         self._calls.between.over()
         self._entered = self.special.on = True
@@ -180,8 +182,10 @@ class Session:
         self._entered = self.special.on = False
         self.events.tell("detached")
         self._put_back()
-        if self._filter in warnings.filters:
-            warnings.filters.remove(self._filter)  # type: ignore[attr-defined]
+        for one in self._filters:
+            if one in warnings.filters:
+                warnings.filters.remove(one)  # type: ignore[attr-defined]
+        self._filters.clear()
         self._switch.detach()
         self.events.tell("about_to_write")  # nothing waits to be looked at any longer; not in a forked child
         self._steps.pause()

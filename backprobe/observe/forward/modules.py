@@ -19,6 +19,7 @@ from ...records import ModuleCall, Site, Unseen
 from ...source.frames import Frames
 from ...source.roots import RootModule, Where, modules_in_sight
 from ...torchside import private
+from ...torchside.depth import Room
 from ...torchside.measure import joint_norm, shape_of
 from ...torchside.module_hooks import ModuleHooks
 from ...torchside.sharding import plain_class
@@ -53,7 +54,7 @@ class ModuleWatch:
     def __init__(self, frames: Frames, events: Events | None = None, limit: int = 100_000) -> None:
         self._frames, self._events = frames, events or Events()
         self._limit = limit
-        self._hooks = ModuleHooks(self._enter, self._leave)
+        self._hooks, self._room = ModuleHooks(self._enter, self._leave), Room()
         self._seen: dict[int, _Seen] = {}
         #: The same by weak reference: a module is told apart by it after it is gone.
         self._counts: dict[int, _Seen] = {}
@@ -94,6 +95,7 @@ class ModuleWatch:
 
     def stop(self) -> None:
         self._hooks.off()
+        self._room.end()
         self.stack.clear()
         self._hooked_at.clear()
 
@@ -128,6 +130,7 @@ class ModuleWatch:
         if not stack:
             events.tell("forward_begins")
             self._first_output = True
+            self._room.begin()
         seen = self._seen.get(id(module))
         if seen is None or seen.ref() is not module:
             seen = self._meet(module)
@@ -183,6 +186,8 @@ class ModuleWatch:
     def _left(self, module: nn.Module, output: Any) -> None:
         stack, events = self.stack, self._events
         where = stack.pop()
+        if not stack:
+            self._room.end()
         forward = output is not None and not self.in_backward  # None: it raised, as a recomputation ends
         if not stack and where.root.has_parameters and not self.in_backward:
             self.lost_grad = isinstance(output, torch.Tensor) and not output.requires_grad

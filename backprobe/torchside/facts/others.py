@@ -251,10 +251,14 @@ def generated_lines() -> None:
     expect("its line" in told and begin >= 0, "lines of the code of FX do not lead to its nodes")
 
 
+#: What Python says where its stack ends.
+NO_ROOM_LEFT = "maximum recursion depth exceeded"
+
+
 @fact(
     "modules around modules",
     "paths of modules have a level more than the user's own",
-    "OPTIMIZED WRAPPERS GLOBAL_HOOKS",
+    "OPTIMIZED WRAPPERS GLOBAL_HOOKS NO_ROOM",
     [DYNAMO],
 )
 def wrappers() -> None:
@@ -262,6 +266,9 @@ def wrappers() -> None:
     lost = _named((torch_texts.OPTIMIZED, torch_texts.WRAPPERS.get(torch_texts.OPTIMIZED, "?")), text)
     expect(not lost, f"torch's source does not name {', '.join(lost)}")
     expect(re.search(torch_texts.GLOBAL_HOOKS, text) is not None, "torch does not warn about hooks of all modules")
+    begins = "global module forward hook with ``always_call=True`` raised an exception "
+    warns = begins in _sources("nn/modules") and re.match(torch_texts.NO_ROOM, f"{begins}: {NO_ROOM_LEFT}") is not None
+    expect(warns, "torch does not warn about hooks that raise where a module has raised")
     source = _sources("nn/parallel") + _sources("distributed/fsdp")
     source += _sources("distributed/algorithms/_checkpoint")
     for name, attribute in torch_texts.WRAPPERS.items():
