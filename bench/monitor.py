@@ -1,13 +1,13 @@
 """How long before the loss an alarm comes, on small runs that diverge, and how often on runs that do not.
 
-python bench/monitor.py [--set own|fresh] [--only NAME,...] [--steps 2000] [--threads 1]
+python bench/monitor.py [--set own|fresh|second] [--only NAME,...] [--steps 2000] [--threads 1]
 
 A row for each run: the step of the first alarm and the layer it names, the step at which the rule of OLMo-core fires
 (mean + 6 standard deviations over 128 steps, on the loss or the norm of all gradients; a loss that is not finite fires
 too), and whether the alarm came 100 steps before (at it, where nothing can precede) and named the planted layer. Of a
 run that trains badly and does not diverge: whether the first alarm is of that kind, at the layer. Last, how the rule
 does with so many standard deviations that it fires on one healthy run at most. The bounds of the alarms were chosen on
-the set "own"; "fresh" was written by somebody who did not know them.
+the set "own"; "fresh" and, later, "second" were written by somebody who did not know them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from fnmatch import fnmatch
 from statistics import fmean, pstdev
 
 import torch
-from monitor_fresh import RUNS
+from monitor_fresh import RUNS as FRESH
 from monitor_runs import DIVERGING, HEALTHY, Run, batch
+from monitor_second import RUNS as SECOND
 from torch import nn
 from torch.nn import functional as F
 
@@ -30,6 +31,7 @@ from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.collect import Collector
 
 WINDOW, SIGMA, AHEAD = 128, 6.0, 100
+SETS = {"own": [*DIVERGING, *HEALTHY], "fresh": FRESH, "second": SECOND}
 
 
 def train(run: Run, steps: int) -> tuple[list[float], list[float], Collector, Session]:
@@ -133,14 +135,14 @@ def as_rare(diverging: list[Told], healthy: list[Told]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--set", choices=("own", "fresh"), default="own")
+    parser.add_argument("--set", choices=tuple(SETS), default="own")
     parser.add_argument("--only", default="")
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    runs = [*DIVERGING, *HEALTHY] if options.set == "own" else RUNS
-    runs = [run for run in runs if not options.only or any(word in run.name for word in options.only.split(","))]
+    words = options.only.split(",")  # the empty one is in every name
+    runs = [run for run in SETS[options.set] if any(word in run.name for word in words)]
     print("| run | steps | last loss | first alarm | 6 sigma | verdict | CPU |\n" + "| --- " * 7 + "|")
     told = [judged(run, options.steps) for run in runs]
     sick = [one for one in told if one.run.kind]

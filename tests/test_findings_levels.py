@@ -143,6 +143,59 @@ def test_a_matrix_that_outgrows_the_others() -> None:
     assert beside("weight_rms", grows, still, still, **ends) == []
 
 
+def test_what_grows_towards_large_targets_is_as_meant() -> None:
+    falls, rises = {"loss_median|loss": [9.0] + [8.5] * 11}, {"loss_median|loss": [9.0] + [9.5] * 11}
+    grows = {"activation_rms|a": [1.0] * 8 + [40.0] * 4}
+    assert kinds(looked(grows | rises, run())) == ["divergence-ahead"]
+    assert kinds(looked(grows | falls, run())) == []  # what is put out
+    weight = {"weight_rms|a.weight": [1.0] * 12, "weight_gain|a.weight": [1.0] * 8 + [9.0] * 4}
+    before_a_view = {"activation_rms|a": [1.0] * 12, "activation_rms|view": [1.0] * 12}
+    assert kinds(looked(weight | before_a_view | rises, run())) == ["divergence-ahead"]
+    assert kinds(looked(weight | before_a_view | falls, run())) == []
+    logits = {"attention_logit|a": [2.0] * 8 + [90.0] * 4}
+    assert kinds(looked(logits | {"activation_rms|a": [1.0] * 12} | falls, run())) == ["divergence-ahead"]
+
+
+@pytest.mark.parametrize(
+    ("last", "then", "found"),
+    [
+        ([0.1] * 8 + [200.0] * 4, 5.0, []),  # it has grown more and is larger
+        ([0.1] * 8 + [200.0] * 4, 8.5, ["divergence-ahead"]),  # for nothing
+        ([1.0] * 12, 5.0, ["divergence-ahead"]),  # between norms
+        ([0.0] * 8 + [20.0] * 4, 5.0, ["divergence-ahead"]),  # began at zero
+        ([10.0] * 8 + [200.0] * 4, 5.0, ["divergence-ahead"]),
+    ],
+)
+def test_what_grows_for_what_is_put_out(last: list[float], then: float, found: list[str]) -> None:
+    inside = {"activation_rms|a": [1.0] * 8 + [40.0] * 4, "weight_rms|b.weight": [1.0] * 12}
+    loss = {"loss_median|loss": [9.0] + [then] * 11}
+    assert kinds(looked(inside | {"activation_rms|b": last} | loss, run())) == found
+
+
+@pytest.mark.parametrize(
+    ("activations", "gain", "found"),
+    [
+        ([1.0] * 8 + [9.0] * 3, [1.0] * 11, ["divergence-ahead"]),
+        ([1.0] * 8 + [9.0] * 3, [1.0] * 8 + [3.0] * 3, []),  # by its weight
+        ([0.01] * 8 + [0.09] * 3, [1.0] * 11, []),  # small
+        ([0.0] * 11, [0.0] * 11, []),
+    ],
+)
+def test_more_comes_into_the_first_layer(activations: list[float], gain: list[float], found: list[str]) -> None:
+    still = {"weight_rms|a.weight": [1.0] * 11, "activation_rms|b": [1.0] * 11, "activation_rms|c": [1.0] * 11}
+    curves = {"activation_rms|a": activations, "weight_gain|a.weight": gain} | still
+    assert kinds(looked(curves, run())) == found
+    assert kinds(looked({"activation_rms|d": [1.0] * 11} | curves, run())) == []  # it is not the first
+
+
+def test_a_rank_that_is_low_while_the_loss_may_be_on_its_way_down() -> None:
+    weights = {"weight_rms|a.weight": [1.0] * 12, "loss_median|loss": [3.0] * 12}
+    assert kinds(looked(weights, run(), rank=[8.0] * 11 + [1.2])) == []
+    assert kinds(looked(weights, run(), rank=[8.0] * 10 + [1.2] * 2)) == ["rank-collapse"]
+    weights["loss_median|loss"] = [3.0] + [1.0] * 11
+    assert kinds(looked(weights, run(), rank=[8.0] * 10 + [1.2] * 2)) == []
+
+
 def test_a_weight_that_begins_too_large() -> None:
     assert beside("weight_gain", [20.0] * 4, [1.0] * 4, [1.2] * 4) == ["divergence-ahead"]
     assert beside("weight_gain", [20.0] * 4, [12.0] * 4, [10.0] * 4) == []
@@ -167,6 +220,12 @@ def test_the_loss_jumps_and_what_is_no_jump() -> None:
     assert (with_it.module, with_it.parameters, with_it.step) == ("a", ("a.weight",), 10 * len(usual) - 9)
     assert kinds(looked({"loss_median|loss": [4.0] + [0.001] * 15 + [0.1]}, run())) == []  # small beside the first
     assert kinds(looked({"loss_median|loss": [0.1] + [-0.05] * 15 + [3.0]}, run())) == []  # around zero
+    low = [4.0] + [0.01] * 15 + [0.6]
+    assert kinds(looked({"loss_median|loss": low, "loss_max|loss": [4.0] + [0.02] * 15 + [0.9]}, run())) == [
+        "loss-spike"
+    ]
+    single = {"loss_median|loss": low, "loss_max|loss": [4.0] + [0.7] * 15 + [0.9]}
+    assert kinds(looked(single, run())) == []  # single losses were as high all along
 
 
 def test_what_hardly_moves_and_what_is_warmed_up_or_over() -> None:

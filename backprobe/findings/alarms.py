@@ -32,6 +32,8 @@ AT_ONCE = {"attention_logit": (40.0, 10.0, 3, math.inf), "activation_rms": (8.0,
 #: A matrix that grows: its RMS, times what it was, times the growth of the one in the middle; the last twice over of
 #: what the model puts out with, which grows as it becomes sure.
 OUTGROWN, OUTPUT = (0.3, 4.0, 3.0), 2.0
+#: RMS of what comes into the first layer, and times what it was.
+INPUT = (1.0, 8.0)
 #: By how much a layer may multiply the RMS of what comes in, and times that of the one in the middle.
 GAIN = (8.0, 5.0)
 #: The least part of a half-precision range that is to be left above an activation, as a factor.
@@ -94,9 +96,12 @@ class Levels:
     loss: float | None = None
     #: The greatest of each optimizer's rate so far.
     rates: dict[str, float] = field(default_factory=dict)
+    #: Modules that the model puts out with, in this look.
+    _outputs: set[str] | None = None
 
     def take(self, look: Measured, parsed: Iterable[tuple[str, str]]) -> None:
         self.step, self.older, self.last, self.now = look.step, self.last, self.now, {}
+        self._outputs = None
         for (quantity, name), value in zip(parsed, look.values, strict=True):
             if value - value != 0.0:
                 continue
@@ -112,8 +117,31 @@ class Levels:
                 self.rates[name] = max(value, self.rates.get(name, 0.0))
 
     def output(self, name: str) -> bool:
-        """Whether a parameter is of the module that the model puts out with."""
-        return name.rpartition(".")[0] == next(reversed(self.now.get("activation_rms", {})), None)
+        """Whether a module, or the one that a parameter is of, is what the model puts out with: the last one that has
+        a parameter of its own, or what comes behind it."""
+        sizes = self.now.get("weight_rms", {})
+        module = name.rpartition(".")[0] if name in sizes else name
+        if self._outputs is None:
+            owners = {parameter.rpartition(".")[0] for parameter in sizes}
+            self._outputs = set()
+            for last in reversed(self.now.get("activation_rms", {})):
+                self._outputs.add(last)
+                if last in owners:
+                    break
+        return module in self._outputs
+
+    def as_meant(self, quantity: str, name: str) -> bool:
+        """Whether it grows because targets are large, or the model becomes sure: this is what the model puts out with,
+        and the loss has not risen; or what it puts out has grown more and is larger, and the loss has fallen. Between
+        norms, and where the loss does not fall, growth is not meant."""
+        if quantity == "attention_logit":
+            return False
+        if self.output(name):
+            return self.loss_fell(1.0)
+        here, first = self.now.get("activation_rms", {}), self.first.get("activation_rms", {})
+        last = next(reversed(here), "")
+        grew_less = name in here and here[name] <= min(here[last], here[last] * first[name] / max(first[last], 1e-30))
+        return grew_less and self.loss_fell(MOVED)
 
     @property
     def wide(self) -> Mapping[str, float]:
@@ -133,6 +161,11 @@ class Levels:
         """Whether the loss is above that share of the one of the first look."""
         first = self.first.get(WHOLE, {}).get("loss")
         return self.loss is not None and first is not None and self.loss > share * first > 0
+
+    def loss_fell(self, share: float) -> bool:
+        """Whether the loss is at most that share of the one of the first look. Of one below zero nothing is known."""
+        first = self.first.get(WHOLE, {}).get("loss")
+        return self.loss is not None and first is not None and 0 < self.loss <= share * first
 
     def rate_fell(self) -> bool:
         """Whether the learning rate is less than half of what it was."""
@@ -185,8 +218,9 @@ def _grows(quantity: str) -> Callable[[Levels], Beyond]:
         here = levels.matrices(quantity) if quantity in OF_PARAMETERS else levels.now.get(quantity, {})
         for name, value in here.items():
             before = levels.before(quantity, name)
-            if before is not None and value >= level and value >= times * abs(before):
-                yield name, value, before
+            if before is None or value < max(level, times * abs(before)) or levels.as_meant(quantity, name):
+                continue
+            yield name, value, before
 
     return beyond
 
@@ -197,10 +231,22 @@ def _grew_at_once(quantity: str) -> Callable[[Levels], Beyond]:
     def beyond(levels: Levels) -> Beyond:
         for name, value in levels.now.get(quantity, {}).items():
             first = levels.first[quantity][name]
-            if value >= level and value >= times * abs(first) and levels.step <= until:
+            large = value >= max(level, times * abs(first)) and levels.step <= until
+            if large and not levels.as_meant(quantity, name):
                 yield name, value, first
 
     return beyond
+
+
+def _more_comes_in(levels: Levels) -> Beyond:
+    """The first layer puts out many times what it did, and its weight has not grown so much."""
+    level, times = INPUT
+    name, value = next(iter(levels.now["activation_rms"].items()))
+    weight = f"{name}.weight"
+    gain, gain_before = levels.now.get("weight_gain", {}).get(weight), levels.before("weight_gain", weight)
+    before = levels.before("activation_rms", name)
+    if gain and gain_before and before is not None and value / gain >= max(level, times * before / gain_before):
+        yield name, value, before
 
 
 def _outgrows(levels: Levels) -> Beyond:
@@ -269,10 +315,19 @@ def _one_place_from_the_start(levels: Levels) -> Beyond:
 
 
 def _one_direction(levels: Levels) -> Beyond:
-    bound, surely, share = RANK
+    yield from _ranks_below(levels, RANK[1])
+
+
+def _about_one_direction(levels: Levels) -> Beyond:
+    """While the loss comes down a layer before few outputs may learn one direction first."""
+    if levels.loss_is(DOWN):
+        yield from _ranks_below(levels, RANK[0])
+
+
+def _ranks_below(levels: Levels, bound: float) -> Beyond:
     for name, value in levels.now.get("stable_rank", {}).items():
         first = levels.first["stable_rank"][name]
-        if value <= share * first and (value <= surely or (value <= bound and levels.loss_is(DOWN))):
+        if value <= min(bound, RANK[2] * first):
             yield name, value, first
 
 
@@ -304,7 +359,7 @@ def _jumps(levels: Levels) -> Beyond:
     value = levels.now.get(WHOLE, {}).get("loss")
     if value is None or levels.step < BEGIN:
         return
-    past = levels.past.setdefault(WHOLE, [])
+    past, worst = levels.past.setdefault(WHOLE, []), levels.past.setdefault("loss_max", [])
     least, most, spreads, times, share = JUMP
     jumped = False
     if len(past) >= least:
@@ -312,13 +367,14 @@ def _jumps(levels: Levels) -> Beyond:
         spread = 1.4826 * median(abs(one - middle) for one in past)
         over = value - middle
         jumped = middle > 0 and over > max(
-            spreads * spread, (times - 1) * middle, share * abs(levels.first[WHOLE]["loss"])
+            spreads * spread, (times - 1) * middle, share * abs(levels.first[WHOLE]["loss"]), median(worst) - middle
         )
         if jumped:
             yield _with_it(levels), value, middle
     if not jumped:  # what it is held against stays what it was while it lasts
         past.append(value)
-        del past[:-most]
+        worst.append(levels.now.get("loss_max", {}).get("loss", value))
+        del past[:-most], worst[:-most]
 
 
 def _with_it(levels: Levels) -> str:
@@ -343,6 +399,7 @@ RULES = (
     Rule("update-too-large", "update_ratio", ROW, _updates_apart),
     *(Rule("divergence-ahead", quantity, row, _grows(quantity)) for quantity, (*_, row) in GROWN.items()),
     *(Rule("divergence-ahead", quantity, one[2], _grew_at_once(quantity)) for quantity, one in AT_ONCE.items()),
+    Rule("divergence-ahead", "activation_rms", 3, _more_comes_in),
     Rule("divergence-ahead", "weight_rms", 3, _outgrows),
     Rule("divergence-ahead", "weight_gain", 1, _gains),
     Rule("divergence-ahead", "headroom", 3, _little_room),
@@ -350,6 +407,7 @@ RULES = (
     Rule("attention-collapse", "attention_entropy", 5, _one_place),
     Rule("attention-collapse", "attention_entropy", LONG, _one_place_from_the_start),
     Rule("rank-collapse", "stable_rank", 1, _one_direction),
+    Rule("rank-collapse", "stable_rank", 2, _about_one_direction),
     Rule("dead-units", "dead", DEAD[1], _dead),
     Rule("saturated-units", "saturated", SATURATED[1], _saturated),
     Rule("update-too-small", "update_ratio", LONG, _hardly_moves),
