@@ -159,6 +159,9 @@ class Leaves:
 
     def root_found(self) -> None:
         """There is a new outermost module: it may be gone before its backward."""
+        if private.jit_tracing() is not None:  # which names what it sees by who asks
+            self.scan()
+            return
         with private.unseen():  # it is called under modes of the user's
             self.scan()
 
