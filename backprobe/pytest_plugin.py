@@ -78,13 +78,14 @@ class Watch:
     def complaints(self) -> list[str]:
         """Why the test fails; empty where it holds what was wanted."""
         trace, wanted = self.trace, self.wanted
-        found = [] if wanted.fail_on is None else [_told(self._wrong(trace))]
+        wrong = [] if wanted.fail_on is None else self._wrong(trace)
+        found = [_told(wrong)]
         if wanted.fail_on is not None and (stopped := trace.watched.stopped) is not None:
             found.append(f"watching stopped at step {stopped.step}: {stopped.reason}")
         if wanted.max_saved is not None:
             found.append(_saved(trace, wanted.max_saved))
         if wanted.every_parameter_learns:
-            found.append(_learning(trace))
+            found += _learning(trace, wrong)
         return [text for text in found if text]
 
     def _wrong(self, trace: Trace) -> list[Finding]:
@@ -119,14 +120,18 @@ def _saved(trace: Trace, most: float) -> str:
     return f"autograd kept {size(kept)} for a backward; max_saved is {size(most)}" if kept > most else ""
 
 
-def _learning(trace: Trace) -> str:
+def _learning(trace: Trace, told: list[Finding]) -> list[str]:
+    """That some parameters do not learn, and what was found of them and is not among those `told`."""
     from .text import few
 
     wanted = [one for one in trace.parameters if one.requires_grad]
-    lost = [one.name for one in wanted if not one.alive]
     if not wanted:
-        return "every_parameter_learns: no parameter that requires a gradient was seen"
-    return f"got no gradient that is not zero: {few(lost, 8)} ({len(lost)} of {len(wanted)} parameters)" if lost else ""
+        return ["every_parameter_learns: no parameter that requires a gradient was seen"]
+    lost = [one.name for one in wanted if not one.alive]
+    if not lost:
+        return []
+    why = [one for one in trace.findings if not set(lost).isdisjoint(one.parameters) and one not in told]
+    return [f"got no gradient that is not zero: {few(lost, 8)} ({len(lost)} of {len(wanted)} parameters)", _told(why)]
 
 
 def read_bytes(text: str | float) -> float:

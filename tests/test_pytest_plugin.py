@@ -140,6 +140,11 @@ def test_markers_say_what_has_to_hold(tmp_path: Path) -> None:
     def test_forgets():
         train(Forgets())
 
+    @pytest.mark.backprobe(every_parameter_learns=True)
+    def test_cuts():
+        model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+        model[1](model[0](torch.ones(2, 3)).detach()).sum().backward()  # the cut
+
     @pytest.mark.backprobe(max_saved="1 KB")
     def test_small():
         train(nn.Linear(3, 1))
@@ -166,8 +171,10 @@ def test_markers_say_what_has_to_hold(tmp_path: Path) -> None:
     """
     code, said = suite(tmp_path, text)
     failed = re.findall(r"^FAILED test_model.py::(\w+)", said, re.MULTILINE)
-    assert code == 1 and failed == ["test_forgets", "test_big", "test_warns"], said
+    assert code == 1 and failed == ["test_forgets", "test_cuts", "test_big", "test_warns"], said
     assert "got no gradient that is not zero: forgotten.weight, forgotten.bias (2 of 4 parameters)" in said
+    assert "got no gradient that is not zero: 0.weight, 0.bias (2 of 4 parameters)" in said
+    assert "none-grad  warning" in said and re.search(r"^ *> +\d+ +model\[1\].*# the cut", said, re.MULTILINE), said
     assert "for a backward; max_saved is 1000 B" in said, said
     assert "graph-retained" in said
 
