@@ -3,6 +3,7 @@ nothing wrong is told."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -183,6 +184,46 @@ def test_a_backward_that_somebody_stopped_is_no_error_of_a_node(number: Any, err
     assert [finding.kind for finding in seen.findings] == []
     raised = list(seen.backwards)[-1].raised
     assert raised is not None and (raised.type, raised.node) == (error.__name__, None)
+
+
+class Part(nn.Module):
+    """Its forward ends with an error, where there is one."""
+
+    error: BaseException | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.error is not None:
+            raise self.error
+        return x.tanh()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), ValueError()])
+def test_a_module_that_somebody_stopped_runs_no_longer(error: BaseException) -> None:
+    """Of an error that is no ``Exception`` torch tells its hooks nothing."""
+    part, limit = Part(), sys.getrecursionlimit()
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), part), nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+    collector = Collector()
+    session = Session(collector, Settings())
+    session.start()
+    for part.error in (None, None, error, None, None):
+        with contextlib.suppress(type(error)):
+            step()
+    assert session.modules.stack == [] and sys.getrecursionlimit() == limit
+    for _ in range(2):
+        step()
+    session.stop()
+    steps = list(collector.trace(session).steps)
+    before, after = ([run.module for call in steps[at].backwards for run in call.nodes] for at in (1, -1))
+    assert session.error is None and before == after and "1.0" in after
+    calls = [[(call.path, call.depth) for call in steps[at].module_calls] for at in (1, -1)]
+    assert calls[0] == calls[1] and len(calls[0]) == 6
 
 
 SCRIPT = """

@@ -18,7 +18,7 @@ from torch import nn
 from ...records import ModuleCall, Site, Unseen
 from ...source.frames import Frames
 from ...source.roots import RootModule, Where, modules_in_sight
-from ...torchside import private
+from ...torchside import places, private
 from ...torchside.depth import Room
 from ...torchside.measure import joint_norm, shape_of
 from ...torchside.module_hooks import ModuleHooks
@@ -95,11 +95,18 @@ class ModuleWatch:
 
     def stop(self) -> None:
         self._hooks.off()
+        self._forget()
+
+    def _forget(self) -> None:
+        """No module is running any longer."""
         self._room.end()
         self.stack.clear()
         self._hooked_at.clear()
 
     def new_step(self, step: int) -> None:
+        """Of those that Ctrl-C or the like ended, torch says nothing: none is running where none is on the stack."""
+        if self.stack and _ident() == self.thread and not _module_runs():
+            self._forget()
         self.step = step
         self.trail, self.moments = [], []
         self.details = {}
@@ -367,3 +374,13 @@ class ModuleWatch:
             )
             stack.append(len(calls) - 1)
         return tuple(calls)
+
+
+def _module_runs() -> bool:
+    """Whether the call of a module is on this thread's stack."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is places.MODULE_CALL:
+            return True
+        frame = frame.f_back
+    return places.MODULE_CALL is None
