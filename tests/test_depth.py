@@ -109,6 +109,19 @@ def test_a_limit_that_the_script_sets_stays(monkeypatch: pytest.MonkeyPatch) -> 
     assert now == limit + 777
 
 
+def test_two_who_watch_leave_the_limit_as_it_was() -> None:
+    limit, model = sys.getrecursionlimit(), nn.Linear(2, 1)
+    sessions = [watched()[0] for _ in range(2)]
+    for session in sessions:
+        session.start()
+    for _ in range(3):
+        model(torch.ones(1, 2)).sum().backward()
+        assert sys.getrecursionlimit() == limit
+    for session in sessions:
+        session.stop()
+    assert sys.getrecursionlimit() == limit
+
+
 def test_room_is_made_once_and_not_where_there_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     now: list[Any] = [1000]
     monkeypatch.setattr(sys, "getrecursionlimit", lambda: now[-1])

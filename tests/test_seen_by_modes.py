@@ -11,34 +11,13 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
+from watching import Calls, Ops
 
 import backprobe
 
 STEPS = 40
 PARTS = ("zero_grad", "forward", "backward", "step", "whole")
-
-
-class Ops(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
-class Calls(TorchFunctionMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen.append(getattr(func, "__qualname__", "") or getattr(func, "__name__", str(func)))
-        return func(*args, **(kwargs or {}))
 
 
 class Saved(torch.autograd.graph.saved_tensors_hooks):

@@ -13,8 +13,7 @@ import pytest
 import torch
 from torch import nn
 from torch.profiler import profile
-from torch.utils._python_dispatch import TorchDispatchMode
-from watching import watched
+from watching import Ops, watched
 
 import backprobe
 from backprobe.observe.session import Settings
@@ -110,18 +109,6 @@ def test_a_debugger_that_is_over_keeps_nothing(call: str, no_collector: None) ->
 
     for _ in range(20):
         assert [ref() for ref in debugged()] == [None, None, None]
-
-
-class Ops(TorchDispatchMode):
-    """The names of the ops that reach it, in their order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen.append(str(func))
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("level", LEVELS)

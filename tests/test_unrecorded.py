@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 from torch.profiler import profile
-from torch.utils._python_dispatch import TorchDispatchMode
+from watching import Calls, Ops
 
 from backprobe.observe.backward import between
 from backprobe.observe.backward.between import Between
@@ -35,26 +34,6 @@ def nothing_to_spend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budgets, "FREE", 0.0)
     monkeypatch.setattr(budgets, "MOST", 10**9)
     monkeypatch.setattr(budgets, "REST", math.inf)
-
-
-class Ops(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
-class Calls(TorchFunctionMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen.append(getattr(func, "__qualname__", "") or getattr(func, "__name__", str(func)))
-        return func(*args, **(kwargs or {}))
 
 
 class Profiled:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.collect import Collector
@@ -51,3 +53,27 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
     return bool(a == b)
+
+
+class Ops(TorchDispatchMode):
+    """A mode of the user's: the names of the ops that reach it, in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+class Calls(TorchFunctionMode):
+    """A mode of the user's: the names of the functions of torch that are called under it, in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(getattr(func, "__qualname__", "") or getattr(func, "__name__", str(func)))
+        return func(*args, **(kwargs or {}))

@@ -9,6 +9,7 @@ and what it was again behind it. A script that sets it meanwhile has what it set
 from __future__ import annotations
 
 import sys
+from typing import ClassVar
 
 #: Frames that are ours for so many of the script's, and at any depth.
 EACH, ANY = 4, 64
@@ -17,22 +18,27 @@ NONE = 100_000
 
 
 class Room:
-    """More of it between ``begin`` and ``end``."""
+    """More of it between ``begin`` and ``end``, of whichever watches: the limit is one for all."""
 
-    def __init__(self) -> None:
-        #: The script's limit, and ours while there is more room.
-        self._script = self._ours = 0
+    #: Those that have begun; the script's limit, and ours while there is more room.
+    _open: ClassVar[set[int]] = set()
+    _limits: ClassVar[list[int]] = [0, 0]
 
     def begin(self) -> None:
-        limit = sys.getrecursionlimit()
-        if limit < NONE and limit != self._ours:
-            self._script, self._ours = limit, limit + limit // EACH + ANY
-            sys.setrecursionlimit(self._ours)
+        limit, limits = sys.getrecursionlimit(), self._limits
+        self._open.add(id(self))
+        if limit < NONE and limit != limits[1]:
+            limits[:] = limit, limit + limit // EACH + ANY
+            sys.setrecursionlimit(limits[1])
 
     def end(self) -> None:
-        if self._ours and sys.getrecursionlimit() == self._ours:
+        self._open.discard(id(self))
+        script, ours = self._limits
+        if self._open or not ours:
+            return
+        if sys.getrecursionlimit() == ours:
             try:
-                sys.setrecursionlimit(self._script)
+                sys.setrecursionlimit(script)
             except RecursionError:  # that deep already: at the next end
                 return
-        self._ours = 0
+        self._limits[:] = 0, 0

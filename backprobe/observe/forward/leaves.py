@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -159,10 +160,8 @@ class Leaves:
 
     def root_found(self) -> None:
         """There is a new outermost module: it may be gone before its backward."""
-        if private.jit_tracing() is not None:  # which names what it sees by who asks
-            self.scan()
-            return
-        with private.unseen():  # it is called under modes of the user's
+        # It is called under modes of the user's; a trace of torch.jit names what it sees by who asks.
+        with nullcontext() if private.jit_tracing() is not None else private.unseen():
             self.scan()
 
     def scan(self) -> None:

@@ -35,15 +35,13 @@ class OpLog:
         self.first = 0
         self.ends: list[int] = []
         self.entries: list[Entry] = []
-        self.dropped = 0
-        self.added = 0
+        self.dropped = self.cut = 0
 
     def trim(self) -> None:
         """Called between steps: the older half goes when the log is full."""
         self._mend()
         if len(self.ends) > self._limit:
             half = len(self.ends) // 2
-            self.added += half
             self.first = self.ends[half - 1]
             del self.ends[:half], self.entries[:half]
             self.dropped += half
@@ -53,8 +51,7 @@ class OpLog:
         of those after it belong together: all go."""
         if len(self.ends) != len(self.entries):
             self.first = self.ends[-1]
-            self.dropped += len(self.ends)
-            self.added += len(self.ends)
+            self.cut += len(self.ends)
             self.ends.clear()
             self.entries.clear()
 
@@ -92,6 +89,8 @@ class OpLog:
             self.ends[at : at + 1], self.entries[at : at + 1] = ends, entries
 
     def unseen(self) -> list[Unseen]:
-        if not self.dropped:
-            return []
-        return [Unseen("ops", self.dropped, "older than the op log reaches: their nodes have no line")]
+        told = (
+            (self.dropped, "older than the op log reaches: their nodes have no line"),
+            (self.cut, "noted before one that was interrupted: their nodes have no line"),
+        )
+        return [Unseen("ops", count, why) for count, why in told if count]
