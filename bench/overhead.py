@@ -23,6 +23,10 @@ def plain() -> Iterator[None]:
     yield
 
 
+#: Seconds of plain steps that are measured together.
+BLOCK = 0.3
+
+
 class Nobody:
     """A sink that keeps nothing."""
 
@@ -91,17 +95,22 @@ def contestants() -> Contestants:
 
 
 def measure(step: Step, names: list[str], rounds: int, warm: int = 4) -> dict[str, list[float]]:
-    """Seconds of one step, by contestant, one sample of each a round."""
+    """Seconds of one step, by contestant, one sample of each a round: the mean of the steps of ``BLOCK`` seconds, after
+    one that is not counted, which gets the caches and the memory back that the contestant before has left."""
     times: dict[str, list[float]] = {name: [] for name in names}
-    tools = contestants()
+    tools, steps = contestants(), 1
     for at in range(rounds + warm):
         for name in names:
             with tools[name]():
-                begin = time.perf_counter()
                 step()
-                seconds = time.perf_counter() - begin
+                begin = time.perf_counter()
+                for _ in range(steps):
+                    step()
+                seconds = (time.perf_counter() - begin) / steps
             if at >= warm:
                 times[name].append(seconds)
+            elif name == "plain":
+                steps = max(1, round(BLOCK / seconds))
     return times
 
 

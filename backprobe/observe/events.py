@@ -68,6 +68,9 @@ class Tracker:
     def step_over(self, step: Step) -> None:
         """A step is over."""
 
+    def brief_step(self, step: Step) -> None:
+        """A step is over that passed, one of those before the running one (Note [Brief steps])."""
+
     def look_begins(self, step: int) -> None:
         """Statistics of `step` are measured: its optimizer is about to step."""
 

@@ -94,7 +94,7 @@ class Session:
         calls.outcome = Outcome(names, steps, eye, values, failures, calls.second).of
         self.special = Special(eye, names, steps, calls)
         # Which steps are recorded, and what is attached in those that are not.
-        self.budget = Budget(self.settings.budget)
+        self.budget = Budget(self.settings.budget, self.settings.level != "watch")
         self._plain = self.settings.budget is not None and self.settings.plain
         counted = Counted(calls, names, steps, events, failures.remember_unrecorded)
         events.attach(counted)
@@ -290,17 +290,34 @@ class Session:
         if not self._switch.on and self._ahead is None and not self._unrecorded.repeating:
             begun = self._steps.index
             room = min(self._attention.room(begun, self.budget), max(self.scene.next_look - begun, 0))
-            self._steps.let_pass(min(self.budget.lets_pass(), room))
+            tells = self._tells()
+            self._steps.let_pass(min(self.budget.lets_pass(tells), room), tells)
+
+    def _tells(self) -> bool:
+        """Whether records are made of steps that pass (Note [Brief steps])."""
+        alone = self.scene.waiting is None and not self.settings.record  # ranks are asked in which step they are
+        return alone and bool(self._steps.losses.plain) and self.budget.tells()
 
     def _steps_passed(self, steps: int, seconds: float, between: bool) -> None:
         """So many steps are over that were let pass. `between`: none is running."""
         self._unrecorded.settle()
         mine = self._cost.step_over(seconds, steps)
         self.budget.have_passed(steps, self._cost.seconds, mine)
+        self._tell(mine / steps)
         self.modules.new_step(self._steps.index)
         if between:
             self._look_owed()
             self._begin_step()
+
+    def _tell(self, mine: float) -> None:
+        """Hand on records of steps that have passed, each of which we took `mine` seconds of."""
+        mark = self.events.own.begin()
+        steps = self._steps.have_passed(mine)
+        for step in steps:
+            self.events.tell("brief_step", step)
+        seconds = self.events.own.since(mark)
+        if steps:
+            self.budget.telling(len(steps), seconds)
 
     def _call_over(self, *_: Any) -> None:
         """An outermost backward call is over. Where no optimizer says when a step is, the next begins here."""
@@ -466,3 +483,5 @@ class _Handing:
     def step_over(self, step: Step) -> None:
         self._steps.append(step)
         self._hand()
+
+    brief_step = step_over

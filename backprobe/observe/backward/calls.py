@@ -32,6 +32,9 @@ from .watch import Look, PythonNodes, Watch
 
 _clock = time.perf_counter
 
+#: Leaves that stand for all of a graph, and the most elements of one.
+WITNESSES, SMALL = 4, 1 << 16
+
 
 @dataclass
 class Running:
@@ -80,6 +83,12 @@ class Running:
         self.roots, self.starts, self.arguments = (), [], {}
         self.watch.release()
         del self.graph, self.watch
+
+
+def far_leaves(graph: LiveGraph) -> list[Any]:
+    """Some small leaves of `graph`, far from its roots."""
+    far = [leaf for _, leaf in graph.leaves[::-1] if leaf.numel() <= SMALL]
+    return far[:WITNESSES]
 
 
 def loss_value(root: Any) -> float | None:
@@ -204,7 +213,10 @@ class BackwardCalls:
         compiles = private.compiles_backward()
         if compiles or not self._eye.noting:
             self.compiled += compiles
-            self.count_only(roots, nested, self._steps.some_held() if kind != "autograd.grad" else None)
+            adds = kind != "autograd.grad"
+            self.count_only(roots, nested, self._steps.some_held() if adds else None)
+            if adds and not nested and not compiles:
+                self._steps.losses.gives(far_leaves(walk([node_of(root) for root in roots], Plans())))
             if not compiles or nested or self.in_one is None:
                 return None
             return partial(self.in_one, kind, roots, arguments, frame)
@@ -371,7 +383,8 @@ class BackwardCalls:
                 losses, known = steps.losses, map(loss_value, roots) if values is None else values
                 scale = losses.scale_of(roots, False)
                 numbers = [value / scale for value in known if value is not None]
-                losses.ended(numbers, scale, leaves, losses.away(roots) if len(numbers) < len(roots) else ())
+                losses.ended(numbers, scale, losses.away(roots) if len(numbers) < len(roots) else ())
+                losses.gave(leaves[::-1])
             steps.backwards.append(self.count)
         self.count += 1
 

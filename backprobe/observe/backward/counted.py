@@ -13,17 +13,14 @@ from ...records import BadNode
 from ...source.frames import Spot
 from ...torchside import private
 from ...torchside.entry_points import node_of
-from ...torchside.walk import LiveGraph, Plans, walk
+from ...torchside.walk import Plans, walk
 from ..events import Events
 from ..forward.naming import Naming
 from ..schedule.steps import StepWatch
-from .calls import BackwardCalls, Running, loss_value
+from .calls import BackwardCalls, Running, far_leaves, loss_value
 from .inferred import culprit
 from .passed import SHOWN, SOME
 from .recorded import Recorded
-
-#: Leaves that stand for all of a graph, and the most elements of one.
-WITNESSES, SMALL = 4, 1 << 16
 
 
 class Counted:
@@ -77,17 +74,25 @@ class Counted:
             steps.finish()
         if not steps.passing:
             return False
+        values: list[float | None] = []
         if not blind:
-            for root in roots:
-                value = loss_value(root)
-                if value is not None and value - value != 0.0:
-                    return False
+            values = [loss_value(root) for root in roots]
+            if not all(value is None or value - value == 0.0 for value in values):
+                return False
+            if steps.tells and adds and not steps.room:
+                steps.stop_passing()
+                return False
             spot = self._names.frames.spot(frame)
             self._remember(calls.count, steps.index, spot, calls.between.over_at)
             if adds and len(roots) == 1 and calls.count % SOME == SHOWN:
                 self._events.tell("root_passes", roots[0])
         if adds:
             steps.writes(leaves)
+        if values and steps.tells:
+            known = [value for value in values if value is not None]
+            steps.room -= adds
+            steps.noted.append((steps.index, calls.count, sum(known) if known else None, adds))
+        if adds:
             self._events.tell("calls_passed", spot if not blind else None, 1)
         calls.count += 1
         return calls.between.as_many() or None
@@ -135,7 +140,9 @@ class Counted:
     def over(self, kind: str, arguments: dict[str, Any]) -> None:
         """It is over."""
         self.calls.between.over()
-        if kind == "autograd.grad" and not (arguments.get("create_graph") or arguments.get("retain_graph")):
+        if kind != "autograd.grad":
+            self.steps.losses.gave(self.witnesses[::-1])
+        elif not (arguments.get("create_graph") or arguments.get("retain_graph")):
             self.steps.grad_over()
 
     def begins_bad(self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any) -> None:
@@ -189,9 +196,3 @@ class Counted:
                 self._events.tell("backward_over", running, recorded)
         finally:
             running.free()
-
-
-def far_leaves(graph: LiveGraph) -> list[Any]:
-    """Some small leaves of `graph`, far from its roots."""
-    far = [leaf for _, leaf in graph.leaves[::-1] if leaf.numel() <= SMALL]
-    return far[:WITNESSES]

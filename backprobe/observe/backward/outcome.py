@@ -39,8 +39,8 @@ class Outcome:
         if running.inside is None and not running.counted:
             self._steps.backwards.append(recorded.index)
             if recorded.kind != "autograd.grad":
-                leaves = [leaf for _, leaf in running.graph.leaves]
-                self._steps.losses.ended([root.value for root in recorded.roots], running.scale, leaves)
+                self._steps.losses.ended([root.value for root in recorded.roots], running.scale)
+                self._steps.losses.gave(leaf for _, leaf in running.graph.leaves)
             elif not running.creates_graph and not running.arguments.get("retain_graph"):
                 self._steps.grad_over()
         return recorded

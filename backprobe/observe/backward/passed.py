@@ -19,7 +19,7 @@ from ...torchside import places, private
 from ..events import Events
 from ..schedule.budget import Budget
 from ..schedule.steps import StepWatch
-from .between import Between
+from .calls import BackwardCalls
 
 _Tensor, _frame, _next = torch.Tensor, sys._getframe, private.next_sequence_nr
 _clock, _ran = time.perf_counter, time.thread_time
@@ -36,15 +36,16 @@ ALL, LOOK = 5.5, 1.5
 #: Of how many calls one is measured: not the first, which comes after much else of ours. So many times what the others
 #: took is as much as one counts.
 SOME, FAR = 16, 4.0
-#: Which of so many is shown to those who want to see some.
-SHOWN = 9
+#: Which of so many is shown to those who want to see some; and one of how many is where steps are long.
+SHOWN, OFTEN = 9, 4
 
 
 class Passed:
     """Calls that passed, and nobody has counted yet."""
 
-    def __init__(self, between: Between, steps: StepWatch, budget: Budget, events: Events) -> None:
-        self._between, self._steps, self._budget, self._events = between, steps, budget, events
+    def __init__(self, calls: BackwardCalls, steps: StepWatch, budget: Budget, events: Events) -> None:
+        self._calls, self._between = calls, calls.between
+        self._steps, self._budget, self._events = steps, budget, events
         #: How many, and the counter of nodes when the call before the last was over.
         self.count, self.base = 0, 0
         #: How many ever, which is what those to be measured or shown are picked by.
@@ -54,7 +55,7 @@ class Passed:
         #: Of the last ones: the step, the counter of nodes before, and after it, and the place.
         self._latest: deque[tuple[int, int, int, CodeType, int]] = deque(maxlen=LATEST)
 
-    def lets_pass(self, roots: Any, args: Any) -> bool:
+    def lets_pass(self, roots: Any, args: Any, kwargs: Any) -> bool:
         """A call from `roots` is about to be made: whether there is no more to do about it. Where there may be, nothing
         has been done."""
         between, now, begin, blind = self._between, _next(), None, self._budget.blind
@@ -73,13 +74,20 @@ class Passed:
                     value = root.item()
                     if value - value != 0.0:
                         return False
+                    steps = self._steps
+                    if steps.tells:
+                        adds = kwargs.get("accumulate_grad", False)
+                        if adds and not steps.room:
+                            return False
+                        steps.room -= adds
+                        steps.noted.append((steps.index, self._calls.count + self.count, value, adds))
                 elif _hands_off(root):
                     return False
                 frame: Any = _frame(4)  # above us: the listener, what stands for the engine, ``autograd.backward``
                 if frame.f_code is places.TENSOR_BACKWARD:
                     frame = frame.f_back
                 self._latest.append((self._steps.index, between.over_at, now, frame.f_code, frame.f_lasti))
-                if self._ever % SOME == SHOWN:
+                if self._ever % SOME == SHOWN or (self._steps.tells and self._ever % OFTEN == 0):
                     self._show(root)
                 if begin is not None:
                     end = _clock()

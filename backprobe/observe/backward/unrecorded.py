@@ -73,7 +73,7 @@ class Unrecorded:
         over: Callable[[], None],
     ) -> None:
         self._steps, self._budget = counted.steps, budget
-        self._passed = Passed(counted.calls.between, counted.steps, budget, events)
+        self._passed = Passed(counted.calls, counted.steps, budget, events)
         self._counted, self._events, self._own, self._trouble, self._over = counted, events, events.own, trouble, over
         self._pid, self._thread = os.getpid(), threading.get_ident()
         self._last, self._alarms, self._turn, self._surprise = FINE, {GONE: 0, BAD: 0}, 0, surprise
@@ -91,7 +91,7 @@ class Unrecorded:
     @passes_on
     def __call__(self, engine: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
         quick = self._steps.only is not None and not self.inside and _get_ident() == self._thread
-        quick = quick and self._passed.lets_pass(roots, args)
+        quick = quick and self._passed.lets_pass(roots, args, kwargs)
         if not quick and (self.inside or _compiles() or _getpid() != self._pid or _get_ident() != self._thread):
             return engine(roots, *args, **kwargs)
         passes, call, begin = quick, None, None

@@ -28,6 +28,11 @@ and no record is made of them. That is looked at whatever it costs, as long as w
 steps that are shorter than a few tenths of a millisecond it takes more than may be spent. So that some are recorded all
 the same, no more than ``MOSTLY`` of what may be spent is counted for those that pass. How many pass in a row is drawn
 anew each time too. They are counted, and said in the run.
+
+Note [Brief steps]: where steps are long enough to pay for it (``BRIEF``), a record is made of those that pass too, of
+all of a stretch together, with what was noted when each was over: its seconds, its calls and its loss. They take a
+tenth of what others take of which nothing is recorded, so that nearly all that may be spent is left for steps that are.
+A stretch of them takes ``WHILE`` seconds at most: one that goes on is not known yet to whoever looks at the run.
 """
 
 from __future__ import annotations
@@ -45,6 +50,10 @@ MOST = 1000
 FAR, LONG = 64, 0.1
 #: The parts of what may be spent that those take which are not recorded, and pass.
 REST, MOSTLY = 0.5, 0.7
+#: The part that others may take where they are told of all the same; seconds of a stretch of those.
+BRIEF, WHILE = 0.1, 0.5
+#: The share that such steps may take where nodes are looked at in none, and there is no budget.
+WATCH = 0.02
 #: The part that those that pass may take for gradients to be looked at in them.
 PEEK = 0.8
 #: Steps that are explained whatever it costs: those after them where it can be paid.
@@ -55,10 +64,13 @@ class Budget:
     """Decides step by step.
 
     :param share: of the time that the script takes alone; ``None``: every step is recorded.
+    :param nodes: whether nodes are looked at in any step.
     """
 
-    def __init__(self, share: float | None) -> None:
-        self.share = share
+    def __init__(self, share: float | None, nodes: bool = True) -> None:
+        self.share, self._nodes = share, nodes
+        #: The share for steps of which nothing is recorded.
+        self._floor = share if nodes or share is not None else WATCH
         #: Seconds that the script took alone, and those of our own work.
         self.alone = self.spent = 0.0
         #: What a step costs that is recorded whole, of the last ones; ``None`` before one is over that was not looked
@@ -74,8 +86,10 @@ class Budget:
         self._whole_until, self._distrust = 0, 4
         #: How many steps were recorded, of how many.
         self.recorded = self.steps = 0
-        #: How many of them passed.
-        self.passed = 0
+        #: How many of them passed, and no record was made of them; how many were told of.
+        self.passed = self.told = 0
+        #: Seconds that a record takes of one that passes.
+        self._telling = 2e-5
         #: What is left of the seconds that are kept for close looks.
         self._kept = KEPT * FREE
         #: What a step takes alone, what one costs that is not recorded, and one that passes.
@@ -153,10 +167,13 @@ class Budget:
         """Whether the next step is to be recorded."""
         if self.share is None or self._since_whole >= MOST:
             return True
-        left, price = self.left - self._kept, self.cost
-        if self.repeats and self.backward is not None:
-            price = self.backward
-        return left > 0 if price is None else left >= self._patience * price
+        left, price = self.left - self._kept, self._price
+        return left >= self._patience * price if price else left > 0
+
+    @property
+    def _price(self) -> float:
+        """Seconds that the next step takes more if it is recorded; 0 where that is not known."""
+        return (self.backward if self.repeats and self.backward is not None else self.cost) or 0.0
 
     @property
     def affords(self) -> bool:
@@ -174,18 +191,38 @@ class Budget:
         """Seconds that may be spent."""
         return math.inf if self.share is None else FREE + self.share * self.alone - (self.spent - self._beyond)
 
-    def lets_pass(self) -> int:
-        """How many steps pass after this one, which was not recorded."""
-        if self.share is None or not self._heard:
+    def tells(self) -> bool:
+        """Whether records can be paid of steps that pass."""
+        return self._floor is not None and self._telling <= BRIEF * self._floor * self._length
+
+    def lets_pass(self, tells: bool = False) -> int:
+        """How many steps pass after this one, which was not recorded.
+
+        :param tells: records are made of them.
+        """
+        if self._floor is None or not self._heard:
             return 0
-        pays = self.share * self._length
-        if self._heard <= REST * pays:
+        pays = self._floor * self._length
+        rest = (BRIEF if tells else REST) * pays
+        if self._heard <= rest or (self.share is None and not tells):  # without a budget a record is made of each
             return 0
         self.blind, self.peeks = not self.explains, self._pass <= PEEK * pays
-        room = REST * pays - self._pass
-        most = max(FAR, LONG / max(self._length, 1e-6))
+        room, length = rest - self._pass, max(self._length, 1e-6)
+        most = WHILE / length if tells else max(FAR, LONG / length)
         far = min(most, self._heard / room) if room > 0 else most
-        return min(max(1, round(far * (0.5 + self._draw()))), max(MOST - self._since_whole, 1))
+        count = max(1, round(far * (0.5 + self._draw())))
+        if not self._nodes:
+            return count
+        missing = self._patience * self._price - (self.left - self._kept)
+        if tells and 0 < missing < math.inf:  # until the next one can be recorded
+            count = min(count, math.ceil(missing / max(pays - self._pass, 1e-9)))
+        return min(count, max(MOST - self._since_whole, 1))
+
+    def telling(self, steps: int, seconds: float) -> None:
+        """`steps` steps that have passed were told of, which took `seconds`."""
+        self.told += steps
+        self.passed -= steps
+        self._telling = _mean(self._telling, seconds / steps)
 
     def have_passed(self, steps: int, seconds: float, mine: float) -> None:
         """`steps` steps have passed, which took `seconds`, `mine` of which were our own work."""

@@ -41,6 +41,12 @@ class Losses:
         self.calls, self.scale = 0, 1.0
         #: A leaf that the last call gave a gradient to.
         self._witness: Callable[[], Any] = lambda: None
+        #: Leaves that it has given some to, where that could not be seen.
+        self._reached: list[Callable[[], Any]] = []
+        #: Of how many calls a step's loss is the sum, as in the last step, where nothing else is to be known to add it
+        #: up than the values of its roots; 0 where there is.
+        self.plain = 0
+        self._cleared = False
 
     def scale_of(self, roots: Sequence[Any], wait: bool = True) -> float:
         """What a scaler multiplied `roots` by; 1 where none did. `wait`: for an accelerator too."""
@@ -89,18 +95,24 @@ class Losses:
 
     def begins(self) -> None:
         """A call that adds up gradients begins. Has what was there been cleared?"""
-        if self.calls and _cleared(self._witness()):
+        reached = [_cleared(leaf()) for leaf in self._reached]
+        if self.calls and (_cleared(self._witness()) or (reached and all(reached))):
             self._sum, self.calls, self._away = None, 0, []
+            self._cleared = True
+
+    def passed(self, values: Sequence[float]) -> None:
+        """Calls of the running step have passed: the values of their roots."""
+        if values:
+            self._sum = (self._sum or 0.0) + sum(values)
+            self.calls += len(values)
 
     def ended(
         self,
         values: Iterable[float | None],
         scale: float,
-        leaves: Iterable[Any],
         away: Sequence[torch.Tensor] = (),
     ) -> None:
-        """The call is over: its roots' `values`, unscaled, those of them that are `away`, and the `leaves` of its
-        graph."""
+        """A call is made: its roots' `values`, unscaled, and those of them that are `away`."""
         known = [value for value in values if value is not None]
         if known:
             self._sum = (self._sum or 0.0) + sum(known)
@@ -109,14 +121,25 @@ class Losses:
         if known or away:
             self.calls += 1
             self.scale = scale
+
+    def gave(self, leaves: Iterable[Any]) -> None:
+        """It is over, and `leaves` of its graph may have gradients."""
         given = next((leaf for leaf in leaves if leaf.grad is not None), None)
         if given is not None:
-            self._witness = private.tensor_ref(given)
+            self._witness, self._reached = private.tensor_ref(given), []
+
+    def gives(self, leaves: Sequence[Any]) -> None:
+        """It begins, and gives gradients to `leaves`; its end is not seen."""
+        own = [leaf for leaf in leaves if isinstance(leaf, torch.nn.Parameter)]
+        self._witness = lambda: None
+        self._reached = [private.tensor_ref(leaf) for leaf in own or leaves]
 
     def take(self) -> tuple[float | None, int, float, list[torch.Tensor]]:
         """The loss of the step that is over, of how many calls it is the sum, the scale that was divided out, and what
         of the loss is on an accelerator."""
         taken = self._sum, self.calls, self.scale, self._away
+        odd = self._cleared or self._away or self.scale != 1.0 or self._scales.current is not None
+        self.plain, self._cleared = 0 if odd else self.calls, False
         self._sum, self.calls, self.scale, self._away = None, 0, 1.0, []
         return taken
 

@@ -100,6 +100,16 @@ class StepWatch:
         #: many and their seconds.
         self.passed_by: Callable[[Any, int], None] = lambda optimizer, seq: None
         self.on_passed: Callable[[int, float, bool], None] = lambda steps, seconds, between: None
+        #: Whether records are made of those that pass, as far as they can be told of.
+        self.tells = False
+        #: When those were over that passed; and of calls in them the step, the number, the value of the root, where it
+        #: is known, and whether it is a part of the step's loss.
+        self._ends: list[float] = []
+        self.noted: list[tuple[int, int, float | None, bool]] = []
+        #: How many more calls can be a part of the running one's: in one with more it is not known whether gradients
+        #: were cleared between them.
+        self.room = 0
+        self._stretch: tuple[int, float, list[float]] = 0, 0.0, []
         #: Those that stepped in this step, and in steps before.
         self._turn: set[int] = set()
         self._turns: set[frozenset[int]] = set()
@@ -142,6 +152,8 @@ class StepWatch:
         if self.passing:
             self._pass()
             return
+        if self.noted:
+            self._take_notes()
         now = _clock()
         seconds = now - self._last
         mine = self._cost.step_over(seconds)
@@ -160,9 +172,9 @@ class StepWatch:
         self._turn.clear()
         self.stepped, self.backwards, self._written = False, [], 0
 
-    def let_pass(self, steps: int) -> None:
-        """The next `steps` steps pass: Note [Steps that pass]."""
-        self.passing = steps
+    def let_pass(self, steps: int, tells: bool = False) -> None:
+        """The next `steps` steps pass: Note [Steps that pass]. `tells`: records are made of them."""
+        self.passing, self.tells, self.room = steps, tells, self.losses.plain
         if steps:
             turns = [turn for turn in self._turns if len(turn) == 1] if len(self._turns) == 1 else []
             self.only = next(iter(turns[0])) if turns and self.ends_early() else None
@@ -178,19 +190,58 @@ class StepWatch:
 
     def _pass(self) -> None:
         """A step that passes is over."""
+        self._ends.append(_clock())
+        if self.backwards:  # calls of it were counted before it was known that it would pass
+            loss, *_ = self.losses.take()
+            self.noted += [(self.index, number, None, False) for number in self.backwards[:-1]]
+            self.noted.append((self.index, self.backwards[-1], loss, True))
         self.index += 1
         self.passing -= 1
+        self.room = self.losses.plain
         self._next()
         if not self.passing:
             self.stop_passing(True)
 
     def stop_passing(self, between: bool = False) -> None:
         """No more steps pass for now, nor does the one that is running. `between`: none is."""
-        now, steps = _clock(), self.index - self._began_to
+        steps, ends, self._ends = self.index - self._began_to, self._ends, []
+        self._stretch = self._began_to, self._last, ends
         self.passing, self.only, self._began_to = 0, None, self.index
         if steps and os.getpid() == self._pid:
-            seconds, self._last = now - self._last, now
-            self.on_passed(steps, seconds, between)
+            before, self._last = self._last, ends[-1] if ends else _clock()
+            self.on_passed(steps, self._last - before, between)
+        elif self.noted:
+            self._take_notes()
+
+    def have_passed(self, mine: float) -> list[Step]:
+        """Of the steps that have passed, those that can be told of.
+
+        :param mine: seconds that watching took in each.
+        """
+        (first, before, ends), calls, steps = self._stretch, self._take_notes(), []
+        if self.tells and first + len(ends) == self.index:
+            for index, end in enumerate(ends, first):
+                numbers, values = calls.get(index, ((), ()))
+                loss, took = sum(values) if values else None, end - before
+                about = min(mine, took), len(values), 1.0, None, None, self.graphs
+                steps.append(Step(index, took, loss, tuple(sorted(numbers)), (), *about))
+                before = end
+        return steps
+
+    def _take_notes(self) -> dict[int, tuple[list[int], list[float]]]:
+        """By step, the numbers of calls that were noted, and the values that are its loss. The running one does not
+        pass any longer: what was noted of it is a part of what it is."""
+        calls: dict[int, tuple[list[int], list[float]]] = {}
+        for step, number, value, adds in self.noted:
+            numbers, values = calls.setdefault(step, ([], []))
+            numbers.append(number)
+            if adds and value is not None:
+                values.append(value)
+        self.noted = []
+        numbers, values = calls.pop(self.index, ([], []))
+        self.backwards = sorted({*self.backwards, *numbers})
+        self.losses.passed(values)
+        return calls
 
     def _memory(self, now: float) -> tuple[int | None, int | None]:
         """Bytes of this process and of its accelerator, looked up a hundred times a second at most, and as seldom that
@@ -247,8 +298,10 @@ class StepWatch:
         if _compiling():
             return
         if self.only == id(optimizer) and self.passing > 1:
+            self._ends.append(_clock())
             self.passing -= 1
             self.index += 1
+            self.room, self._written = self.losses.plain, 0
             self._stepped = self.only, _next_seq()
             return
         if not self._mine():
