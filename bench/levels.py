@@ -2,7 +2,8 @@
 
 python bench/levels.py [--every 10] [--models gpt,mlp,convnet,rnn] [--seconds 20] [--threads 1]
 
-Both blocks are watched at the level ``watch`` with no budget; the second measures statistics too. CPU time.
+Both blocks are watched at the level ``watch`` with no budget; the second, one look long, measures statistics too. CPU
+time, of as many pairs as take so many seconds, and of five at least.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ def measure(name: str, every: int, seconds: float) -> str:
             step()
         session.pause()
     steps, end = 0, time.perf_counter() + seconds
-    while time.perf_counter() < end:
+    while time.perf_counter() < end or steps < 5 * every:
         for at, session in enumerate(sessions):
             session.resume()
             begin = time.process_time()
-            for _ in range(2 * every):
+            for _ in range(every):
                 step()
             took[at] += time.process_time() - begin
             session.pause()
-        steps += 2 * every
+        steps += every
     for session in sessions:
         session.stop()
         if session.error is not None:

@@ -198,16 +198,33 @@ def catches() -> None:
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     for step in range(STEPS):
         optimizer.zero_grad()
-        loss = net(next(data)).square().mean()
+        out = net(next(data))
+        squares = out.exp()
+        loss = squares.mean()
         if step % 7 == 5:
-            loss = net[2](torch.tanh(h := net[0](next(data)))).square().mean() + h.exp().mul_(1.0).sum()
-            h.detach().zero_()
-            try:
-                torch.autograd.backward(loss, torch.ones(3))
-            except RuntimeError:
-                continue
-        loss.backward()
+            with torch.no_grad():
+                squares.zero_()
+        try:
+            loss.backward()
+        except RuntimeError:
+            continue
         optimizer.step()
+
+
+def one_closure() -> None:
+    """As frameworks call optimizers."""
+    net, data = model(), batches()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def closure() -> Any:
+        loss = net(x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        return loss
+
+    for _ in range(STEPS):
+        x = next(data)
+        optimizer.step(closure)
 
 
 def turns_bad() -> None:
@@ -233,6 +250,7 @@ LOOPS: list[Loop] = [
     two_at_once,
     by_hand,
     closure,
+    one_closure,
     scaled,
     with_no_number,
     catches,

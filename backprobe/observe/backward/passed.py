@@ -59,6 +59,7 @@ class Passed:
         """A call from `roots` is about to be made: whether there is no more to do about it. Where there may be, nothing
         has been done."""
         between, now, begin, blind = self._between, _next(), None, self._budget.blind
+        steps, adds, value = self._steps, kwargs.get("accumulate_grad", False), None
         if self._ever % SOME == 1:
             begin, end = (_ran(), _clock()), 0.0
         try:
@@ -74,21 +75,19 @@ class Passed:
                     value = root.item()
                     if value - value != 0.0:
                         return False
-                    steps = self._steps
-                    if steps.tells:
-                        adds = kwargs.get("accumulate_grad", False)
-                        if adds and not steps.room:
-                            return False
-                        steps.room -= adds
-                        steps.noted.append((steps.index, self._calls.count + self.count, value, adds))
+                    if adds and steps.tells and not steps.room:
+                        return False
                 elif _hands_off(root):
                     return False
                 frame: Any = _frame(4)  # above us: the listener, what stands for the engine, ``autograd.backward``
                 if frame.f_code is places.TENSOR_BACKWARD:
                     frame = frame.f_back
-                self._latest.append((self._steps.index, between.over_at, now, frame.f_code, frame.f_lasti))
-                if self._ever % SOME == SHOWN or (self._steps.tells and self._ever % OFTEN == 0):
+                self._latest.append((steps.index, between.over_at, now, frame.f_code, frame.f_lasti))
+                if self._ever % SOME == SHOWN or (steps.tells and self._ever % OFTEN == 0):
                     self._show(root)
+                if value is not None and steps.tells:
+                    steps.room -= adds
+                    steps.noted.append((steps.index, self._calls.count + self.count, value, adds))
                 if begin is not None:
                     end = _clock()
         except Exception as error:
