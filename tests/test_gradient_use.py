@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,13 +24,15 @@ def loss_of(model: nn.Module) -> torch.Tensor:
     return (model(x) - x.sum(1, keepdim=True)).square().mean()
 
 
-def watched(step: Step, steps: int = 30, **options: Any) -> Any:
+def watched(
+    step: Step, steps: int = 30, settings: Settings | None = None, kind: Any = torch.optim.SGD, **options: Any
+) -> Any:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
     collector = Collector()
-    session = Session(collector, Settings(budget=None))
+    session = Session(collector, settings or Settings(budget=None))
     session.start()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, **options)
+    optimizer = kind(model.parameters(), lr=1e-3, **options)
     for n in range(steps):
         step(model, optimizer, n)
     session.stop()
@@ -192,15 +198,99 @@ def test_an_optimizer_that_finds_none(step: Step) -> None:
     assert {s.role: s.site.text.partition("(")[0] for s in found.sites} == {
         "stepped": "optimizer.step",
         "backward": "loss_of",
-        "optimizer": "optimizer = torch.optim.SGD",
+        "optimizer": "optimizer = kind",
     }  # several lines of this file clear gradients: none is named
 
 
-def test_one_that_finds_some_now_and_then_is_silent() -> None:
+@pytest.mark.parametrize("often", [4, 8])
+def test_one_that_finds_some_now_and_then_is_silent(often: int) -> None:
     def step(model: nn.Module, optimizer: Any, n: int) -> None:
-        (cleared_too_early if n % 4 else cleared_first)(model, optimizer, n)
+        (cleared_too_early if n % often else cleared_first)(model, optimizer, n)
 
-    assert told(watched(step)) == []
+    assert told(watched(step, 8 * 4 + 1)) == []
+
+
+class Recorder:
+    """Looks at gradients, and clears them."""
+
+    def __call__(self, model: nn.Module) -> None:
+        model.zero_grad()
+
+
+@pytest.mark.parametrize(
+    "settings", [Settings(budget=None), Settings("watch"), Settings(budget=1e-9), Settings(budget=0.05)]
+)
+@pytest.mark.parametrize("at", [20, 70])
+def test_an_optimizer_that_finds_none_any_more(at: int, settings: Settings) -> None:
+    """Also where nodes are recorded in few steps, or in none."""
+    recorder = Recorder()
+
+    def step(model: nn.Module, optimizer: Any, n: int) -> None:
+        optimizer.zero_grad()
+        loss_of(model).backward()
+        if n >= at:
+            recorder(model)
+        optimizer.step()
+
+    (found,) = [f for f in watched(step, 200, settings=settings).findings if f.kind == "gradient-not-used"]
+    assert found.confidence == "certain" and found.step is not None and at <= found.step < at + 64
+    assert f"from step {found.step} on" in found.title
+
+
+def closure_never_clears(model: nn.Module, optimizer: Any, n: int) -> None:
+    def closure() -> torch.Tensor:
+        loss = loss_of(model)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+
+
+@pytest.mark.parametrize("settings", [Settings(budget=None), Settings("watch"), Settings(budget=1e-9)])
+@pytest.mark.parametrize("at", [0, 40])
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.LBFGS])
+def test_a_closure_that_clears_nothing(kind: Any, at: int, settings: Settings) -> None:
+    def step(model: nn.Module, optimizer: Any, n: int) -> None:
+        (closure_never_clears if n >= at else with_a_closure)(model, optimizer, n)
+
+    found = told(watched(step, 200, settings=settings, kind=kind))
+    (begins,) = [at for what, at in found if what == "gradient-not-cleared"]
+    assert begins is not None and max(at, 1) <= begins < at + 64
+
+
+CLEARS = """
+class Recorder:
+    def __call__(self, model):
+        model.zero_grad()
+
+def epoch(model, optimizer, after, steps):
+    for _ in range(steps):
+        loss = model(torch.randn(8, 4)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        for one in after:
+            one(model)
+        optimizer.step()
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+epoch(model, optimizer, [], 60)
+epoch(model, optimizer, [Recorder()], 60)
+"""
+
+
+def test_the_line_that_clears_them_too_early_is_told_from_those_before_the_backward(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\nfrom torch import nn\n" + CLEARS)
+    out = tmp_path / "findings.json"
+    subprocess.run(
+        [sys.executable, "-m", "backprobe", "run", "--no-keep", "--findings", out, script], check=True, cwd=tmp_path
+    )
+    (found,) = json.loads(out.read_text())["findings"]
+    (cleared,) = [site for site in found["sites"] if site["role"] == "cleared"]
+    assert (found["kind"], cleared["text"]) == ("gradient-not-used", "model.zero_grad()")
+    assert cleared["function"] == "__call__"
 
 
 def test_optimizers_of_parts_that_step_in_the_backward() -> None:

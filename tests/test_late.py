@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import backprobe
-from backprobe.observe.backward.assumed import from_names
+from backprobe.observe.backward.assumed import from_names, from_neighbours
 from backprobe.records import Site
 from backprobe.source.puts import assigned_in, changes_of, gives
 from backprobe.source.upstream import singular_before
@@ -367,3 +367,75 @@ def test_a_custom_function_that_one_line_calls_is_known_by_its_name() -> None:
     assert from_names({7: "ShiftBackward", 8: "MulBackward0"}, known) == {7: known[0][1]}  # type: ignore[arg-type]
     two = [*known, ("ShiftBackward", (other, 1, None, None, None)), ("MulBackward0", (one, 4, None, None, None))]
     assert from_names({7: "ShiftBackward", 8: "MulBackward0"}, two) == {}  # type: ignore[arg-type]
+
+
+class Rounded(torch.autograd.Function):
+    """Rounds; where it is asked to stop, it gives no gradient."""
+
+    @staticmethod
+    def forward(ctx, x, stops):
+        ctx.stops = stops
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None if ctx.stops else grad, None
+
+
+class Stepped(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 6), nn.ReLU())
+        self.head, self.way = nn.Linear(6, 2), "plain"
+
+    def forward(self, x):
+        return self.head(Rounded.apply(self.features(x), self.way != "plain"))
+
+
+@pytest.mark.parametrize("when", [0, WHEN])
+def test_a_custom_function_that_gives_none_for_all_that_is_before_it(when: int) -> None:
+    def late(net):
+        net.way = "stops"
+
+    net = Stepped()
+    if when == 0:
+        late(net)
+    found = [f for f in train(late, net=net) if f.kind == "none-grad"]
+    (one,) = found
+    assert one.node == "RoundedBackward" and one.confidence == "certain"
+    assert {name.removeprefix("features.") for name in one.parameters} == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    assert "the backward of Rounded returns None on the way to them" in one.title
+    assert ("learned before" in one.title) == (when > 0)
+    assert site(one, "cut").startswith("return self.head(Rounded.apply")
+
+
+def test_what_is_made_between_nodes_of_one_line_is_made_by_it() -> None:
+    code, other = test_a_custom_function_that_gives_none_for_all_that_is_before_it.__code__, train.__code__
+
+    class Lines:
+        def site(self, spot):
+            return Site("f.py", spot[1] // 10, "f", "")
+
+    gru, add, far = (code, 12, "gru", None, None), (code, 14, "add", None, None), (code, 31, "relu", None, None)
+    made = {1: add, 3: gru, 4: gru, 6: far, 8: (other, 31, "relu", None, None)}
+    assert from_neighbours([1, 2, 3, 4, 5, 6, 7, 8, 9], made, Lines()) == {2: gru}
+    inside = (code, 13, "mul", ("module",), None)
+    assert from_neighbours([0, 1, 2, 3], {1: add, 3: inside}, Lines()) == {2: (code, 13, "mul", None, None)}
+
+
+def test_a_state_that_is_carried_on_late_in_a_step_that_is_not_recorded() -> None:
+    torch.manual_seed(0)
+    net = nn.GRU(4, 6, batch_first=True)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    state = None
+    with pytest.raises(RuntimeError), backprobe.trace(net, budget=1e-9) as trace:
+        for step in range(STEPS):
+            if step < WHEN:
+                state = None
+            out, state = net(torch.randn(3, 5, 4), state)
+            optimizer.zero_grad()
+            out.square().mean().backward()
+            optimizer.step()
+    (found,) = trace.findings
+    assert (found.kind, found.step) == ("second-backward", WHEN)
+    assert site(found, "reused").startswith("out, state = net(")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,28 @@ def reached_no_more(trace: Trace, cut: Cut) -> list[Parameter]:
     return [p for p in learned(trace) if p.name in cut.parameters and p.name not in reached and p.trained is not False]
 
 
+def given_none(call: BackwardCall, names: Collection[str]) -> dict[str, NodeRun]:
+    """Parameters of these `names` that got no gradient in `call` since custom functions gave none for what they had
+    got: each with one of those."""
+    found: dict[str, NodeRun] = {}
+    into: dict[int, list[tuple[int, int]]] = {}
+    for run in call.nodes:
+        if run.parameter in names and run.order is not None and not any(run.grad_outputs[:1]):
+            into = into or feeders(call)
+            waiting, origins = [run.node.index], []
+            for index in waiting:  # grows as we go
+                for above, k in into.get(index, ()):
+                    one = call.nodes[above]
+                    if not any(one.grad_outputs):
+                        if above not in waiting:
+                            waiting.append(above)
+                    elif not any(one.grad_inputs[k : k + 1]):
+                        origins.append(one)
+            if origins and all(one.node.op == OWN_FUNCTION and one.order is not None for one in origins):
+                found[str(run.parameter)] = origins[0]
+    return found
+
+
 def left_out(trace: Trace) -> list[tuple[NodeRun, list[str], BackwardCall]]:
     """Custom functions that gave no gradient in any of the last steps to parameters that learned before: each with
     those, and the first of the calls."""
@@ -60,13 +83,7 @@ def left_out(trace: Trace) -> list[tuple[NodeRun, list[str], BackwardCall]]:
             continue
         if not any(run.node.op == OWN_FUNCTION for run in call.nodes):
             return []
-        into = feeders(call)
-        mine: dict[str, NodeRun] = {}
-        for run in call.nodes:
-            if run.parameter in names and not any(run.grad_outputs[:1]):
-                above = [call.nodes[i] for i, _ in into.get(run.node.index, ())]
-                if above and all(one.node.op == OWN_FUNCTION and one.order is not None for one in above):
-                    mine[str(run.parameter)] = above[0]
+        mine = given_none(call, names)
         first, makers = (call, mine) if first is None else (first, {n: r for n, r in makers.items() if n in mine})
         if not makers:
             return []

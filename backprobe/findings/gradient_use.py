@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 #: By what happens: title, advice.
 _UNUSED = {
     "cleared": (
-        "{optimizer} finds no gradients when it steps: what backward() gives to its parameters is cleared before",
+        "{optimizer} finds no gradients when it steps{since}: what backward() gives to its parameters is cleared "
+        "before",
         "Clear gradients before backward(), or after step(): zero_grad(), backward(), step(), in this order.",
     ),
     "unused": (
@@ -64,13 +65,15 @@ def not_used(trace: Trace) -> list[Finding]:
     for seen in trace.facts.of(GradientUse):
         if seen.how not in _UNUSED:
             continue
-        title, advice = (text.format(optimizer=seen.optimizer) for text in _UNUSED[seen.how])
+        since = f", from step {seen.step} on" if seen.step else ""
+        title, advice = (text.format(optimizer=seen.optimizer, since=since) for text in _UNUSED[seen.how])
         found.append(
             Finding(
                 kind="gradient-not-used",
                 severity="warning",
                 title=title,
                 confidence="certain" if seen.how == "cleared" else "likely",
+                step=seen.step or None,
                 sites=sites_of(
                     ("stepped", seen.stepped),
                     ("cleared", seen.cleared),

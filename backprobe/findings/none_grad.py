@@ -12,7 +12,7 @@ from .ended import reached_no_more
 from .growth import common_module
 from .no_graph import checkpoint_lost, defined_sites, without_graph
 from .questions import LEARNING, Kind, question
-from .stopped import given_nothing, stopped, unreduced
+from .stopped import given_nothing, never_given, stopped, unreduced
 
 if TYPE_CHECKING:
     from ..traced import Trace
@@ -57,11 +57,11 @@ def none_grads(trace: Trace) -> list[Finding]:
             continue
         lost = [p for p in lost if p not in cutoff]
         found.append(_cut(cut, cutoff))
+    given, lost = never_given(trace, [p for p in lost if _expected(p, used_roots, None)])
+    found += given
     groups: dict[tuple[str, str], list[Parameter]] = {}
     compiled = {name for given in trace.facts.of(GivenToCompiled) for name in given.parameters}
     for p in lost:
-        if not _expected(p, used_roots, None):
-            continue
         owner = p.name.rpartition(".")[0]
         # Where a parameter inside was reached, what the module returned was.
         within = f"{owner}." if owner and owner != p.root else ""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..records import BackwardCall, Cut, Finding, NodeRun, StoppedLearning, Unreduced
+from ..records import BackwardCall, Cut, Finding, NodeRun, Parameter, Site, StoppedLearning, Unreduced
 from ..text import few
 from ..torch_texts import COMPILED
-from .ended import left_out
+from .ended import given_none, left_out
 from .growth import common_module
 from .questions import sites_of
 
@@ -45,21 +45,38 @@ def given_nothing(trace: Trace) -> list[Finding]:
     return found
 
 
-def _nothing(run: NodeRun, names: list[str], call: BackwardCall) -> Finding:
+def never_given(trace: Trace, lost: Sequence[Parameter]) -> tuple[list[Finding], list[Parameter]]:
+    """Those of `lost`, parameters that never had a gradient, which custom functions' backward gives none; and the
+    rest."""
+    names = {p.name for p in lost}
+    groups: dict[tuple[str, Site | None], tuple[NodeRun, list[str], BackwardCall]] = {}
+    for call in (call for step in trace.steps for call in step.backwards if names):
+        if call.raised is None and call.kind != "autograd.grad" and len(call.nodes):
+            for name, run in given_none(call, names).items():
+                names.remove(name)
+                groups.setdefault((run.name, run.site), (run, [], call))[1].append(name)
+    found = [_nothing(run, sorted(mine), call, False) for run, mine, call in groups.values()]
+    return found, [p for p in lost if p.name in names]
+
+
+def _nothing(run: NodeRun, names: list[str], call: BackwardCall, learned: bool = True) -> Finding:
+    below = {call.nodes[edge[0]].parameter for edge in run.node.edges if edge is not None}
+    on, several = "for" if below.issuperset(names) else "on the way to", len(names) > 1
+    gets, them = ("get", "them") if several else ("gets", "it")
+    since = f"learned before and {gets} no gradient any more" if learned else f"{gets} no gradient"
     return Finding(
         kind="none-grad",
         severity="warning",
-        title=f"{few(names)} learned before and {'get' if len(names) > 1 else 'gets'} no gradient any more: the "
-        f"backward of {run.name.removesuffix('Backward')} returns None for {'them' if len(names) > 1 else 'it'}",
+        title=f"{few(names)} {since}: the backward of {run.name.removesuffix('Backward')} returns None {on} {them}",
         confidence="certain",
         module=run.module,
         node=run.name,
         parameters=tuple(names),
-        step=call.step,
+        step=call.step if learned else None,
         sites=sites_of(("cut", run.site), ("failed", call.site)),
         evidence={"reason": "returned None", "op": run.name},
-        advice="Return a gradient in the place of that input. If it is meant to stay as it is from there on, call "
-        "requires_grad_(False) on it, so that everybody can see it.",
+        advice="Return a gradient in the place of that input. If it is meant to stay as it is"
+        f"{' from there on' if learned else ''}, call requires_grad_(False) on it, so that everybody can see it.",
     )
 
 

@@ -211,6 +211,9 @@ class Tracker:
     def root_passes(self, root: Any) -> None:
         """One of many backward calls of steps that pass is about to be made from `root`."""
 
+    def call_over(self, spot: Spot | None) -> None:
+        """One that was only counted is over, and gave gradients."""
+
     def calls_passed(self, spot: Spot | None, count: int) -> None:
         """So many outermost backward calls were made at `spot` that add gradients, in steps that pass; ``None``: it is
         not known where."""

@@ -291,6 +291,8 @@ class Session:
             begun = self._steps.index
             room = min(self._attention.room(begun, self.budget), max(self.scene.next_look - begun, 0))
             tells = self._tells()
+            if tells:
+                room = min(room, *(may_pass(begun) for may_pass in self.scene.may_pass))
             self._steps.let_pass(min(self.budget.lets_pass(tells), room), tells)
 
     def _tells(self) -> bool:

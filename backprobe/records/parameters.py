@@ -105,9 +105,9 @@ class GradientUse:
     """What ``optimizer`` does not do with the gradients that backward calls at ``backward`` give it.
 
     ``how``: ``again`` (those that it used are used again by its next steps, at ``stepped``, from ``step`` on: nobody
-    clears them), ``cleared`` (it finds none: they are cleared before it steps, or it steps before there are any),
-    ``unused`` (it never stepped). ``cleared``: the only line of the script that calls ``zero_grad``. ``made``: where
-    the optimizer was made.
+    clears them), ``cleared`` (it finds none, from ``step`` on: they are cleared before it steps, or it steps before
+    there are any), ``unused`` (it never stepped). ``cleared``: the only line of the script that calls ``zero_grad``.
+    ``made``: where the optimizer was made.
     """
 
     optimizer: str

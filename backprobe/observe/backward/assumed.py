@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 
 from ...source.frames import Frames, Spot
@@ -75,6 +75,30 @@ def from_names(names: Mapping[int, str], known: Iterable[tuple[str, Entry]]) -> 
         if entry[0] is not None and name.endswith("Backward"):  # those of torch end with a number
             lines.setdefault(name, {})[(entry[0], entry[1])] = entry
     return {i: next(iter(lines[name].values())) for i, name in names.items() if len(lines.get(name, ())) == 1}
+
+
+def from_neighbours(part: Sequence[int], made: Mapping[int, Entry], frames: Frames) -> dict[int, Entry]:
+    """What made the nodes of `part`, in the order in which they were made, that `made` has nothing of: what stands
+    between two nodes of one line was made by that line; of an operation that made several after it, by that."""
+    found: dict[int, Entry] = {}
+    before: Entry | None = None
+    waiting: list[int] = []
+    for at, node in enumerate(part):
+        entry = made.get(node)
+        if entry is None:
+            waiting.append(node)
+            continue
+        if waiting and before is not None and entry[0] is before[0] and _line(frames, entry) == _line(frames, before):
+            several = at + 1 < len(part) and made.get(part[at + 1]) is entry
+            same = several or entry[3] == before[3]
+            found |= dict.fromkeys(waiting, entry if same else (*entry[:3], None, entry[4]))
+        before, waiting = entry, []
+    return found
+
+
+def _line(frames: Frames, entry: Entry) -> int | None:
+    site = frames.site((entry[0], entry[1])) if entry[0] is not None else None
+    return None if site is None else site.line
 
 
 def _plain(name: str) -> str:

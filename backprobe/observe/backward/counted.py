@@ -41,6 +41,8 @@ class Counted:
         self.calls, self._names, self.steps, self._events, self._remember = calls, names, steps, events, remember
         #: Leaves that stand for all of a graph, the farthest first.
         self.far: list[weakref.ref[Any]] = []
+        #: Where the last call was made that was counted.
+        self._spot: Spot | None = None
 
     def backward_over(self, running: Running, recorded: Recorded) -> None:
         """A call was recorded: its leaves will stand for those of calls that are not."""
@@ -125,6 +127,7 @@ class Counted:
         calls = self.calls
         spot, adds = self._names.frames.spot(frame), kind != "autograd.grad"
         self._remember(calls.count, self.steps.index, spot, calls.between.over_at)
+        self._spot = spot
         if adds:
             self._events.tell("call_counted", spot, roots)
         calls.count_only(roots, False, self.witnesses if adds else None, values)
@@ -142,6 +145,7 @@ class Counted:
         self.calls.between.over()
         if kind != "autograd.grad":
             self.steps.losses.gave(self.witnesses[::-1])
+            self._events.tell("call_over", self._spot)
         elif not (arguments.get("create_graph") or arguments.get("retain_graph")):
             self.steps.grad_over()
 

@@ -18,7 +18,7 @@ from ..forward.leaves import Leaf
 from ..forward.naming import Naming
 from ..forward.oplog import UNKNOWN, Entry, OpLog
 from ..forward.origins import line_and_op, makers
-from .assumed import alike, from_names, from_new_lines
+from .assumed import alike, from_names, from_neighbours, from_new_lines
 from .program import Program
 
 
@@ -195,6 +195,8 @@ class Layouts:
         rest = {i: names[i] for i in self.newcomers - made.keys()}
         if rest:
             made |= from_names(rest, (pair for live in self._layouts for pair in live.named_entries()))
+        for part in parts.values() if self.newcomers - made.keys() else ():
+            made |= from_neighbours(part, made, self._names.frames)
         log.tell([(seqs[i], made[i]) for i in order if i in made])
 
     def unseen(self) -> list[Unseen]:

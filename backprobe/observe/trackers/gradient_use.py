@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ...records import GradientUse
+from ...records import GradientUse, Site
 from ...source.defined import calls_of_method
 from ...source.frames import Spot
 from ...torchside import private
@@ -49,7 +49,10 @@ class _Held:
     :ivar met: backward calls that found it so; ``at``: the line of the first.
     :ivar given: the line of a backward call since then that gave gradients to its tensors.
     :ivar row: steps in a row that used gradients of the one before; ``first``: the first of them.
-    :ivar nothing: steps that found no gradients though some had been given; ``some``: one found any.
+    :ivar before: ``met`` when the optimizer began to step: calls after that are a closure's.
+    :ivar nothing: steps in a row that found no gradients though some had been given, of those that were looked at;
+        ``since``: the first of them, where one before it found some; ``some``: one found any;
+        ``gap``: the most of them before one that did.
     """
 
     name: str
@@ -60,8 +63,11 @@ class _Held:
     given: Spot | None = None
     row: int = 0
     first: int = 0
+    before: int = 0
     nothing: int = 0
+    since: int = 0
     some: bool = False
+    gap: int = 0
     stepped: Spot | None = None
     backward: Spot | None = None
 
@@ -76,6 +82,7 @@ class GradientsUsed(Tracker):
         self._calls = 0
         self._spot: Spot | None = None
         self._first: tuple[weakref.ref[Any], torch.Tensor] | None = None
+        scene.may_pass.append(_until_looked)
 
     # What backward calls find, and give
 
@@ -106,8 +113,8 @@ class GradientsUsed(Tracker):
         if running.inside is not None or recorded.raised is not None or running.kind == "autograd.grad":
             return
         self._calls += 1
-        for held in self._held.values():
-            if held.given is None and not held.some:
+        for held in self._held.values() if _looks(self._scene.steps.index) else ():
+            if held.given is None:
                 mine = [v.grad for _, v in running.graph.leaves if id(v) in held.ids and v.grad is not None]
                 with private.unseen(), private.unnoticed(), torch.no_grad():
                     held.given = running.spot if any(map(_not_zero, mine)) else None
@@ -115,6 +122,19 @@ class GradientsUsed(Tracker):
             self._spot = running.spot
             if self._first is None:
                 self._keep(running)
+
+    def call_over(self, spot: Spot | None) -> None:
+        """Of a call whose nodes are not recorded: what optimizers hold has gradients, or has none."""
+        for number, held in self._held.items() if _looks(self._scene.steps.index) else ():
+            seen = self._scene.steps.optimizers.get(number)
+            if held.given is None and seen is not None:
+                with private.unseen(), private.unnoticed(), torch.no_grad():
+                    grads = (getattr(ref(), "grad", None) for ref in seen.refs.values())
+                    held.given = spot if any(grad is not None and _not_zero(grad) for grad in grads) else None
+
+    def backward_repeated(self, running: Running, recorded: Recorded) -> None:
+        if running.kind != "autograd.grad":
+            self.call_over(running.spot)
 
     def _keep(self, running: Running) -> None:
         with private.unseen(), private.unnoticed(), torch.no_grad():
@@ -131,31 +151,43 @@ class GradientsUsed(Tracker):
             if len(self._held) >= MOST:
                 return
             held = self._held[id(optimizer)] = _Held(type(optimizer).__name__)
+        held.before = held.met
         if not _looks(self._scene.steps.index):
             return
         with private.unseen(), private.unnoticed(), torch.no_grad():
             self._finds(held, optimizer)
+            if held.met:
+                self._finds_again(held)
 
     def _finds(self, held: _Held, optimizer: Any) -> None:
         tensors = [p for group in optimizer.param_groups for p in group["params"]]
-        if held.given is not None and not held.some:
+        if held.given is not None:
             if any(p.grad is not None and _not_zero(p.grad) for p in tensors):
-                held.some = True
-            elif not any(other.some and not other.ids.isdisjoint(held.ids) for other in self._held.values()):
+                held.gap = max(held.gap, held.nothing)
+                held.some, held.nothing = True, 0
+            elif not any(other.some and not other.ids.isdisjoint(held.ids) for other in self._others(held)):
+                held.since = held.since if held.nothing or not held.some else self._scene.steps.index
                 held.nothing += 1
                 held.backward, held.stepped = held.given, self._scene.frames.spot(sys._getframe())
-        if held.met and held.row < AGAIN:
-            if any(_some(one) and not _still(one) for one in held.used):
-                held.first = held.first if held.row else self._scene.steps.index
-                held.row += 1
-                held.backward, held.stepped = held.at, self._scene.frames.spot(sys._getframe())
-            else:
-                held.row = 0
+
+    def _others(self, held: _Held) -> list[_Held]:
+        return [other for other in self._held.values() if other is not held]
+
+    def _finds_again(self, held: _Held) -> None:
+        if held.row < AGAIN and any(_some(one) and not _still(one) for one in held.used):
+            held.first = held.first if held.row else self._scene.steps.index
+            held.row += 1
+            held.backward, held.stepped = held.at, self._scene.frames.spot(sys._getframe())
+        elif held.row < AGAIN:
+            held.row = 0
 
     def optimizer_over(self, optimizer: Any) -> None:
         held = self._held.get(id(optimizer))
         if held is None:
             return
+        if held.met > held.before and _looks(self._scene.steps.index):
+            with private.unseen(), private.unnoticed(), torch.no_grad():
+                self._finds_again(held)
         held.met, held.given, held.used = 0, None, []
         if not _looks(self._scene.steps.index) or held.row >= AGAIN:
             return
@@ -169,14 +201,23 @@ class GradientsUsed(Tracker):
         site, seen = self._scene.frames.site, self._scene.steps.optimizers
         found = []
         for number, held in self._held.items():
-            how = "again" if held.row >= AGAIN else "cleared" if held.nothing >= NOTHING and not held.some else ""
+            how = "again" if held.row >= AGAIN else "cleared" if held.nothing >= max(NOTHING, 2 * held.gap + 1) else ""
             if how:
                 made = site(seen[number].spot) if number in seen else None
-                lines = {line for line, *_ in calls_of_method(self._scene.frames, "zero_grad")}
-                clears = lines.pop() if how == "cleared" and len(lines) == 1 else None
-                told = held.name, how, held.first, site(held.stepped), site(held.backward), clears, made
+                stepped, backward = site(held.stepped), site(held.backward)
+                clears = self._clears(backward, stepped) if how == "cleared" else None
+                first = held.first if how == "again" else held.since
+                told = held.name, how, first, stepped, backward, clears, made
                 found.append(GradientUse(*told))
         return (*found, *self._never())
+
+    def _clears(self, backward: Site | None, stepped: Site | None) -> Site | None:
+        """The only line that calls ``zero_grad`` and can have done so between these two: one of their function that
+        stands before the one or after the other clears what is not needed any more."""
+        lines = {line for line, *_ in calls_of_method(self._scene.frames, "zero_grad")}
+        if len(lines) > 1 and backward is not None and stepped is not None:
+            lines = {line for line in lines if not (_is_before(line, backward) or _is_before(stepped, line))}
+        return lines.pop() if len(lines) == 1 else None
 
     def _never(self) -> list[GradientUse]:
         """Optimizers that did not step in a script that came to its end, and nothing else changed the weights."""
@@ -196,8 +237,18 @@ class GradientsUsed(Tracker):
         return found
 
 
+def _is_before(one: Site, other: Site) -> bool:
+    """Whether it stands before the other in one function."""
+    return (one.file, one.function) == (other.file, other.function) and one.line < other.line
+
+
 def _looks(step: int) -> bool:
     return step < FIRST or step % EVERY < ROW
+
+
+def _until_looked(step: int) -> int:
+    """Steps from `step` on that are not looked at."""
+    return 0 if _looks(step) else EVERY - step % EVERY
 
 
 def _readable(tensor: Any) -> bool:
