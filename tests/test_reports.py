@@ -44,6 +44,8 @@ MAIN = {
     "rank-desync": ("rank-desync", "waiting_marker", "waiting"),
     "ddp-ready-twice": ("ddp-ready-twice", "failing_marker", "failed"),
     "first-divergence": ("first-divergence", "", "cause"),
+    "gradient-not-cleared": ("gradient-not-cleared", "stepping_marker", "stepped"),
+    "gradient-not-used": ("gradient-not-used", "clearing_marker", "cleared"),
 }
 ASK = {"wrong-backward": "functions", "wrong-double-backward": "functions", "first-divergence": "divergence"}
 
