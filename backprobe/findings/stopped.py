@@ -52,7 +52,8 @@ def never_given(trace: Trace, lost: Sequence[Parameter]) -> tuple[list[Finding],
     groups: dict[tuple[str, Site | None], tuple[NodeRun, list[str], BackwardCall]] = {}
     for call in (call for step in trace.steps for call in step.backwards if names):
         if call.raised is None and call.kind != "autograd.grad" and len(call.nodes):
-            for name, run in given_none(call, names).items():
+            own = {name: run for name, run in given_none(call, names).items() if not run.name.startswith(COMPILED)}
+            for name, run in own.items():
                 names.remove(name)
                 groups.setdefault((run.name, run.site), (run, [], call))[1].append(name)
     found = [_nothing(run, sorted(mine), call, False) for run, mine, call in groups.values()]
