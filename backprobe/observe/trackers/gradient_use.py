@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -56,6 +56,7 @@ class _Held:
     """
 
     name: str
+    ref: Callable[[], Any]
     ids: frozenset[int] = frozenset()
     used: list[_Used] = field(default_factory=list)
     met: int = 0
@@ -70,6 +71,11 @@ class _Held:
     gap: int = 0
     stepped: Spot | None = None
     backward: Spot | None = None
+
+    @property
+    def how(self) -> str:
+        """What is to be told of it, so far."""
+        return "again" if self.row >= AGAIN else "cleared" if self.nothing >= max(NOTHING, 2 * self.gap + 1) else ""
 
 
 class GradientsUsed(Tracker):
@@ -115,9 +121,9 @@ class GradientsUsed(Tracker):
         self._calls += 1
         for held in self._held.values() if _looks(self._scene.steps.index) else ():
             if held.given is None:
-                mine = [v.grad for _, v in running.graph.leaves if id(v) in held.ids and v.grad is not None]
+                mine = [v.grad for _, v in running.graph.leaves if id(v) in held.ids]
                 with private.unseen(), private.unnoticed(), torch.no_grad():
-                    held.given = running.spot if any(map(_not_zero, mine)) else None
+                    held.given = running.spot if _some_not_zero(mine) else None
         if not self._scene.steps.ever_stepped:
             self._spot = running.spot
             if self._first is None:
@@ -129,8 +135,8 @@ class GradientsUsed(Tracker):
             seen = self._scene.steps.optimizers.get(number)
             if held.given is None and seen is not None:
                 with private.unseen(), private.unnoticed(), torch.no_grad():
-                    grads = (getattr(ref(), "grad", None) for ref in seen.refs.values())
-                    held.given = spot if any(grad is not None and _not_zero(grad) for grad in grads) else None
+                    some = _some_not_zero(getattr(ref(), "grad", None) for ref in seen.refs.values())
+                    held.given = spot if some else None
 
     def backward_repeated(self, running: Running, recorded: Recorded) -> None:
         if running.kind != "autograd.grad":
@@ -147,10 +153,10 @@ class GradientsUsed(Tracker):
     def optimizer_begins(self, optimizer: Any) -> None:
         self._first = None
         held = self._held.get(id(optimizer))
-        if held is None:
-            if len(self._held) >= MOST:
+        if held is None or (held.ref() is not optimizer and not held.how):  # the number may be that of one that is gone
+            if held is None and len(self._held) >= MOST:
                 return
-            held = self._held[id(optimizer)] = _Held(type(optimizer).__name__)
+            held = self._held[id(optimizer)] = _Held(type(optimizer).__name__, weakref.ref(optimizer))
         held.before = held.met
         if not _looks(self._scene.steps.index):
             return
@@ -162,7 +168,7 @@ class GradientsUsed(Tracker):
     def _finds(self, held: _Held, optimizer: Any) -> None:
         tensors = [p for group in optimizer.param_groups for p in group["params"]]
         if held.given is not None:
-            if any(p.grad is not None and _not_zero(p.grad) for p in tensors):
+            if _some_not_zero(p.grad for p in tensors):
                 held.gap = max(held.gap, held.nothing)
                 held.some, held.nothing = True, 0
             elif not any(other.some and not other.ids.isdisjoint(held.ids) for other in self._others(held)):
@@ -201,7 +207,7 @@ class GradientsUsed(Tracker):
         site, seen = self._scene.frames.site, self._scene.steps.optimizers
         found = []
         for number, held in self._held.items():
-            how = "again" if held.row >= AGAIN else "cleared" if held.nothing >= max(NOTHING, 2 * held.gap + 1) else ""
+            how = held.how
             if how:
                 made = site(seen[number].spot) if number in seen else None
                 stepped, backward = site(held.stepped), site(held.backward)
@@ -247,13 +253,19 @@ def _looks(step: int) -> bool:
 
 
 def _until_looked(step: int) -> int:
-    """Steps from `step` on that are not looked at."""
-    return 0 if _looks(step) else EVERY - step % EVERY
+    """Steps from `step` on that may pass where those are told of: of two rows that are looked at one is kept whole."""
+    apart = 2 * EVERY
+    return 0 if step < FIRST or step % apart < ROW else apart - step % apart
 
 
 def _readable(tensor: Any) -> bool:
     """Whether the values of a tensor can be read and kept: not where FSDP has taken their memory back."""
     return _is_plain(tensor) and 0 < tensor.numel() <= SIZE and private.local(tensor) is tensor
+
+
+def _some_not_zero(grads: Iterable[Any]) -> bool:
+    """Whether one of these gradients may be something else than zeros: the small ones are looked at first."""
+    return any(map(_not_zero, sorted((grad for grad in grads if grad is not None), key=torch.Tensor.numel)))
 
 
 def _not_zero(grad: Any) -> bool:
