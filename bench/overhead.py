@@ -17,14 +17,13 @@ from models import MODELS, Step
 from backprobe.observe.schedule.budget import Budget
 from backprobe.observe.session import Session, Settings
 
+#: Seconds of plain steps that are measured together.
+BLOCK = 0.3
+
 
 @contextlib.contextmanager
 def plain() -> Iterator[None]:
     yield
-
-
-#: Seconds of plain steps that are measured together.
-BLOCK = 0.3
 
 
 class Nobody:

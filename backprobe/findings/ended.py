@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -17,10 +17,15 @@ AT_THE_END = 6
 OWN_FUNCTION = "Function.apply"
 
 
+def latest_recorded(trace: Trace, most: int) -> list[list[BackwardCall]]:
+    """The calls of each of the last steps that have nodes, `most` of them, the latest first."""
+    recorded = ([c for c in step.backwards if c.inside is None and len(c.nodes)] for step in reversed(trace.steps))
+    return [*islice((calls for calls in recorded if calls), most)]
+
+
 def last_recorded(trace: Trace, count: int) -> list[list[BackwardCall]]:
     """The calls of each of the last `count` steps that have nodes; none where there are fewer such steps."""
-    recorded = ([c for c in step.backwards if c.inside is None and len(c.nodes)] for step in reversed(trace.steps))
-    found = [*islice((calls for calls in recorded if calls), count)]
+    found = latest_recorded(trace, count)
     return found[::-1] if len(found) == count else []
 
 
@@ -52,22 +57,29 @@ def reached_no_more(trace: Trace, cut: Cut) -> list[Parameter]:
 def given_none(call: BackwardCall, names: Collection[str]) -> dict[str, NodeRun]:
     """Parameters of these `names` that got no gradient in `call` since custom functions gave none for what they had
     got: each with one of those."""
+    if not any(run.node.op == OWN_FUNCTION for run in call.nodes):
+        return {}
     found: dict[str, NodeRun] = {}
-    into: dict[int, list[tuple[int, int]]] = {}
+    into = feeders(call)
     for run in call.nodes:
         if run.parameter in names and run.order is not None and not any(run.grad_outputs[:1]):
-            into = into or feeders(call)
-            waiting, origins = [run.node.index], []
-            for index in waiting:  # grows as we go
-                for above, k in into.get(index, ()):
-                    one = call.nodes[above]
-                    if not any(one.grad_outputs):
-                        if above not in waiting:
-                            waiting.append(above)
-                    elif not any(one.grad_inputs[k : k + 1]):
-                        origins.append(one)
+            origins = _gave_none(call, run.node.index, into)
             if origins and all(one.node.op == OWN_FUNCTION and one.order is not None for one in origins):
                 found[str(run.parameter)] = origins[0]
+    return found
+
+
+def _gave_none(call: BackwardCall, node: int, into: Mapping[int, Sequence[tuple[int, int]]]) -> list[NodeRun]:
+    """The nodes above one without a gradient that got one and gave none on the way to it."""
+    waiting, seen, found = [node], {node}, []
+    for index in waiting:  # grows as we go
+        for above, k in into.get(index, ()):
+            one = call.nodes[above]
+            if any(one.grad_outputs):
+                found += [] if any(one.grad_inputs[k : k + 1]) else [one]
+            elif above not in seen:
+                seen.add(above)
+                waiting.append(above)
     return found
 
 
@@ -81,8 +93,6 @@ def left_out(trace: Trace) -> list[tuple[NodeRun, list[str], BackwardCall]]:
     for call in (call for calls in steps for call in calls):
         if call.raised is not None or call.kind == "autograd.grad":
             continue
-        if not any(run.node.op == OWN_FUNCTION for run in call.nodes):
-            return []
         mine = given_none(call, names)
         first, makers = (call, mine) if first is None else (first, {n: r for n, r in makers.items() if n in mine})
         if not makers:

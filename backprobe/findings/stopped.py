@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..records import BackwardCall, Cut, Finding, NodeRun, Parameter, Site, StoppedLearning, Unreduced
 from ..text import few
 from ..torch_texts import COMPILED
-from .ended import given_none, left_out
+from .ended import AT_THE_END, given_none, latest_recorded, left_out
 from .growth import common_module
 from .questions import sites_of
 
@@ -50,8 +50,8 @@ def never_given(trace: Trace, lost: Sequence[Parameter]) -> tuple[list[Finding],
     rest."""
     names = {p.name for p in lost}
     groups: dict[tuple[str, Site | None], tuple[NodeRun, list[str], BackwardCall]] = {}
-    for call in (call for step in trace.steps for call in step.backwards if names):
-        if call.raised is None and call.kind != "autograd.grad" and len(call.nodes):
+    for call in (call for calls in latest_recorded(trace, AT_THE_END if names else 0) for call in calls):
+        if call.raised is None and call.kind != "autograd.grad":
             own = {name: run for name, run in given_none(call, names).items() if not run.name.startswith(COMPILED)}
             for name, run in own.items():
                 names.remove(name)

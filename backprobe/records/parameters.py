@@ -106,8 +106,8 @@ class GradientUse:
 
     ``how``: ``again`` (those that it used are used again by its next steps, at ``stepped``, from ``step`` on: nobody
     clears them), ``cleared`` (it finds none, from ``step`` on: they are cleared before it steps, or it steps before
-    there are any), ``unused`` (it never stepped). ``cleared``: the only line of the script that calls ``zero_grad``.
-    ``made``: where the optimizer was made.
+    there are any), ``unused`` (it never stepped). ``cleared``: the only line of the script that calls ``zero_grad``,
+    or that can have done so between backward and step. ``made``: where the optimizer was made.
     """
 
     optimizer: str

@@ -105,6 +105,11 @@ def loss_value(root: Any) -> float | None:
         return None
 
 
+def all_finite(values: Sequence[float | None]) -> bool:
+    """Whether none is known to be NaN or infinite."""
+    return all(value is None or value - value == 0.0 for value in values)
+
+
 class BackwardCalls:
     """Watches backward calls, nested ones too. What they mean is for those that it calls."""
 

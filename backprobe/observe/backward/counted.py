@@ -17,7 +17,7 @@ from ...torchside.walk import Plans, walk
 from ..events import Events
 from ..forward.naming import Naming
 from ..schedule.steps import StepWatch
-from .calls import BackwardCalls, Running, far_leaves, loss_value
+from .calls import BackwardCalls, Running, all_finite, far_leaves, loss_value
 from .inferred import culprit
 from .passed import SHOWN, SOME
 from .recorded import Recorded
@@ -79,7 +79,7 @@ class Counted:
         values: list[float | None] = []
         if not blind:
             values = [loss_value(root) for root in roots]
-            if not all(value is None or value - value == 0.0 for value in values):
+            if not all_finite(values):
                 return False
             if steps.tells and adds and not steps.room:
                 steps.stop_passing()

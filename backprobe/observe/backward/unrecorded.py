@@ -29,7 +29,7 @@ from ...torchside.later import Later
 from ...torchside.uncompiled import passes_on
 from ..events import Events
 from ..schedule.budget import Budget
-from .calls import Running
+from .calls import Running, all_finite
 from .counted import Counted
 from .passed import Passed
 
@@ -182,7 +182,7 @@ class Unrecorded:
         counted.begins()
         call = call_of(roots, args, kwargs, frame)
         values = counted.values(call.roots)
-        if not all(value is None or value - value == 0.0 for value in values) and self._budget.explains:
+        if not all_finite(values) and self._budget.explains:
             self._budget.explained += 1
             self._trouble(counted.step)
             if not private.compiles_backward():
@@ -216,7 +216,7 @@ class Unrecorded:
     def _begins_in_one(self, call: Call) -> None:
         self._counted.look_for_witnesses(call.roots)
         values = self._counted.values(call.roots)
-        if not all(value is None or value - value == 0.0 for value in values) and self._budget.explains:
+        if not all_finite(values) and self._budget.explains:
             self._budget.explained += 1
             self._counted.begins_bad(*call)
 

@@ -31,7 +31,7 @@ anew each time too. They are counted, and said in the run.
 
 Note [Brief steps]: where steps are long enough to pay for it (``BRIEF``), a record is made of those that pass too, of
 all of a stretch together, with what was noted when each was over: its seconds, its calls and its loss. They take a
-tenth of what others take of which nothing is recorded, so that nearly all that may be spent is left for steps that are.
+tenth to a fifth of what others take of which nothing is recorded, and what that saves is left for steps that are.
 A stretch of them takes ``WHILE`` seconds at most: one that goes on is not known yet to whoever looks at the run.
 """
 

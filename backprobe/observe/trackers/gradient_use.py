@@ -171,13 +171,12 @@ class GradientsUsed(Tracker):
             if _some_not_zero(p.grad for p in tensors):
                 held.gap = max(held.gap, held.nothing)
                 held.some, held.nothing = True, 0
-            elif not any(other.some and not other.ids.isdisjoint(held.ids) for other in self._others(held)):
+            elif not any(
+                other is not held and other.some and not other.ids.isdisjoint(held.ids) for other in self._held.values()
+            ):
                 held.since = held.since if held.nothing or not held.some else self._scene.steps.index
                 held.nothing += 1
                 held.backward, held.stepped = held.given, self._scene.frames.spot(sys._getframe())
-
-    def _others(self, held: _Held) -> list[_Held]:
-        return [other for other in self._held.values() if other is not held]
 
     def _finds_again(self, held: _Held) -> None:
         if held.row < AGAIN and any(_some(one) and not _still(one) for one in held.used):
