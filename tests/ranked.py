@@ -6,9 +6,10 @@ The ranks are told apart as a launcher tells them (RANK, WORLD_SIZE, MASTER_ADDR
 ``err-RANK`` and ``code-RANK``; where they are watched there are ``findings.json`` and the run ``run``. When one of them
 has failed, the others get a while to come to their end.
 
-torch can lock up when a process group goes, also alone: gloo's thread drops its last tensors, for which it wants the
-interpreter's lock, while the destructor that waits for that thread holds it. So where a rank does not end though others
-have ended well, the job is run again, with more patience; what locks up each time is left as it is.
+torch can lock up when a process group goes, also alone: gloo's thread drops its last work, for which it wants the
+interpreter's lock (each backward call leaves a Python object in what a collective keeps of its thread), while the
+destructor that waits for that thread holds it. So where a rank does not end though none has failed, the job is run
+again, with more patience; what locks up each time is left as it is.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-SECONDS = 600
+#: Seconds, by try, that the first rank has to end.
+SECONDS = (200, 400, 600)
 #: Seconds that the others have to end after one has failed, until they are ended as launchers do, by SIGTERM; and then.
 AFTER_A_FAILURE, AFTER_A_SIGNAL = 90, 600
 #: Seconds, by try, that ranks have to end after one has ended well.
@@ -108,15 +110,15 @@ def _become(job: dict[str, Any], rank: int, port: int) -> None:
 
 def _run(job: dict[str, Any]) -> None:
     folder = Path(job["folder"])
-    for patience in AFTER_AN_END:
+    for seconds, patience in zip(SECONDS, AFTER_AN_END, strict=True):
         shutil.rmtree(folder)
         folder.mkdir()
-        if not _stuck(job, patience):
+        if not _stuck(job, seconds, patience):
             return
 
 
-def _stuck(job: dict[str, Any], patience: float) -> bool:
-    """Whether a rank had to be killed though another had ended well, and none badly."""
+def _stuck(job: dict[str, Any], seconds: float, patience: float) -> bool:
+    """Whether a rank had to be killed though none had ended badly."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -127,7 +129,7 @@ def _stuck(job: dict[str, Any], patience: float) -> bool:
         if pid == 0:
             _become(job, rank, port)
         ranks[pid] = rank
-    end, codes, killed, told = time.time() + SECONDS, set(), False, False
+    end, codes, killed, told = time.time() + seconds, set(), False, False
     while ranks:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid:
@@ -146,7 +148,7 @@ def _stuck(job: dict[str, Any], patience: float) -> bool:
                 os.killpg(child, signal.SIGKILL)
         else:
             time.sleep(0.01)
-    return killed and codes == {0}
+    return killed and codes <= {0}
 
 
 def main(jobs: Sequence[dict[str, Any]]) -> None:
