@@ -259,3 +259,39 @@ def test_a_budget_in_whose_steps_calls_pass() -> None:
     curve = trace.statistics.curve("clip_factor", "SGD")
     assert curve[-1][0] > 100
     assert [v for _, v in curve] == pytest.approx([ratios[step] for step, _ in curve], rel=1e-5)
+
+
+def hidden(net: nn.Module) -> None:
+    for p in net.parameters():
+        p.grad.data.mul_(0.5)  # changes no version
+
+
+@pytest.mark.parametrize("clip", [norm, hidden, above, nothing])
+def test_gradients_that_nobody_touches_are_measured_in_one_look_of_four_until_somebody_does(clip: Any) -> None:
+    net, begins, steps = model(), 21, 60
+
+    def script(tell: Any) -> None:
+        optimizer = torch.optim.SGD(net.parameters(), 1e-3)
+        for step in range(steps):
+            optimizer.zero_grad()
+            net(torch.randn(16, 4)).square().mean().backward()
+            tell(net.parameters())
+            if step >= begins:
+                clip(net)
+            tell(net.parameters())
+            optimizer.step()
+
+    found, plain = seen(script, every=1)
+    curve = found.curve("clip_factor", "SGD")
+    assert curve == [(step, pytest.approx(plain[step], rel=1e-5)) for step, _ in curve]
+    at = [step for step, _ in curve]
+    assert [len(found.names(quantity)) for quantity in ("grad_norm", "update_norm")] == [4, 4]
+    untouched = [step for step in at if step < begins]
+    assert untouched[:3] == list(range(untouched[0], untouched[0] + 3))
+    assert untouched[4:] == list(range(untouched[4], begins, 4))
+    after = [step for step in at if step >= begins]
+    if clip is nothing:
+        assert after == list(range(untouched[-1] + 4, steps, 4))
+    else:
+        assert begins <= after[0] < begins + 4
+        assert after == list(range(after[0], steps))

@@ -6,6 +6,10 @@ norm is taken; the optimizer is given another one where a script has clipped in 
 ``GradScaler`` is known and the loss was not seen to be multiplied by it, in the first step, in which no scaler is known
 yet, and where an optimizer calls a closure.
 
+Note [Who clips]: that norm is another pass over all gradients. A script that clips writes to them in each step, mostly,
+or never does. So where nothing came between the backward and the optimizer in ``SURE`` looks, and the norm was the same
+to the bit, it is taken in one look of ``SELDOM``, until something does.
+
 Calls are those of micro batches where each was made at the same place, without ``retain_graph``, from a graph that was
 made after the call before, and where gradients are meanwhile as that left them.
 """
@@ -25,6 +29,8 @@ from ...torchside.uncompiled import passes_on
 from .noise import Micro
 from .numbers import norms, usable
 
+#: Looks after which a script is taken for one that does not clip; one of how many is to find that out of such a one.
+SURE, SELDOM = 3, 4
 #: By device and dtype: parameters, each with its group.
 Groups = dict[Any, list[tuple[Any, Any]]]
 #: Of a parameter: a reference to its gradient, and the version of that.
@@ -56,12 +62,33 @@ def total(lengths: Iterable[Any]) -> Any:
     return torch.cat([length.float().to(known[0].device) for length in known]).norm()
 
 
+class Clipping:
+    """Whether an optimizer's gradients are what the backward left: Note [Who clips]."""
+
+    def __init__(self) -> None:
+        self._alone = 0
+
+    def may_be(self, turn: int) -> bool:
+        """Whether the look of that number is to find out."""
+        return self._alone < SURE or turn % SELDOM == 0
+
+    def seen(self, touched: bool) -> None:
+        """Whether something wrote to them, or put others there, as far as versions tell."""
+        self._alone = 0 if touched else self._alone + 1
+
+    def found(self, factor: float) -> None:
+        if factor != 1.0:  # also what changes no version: ``p.grad.data.clamp_()``
+            self._alone = 0
+
+
 class Heard:
     """What is known of the calls that gave one optimizer gradients, since it stepped last."""
 
-    def __init__(self, micro: Micro) -> None:
-        #: The total norm of its gradients when the last one was over; ``None`` where it is not known.
+    def __init__(self, micro: Micro, measures: bool = True) -> None:
+        #: The total norm of its gradients when the last one was over; ``None`` where it is not known. Whether that is
+        #: taken.
         self.length: Any = None
+        self.measures = measures
         #: What a scaler multiplied the last loss by.
         self.scale: Any = None
         self.micro = micro
@@ -86,11 +113,16 @@ class Heard:
         self.micro.over()
         self._left, self._nodes = after, private.next_sequence_nr()
 
+    def is_touched(self, optimizer: Any) -> bool:
+        """Whether its gradients are others now, as far as versions tell."""
+        return self._left is None or not same(self._left, marks(optimizer))
+
 
 class Accumulated:
     """Hears the engine's calls.
 
-    :param due: gives the optimizers that are looked at when they step next, and how often they were looked at before.
+    :param due: gives the optimizers that are looked at when they step next, how often they were looked at before, and
+        whether the norm that is left to them is taken.
     :param place: gives the script's place at or above a frame.
     :param scale: gives what the roots of a call were multiplied by, which is ``None`` for nothing, and whether that is
         known.
@@ -100,7 +132,7 @@ class Accumulated:
 
     def __init__(
         self,
-        due: Callable[[], list[tuple[Any, int]]],
+        due: Callable[[], list[tuple[Any, int, bool]]],
         place: Callable[[Any], Any],
         scale: Callable[[Sequence[Any]], tuple[Any, bool]],
         fault: Callable[[Exception], None],
@@ -161,10 +193,10 @@ class Accumulated:
         oldest = min((node._sequence_nr() for node in nodes if node is not None), default=0)
         again = bool(args[1])  # retain_graph
         known, place = [], self._place(frame)
-        for optimizer, turn in optimizers:
+        for optimizer, turn, measures in optimizers:
             heard = self._heard.get(id(optimizer))
             if heard is None:
-                heard = self._heard[id(optimizer)] = Heard(Micro(optimizer, turn))
+                heard = self._heard[id(optimizer)] = Heard(Micro(optimizer, turn), measures)
             before = marks(optimizer)
             heard.begins(before, place, oldest, again)
             known.append((optimizer, heard, before))
@@ -177,9 +209,8 @@ class Accumulated:
             if same(before, after):
                 continue  # it has nothing to do with these
             heard.over(after, sure)
-            groups = stepped(optimizer)
             heard.length, heard.scale = None, scale
-            if sure and groups:
+            if sure and heard.measures and (groups := stepped(optimizer)):
                 length = total(torch.stack(norms([p.grad.detach() for p, _ in members])) for members in groups.values())
                 heard.length = length if scale is None else length / scale.to(length.device)
 

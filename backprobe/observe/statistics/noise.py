@@ -20,16 +20,16 @@ from typing import Any
 import torch
 
 from ...torchside import private
-from .numbers import HALF, MANY, Key, Numbers, usable
+from .numbers import HALF, Key, Numbers, usable
 
 #: What a look counts in the running means, once there are as many as that makes.
 RATE = 0.05
+#: Elements of a parameter that are copied, at most.
+MANY = 1 << 14
 #: What is measured and makes the noise scale: the mean of the squared norms, the squared norm of the mean, how many.
 SMALL, BIG, CALLS = "noise_small", "noise_big", "micro_batches"
 #: Whether something was written between two calls that versions do not show, as through ``.data``: above zero.
 ASTRAY = "noise_astray"
-
-
 #: By device: parameters, where to begin, how far to go, and of how many elements that is.
 Chosen = dict[Any, list[tuple[Any, int, int, int]]]
 

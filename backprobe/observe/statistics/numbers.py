@@ -18,7 +18,7 @@ from ...torchside.measure import FLOATS
 #: What is measured, and what of: ``("weight_norm", "fc.weight")``.
 Key = tuple[str, str]
 #: Elements of a parameter of which shares are taken, and of which an update is: evenly spaced ones where it has more.
-FEW, MANY = 1 << 11, 1 << 14
+FEW, MANY = 1 << 10, 1 << 12
 HALF = (torch.float16, torch.bfloat16)
 
 

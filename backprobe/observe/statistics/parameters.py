@@ -68,10 +68,11 @@ class Parameters:
             add("grad_zeros", names, few.nonzero, then=few.zeros)
             few.divide(scale)
             self._looked.append(few)
-        if met and self._heard is not None and self._heard.length is not None:
-            length, whole = self._heard.length, total(met)
-            factor = torch.where(length == 0, (whole == 0).float(), whole.to(length.device) / length)
-            add("clip_factor", [self._title], [factor])
+        if met and self._heard is not None:
+            if (length := self._heard.length) is not None:
+                whole = total(met)
+                factor = torch.where(length == 0, (whole == 0).float(), whole.to(length.device) / length)
+                add("clip_factor", [self._title], [factor])
             self._heard.micro.tell(self._title, self._heard.scale, self._numbers)
 
     def _not_finite(self, names: Sequence[str], grads: Sequence[Any], lengths: Any) -> None:

@@ -28,7 +28,7 @@ from ..events import Tracker
 from ..own_time import Begin
 from ..scene import Scene
 from ..schedule.detail import Settings
-from ..statistics.accumulated import Accumulated, Heard
+from ..statistics.accumulated import Accumulated, Clipping, Heard
 from ..statistics.activations import Activations
 from ..statistics.noise import NoiseScale
 from ..statistics.numbers import Key, Numbers
@@ -82,12 +82,13 @@ class Pace:
 
 
 class Known(NamedTuple):
-    """An optimizer, its name, its pace, and what is known of its weights' spectra."""
+    """An optimizer, its name, its pace, and what is known of its weights' spectra and of who clips its gradients."""
 
     ref: Any
     title: str
     pace: Pace
     spectra: Spectra
+    clipping: Clipping
 
 
 class Statistics(Tracker):
@@ -163,13 +164,18 @@ class Statistics(Tracker):
             self._ahead.detach()
             self._ahead = None
 
-    def _due(self) -> list[tuple[Any, int]]:
-        """The optimizers that are looked at in this step, and how often they were looked at before."""
+    def _due(self) -> list[tuple[Any, int, bool]]:
+        """The optimizers that are looked at in this step, how often they were looked at before, and whether clipping is
+        looked for."""
         step = self._scene.steps.index
         if self._faults >= FAULTS or os.getpid() != self._pid:
             return []
-        known = [(one.ref(), one.pace.looks) for one in self._known.values() if one.pace.due(step)]
-        return [one for one in known if one[0] is not None]
+        due = [(one.ref(), one) for one in self._known.values() if one.pace.due(step)]
+        return [
+            (optimizer, looks := one.pace.looks, one.clipping.may_be(looks))
+            for optimizer, one in due
+            if optimizer is not None
+        ]
 
     def _took(self, mark: Begin, before: float = 0.0) -> None:
         """Work that began at `mark`, and took so many seconds before that."""
@@ -208,10 +214,12 @@ class Statistics(Tracker):
             if known is None or known.ref() is not optimizer:
                 self._known = {key: one for key, one in self._known.items() if one.ref() is not None}
                 pace = Pace(self._every, self._share)
-                known = Known(weakref.ref(optimizer), self._title(optimizer), pace, Spectra())
+                known = Known(weakref.ref(optimizer), self._title(optimizer), pace, Spectra(), Clipping())
                 self._known[id(optimizer)] = known
             heard = self._accumulated.take(optimizer)
             if known.pace.due(step):
+                if heard is not None:
+                    known.clipping.seen(heard.is_touched(optimizer))
                 closure = any(map(callable, (*args[1:], *kwargs.values())))
                 self._begins(optimizer, step, known, None if closure else heard)
             self._plan()
@@ -319,6 +327,8 @@ class Statistics(Tracker):
         with private.measuring():
             found = derived(numbers.read(), numbers.sizes, numbers.fan_in)
             self._noise.put(found)
+            for one in self._known.values():
+                one.clipping.found(found.get(("clip_factor", one.title), 1.0))
         if found:
             self._tell(step, found)
         self._scene.events.tell("look_over", step)
