@@ -137,6 +137,58 @@ def takes_turns() -> None:
         optimizer.step()
 
 
+def critic_more_often() -> None:
+    """Both in one pass of the loop, over graphs that share a part."""
+    maker, critic, data = model(), nn.Linear(1, 1), batches()
+    of_maker, of_critic = (torch.optim.Adam(net.parameters(), 1e-2) for net in (maker, critic))
+    for _ in range(STEPS // 4):
+        for _ in range(3):
+            of_critic.zero_grad()
+            (critic(maker(next(data)).detach()).square().mean() - critic(torch.ones(5, 1)).mean()).backward()
+            of_critic.step()
+        of_maker.zero_grad()
+        critic(maker(next(data))).mean().backward()
+        of_maker.step()
+
+
+def takes_over() -> None:
+    """A model and its optimizer are gone when the next are made: one may get the number of another."""
+    data = batches()
+    for _ in range(5):
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for _ in range(STEPS // 5):
+            optimizer.zero_grad()
+            net(next(data)).square().mean().backward()
+            optimizer.step()
+
+
+def joined_later() -> None:
+    """In turn first, then both after one call, then in turn again."""
+    first, second, data = model(), model(), batches()
+    one, other = (torch.optim.SGD(net.parameters(), 0.1) for net in (first, second))
+    for step in range(STEPS):
+        both = STEPS // 3 <= step < STEPS // 2
+        x = next(data)
+        out = first(x) + second(x) if both else (first, second)[step % 2](x)
+        out.square().mean().backward()
+        for optimizer in (one, other) if both else ((one, other)[step % 2],):
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def both_losses_first() -> None:
+    """The second call is made from a graph that was there before the first optimizer stepped."""
+    first, second, data = model(), model(), batches()
+    optimizers = [torch.optim.SGD(net.parameters(), 0.1) for net in (first, second)]
+    for _ in range(STEPS // 2):
+        x = next(data)
+        for loss, optimizer in zip([net(x).square().mean() for net in (first, second)], optimizers, strict=True):
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+
 def two_at_once() -> None:
     net, data = model(), batches()
     optimizers = [torch.optim.SGD(part.parameters(), 0.1) for part in net.children() if isinstance(part, nn.Linear)]
@@ -247,6 +299,10 @@ LOOPS: list[Loop] = [
     asks_for_gradients,
     several_roots,
     takes_turns,
+    critic_more_often,
+    takes_over,
+    joined_later,
+    both_losses_first,
     two_at_once,
     by_hand,
     closure,

@@ -94,6 +94,7 @@ class Passed:
             if not isinstance(error, RuntimeError):  # that is no number
                 self._events.fault(self, error)
             return False
+        steps.called = True
         self.count += 1
         self._ever += 1
         self.base, between.over_at = between.over_at, now

@@ -90,7 +90,7 @@ class Unrecorded:
 
     @passes_on
     def __call__(self, engine: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
-        quick = self._steps.only is not None and not self.inside and _get_ident() == self._thread
+        quick = bool(self._steps.only) and not self.inside and _get_ident() == self._thread
         quick = quick and self._passed.lets_pass(roots, args, kwargs)
         if not quick and (self.inside or _compiles() or _getpid() != self._pid or _get_ident() != self._thread):
             return engine(roots, *args, **kwargs)

@@ -20,6 +20,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from torch.optim import optimizer as optim
@@ -93,10 +94,16 @@ class StepWatch:
         self.passing = self._began_to = 0
         #: Whether an accelerator may be waited for: in steps that are recorded.
         self.waits = True
-        #: Where a single optimizer ends steps that pass, its id. That again, and the counter of nodes when it stepped.
-        self.only: int | None = None
-        self._stepped: tuple[int | None, int] = None, 0
-        #: Called with the optimizer that stepped last in one, and with that counter; and when all have passed, with how
+        #: Where each step that passes is ended by one optimizer, as by critic and generator in turn, the ids of those.
+        #: Of those that stepped, the counter of nodes when they did.
+        self.only: frozenset[int] = frozenset()
+        self._turn_of: dict[int, frozenset[int]] = {}
+        #: Whether a call of the running step has passed that was looked at quickly (``Passed``).
+        self.called = False
+        self._stepped: dict[int, int] = {}
+        #: Of the last step that ended before the next began: the counter of nodes then, and who stepped in it.
+        self._ended: tuple[int, frozenset[int]] = -1, frozenset()
+        #: Called with each optimizer that stepped in those, and with that counter; and when all have passed, with how
         #: many and their seconds.
         self.passed_by: Callable[[Any, int], None] = lambda optimizer, seq: None
         self.on_passed: Callable[[int, float, bool], None] = lambda steps, seconds, between: None
@@ -170,23 +177,24 @@ class StepWatch:
         if self._turn and len(self._turns) < 100:
             self._turns.add(frozenset(self._turn))
         self._turn.clear()
-        self.stepped, self.backwards, self._written = False, [], 0
+        self.stepped, self.called, self.backwards, self._written = False, False, [], 0
 
     def let_pass(self, steps: int, tells: bool = False) -> None:
         """The next `steps` steps pass: Note [Steps that pass]. `tells`: records are made of them."""
         self.passing, self.tells, self.room = steps, tells, self.losses.plain
         if steps:
-            turns = [turn for turn in self._turns if len(turn) == 1] if len(self._turns) == 1 else []
-            self.only = next(iter(turns[0])) if turns and self.ends_early() else None
+            single = all(len(turn) == 1 for turn in self._turns)
+            self.only = frozenset().union(*self._turns) if single and self.ends_early() else frozenset()
+            self._turn_of = {by: frozenset((by,)) for by in self.only}
 
     def tell_passed(self) -> None:
-        """Tell of the optimizer that stepped last while steps passed: what it wrote to may be asked for."""
-        by, at = self._stepped
-        known = self.optimizers.get(by or 0)
-        optimizer = known.ref() if known is not None else None
-        if optimizer is not None:
-            self.passed_by(optimizer, at)
-            self._stepped = None, 0
+        """Tell of the optimizers that stepped while steps passed: what they wrote to may be asked for."""
+        stepped, self._stepped = self._stepped, {}
+        for by, at in sorted(stepped.items(), key=itemgetter(1)):
+            known = self.optimizers.get(by)
+            optimizer = known.ref() if known is not None else None
+            if optimizer is not None:
+                self.passed_by(optimizer, at)
 
     def _pass(self) -> None:
         """A step that passes is over."""
@@ -206,7 +214,7 @@ class StepWatch:
         """No more steps pass for now, nor does the one that is running. `between`: none is."""
         steps, ends, self._ends = self.index - self._began_to, self._ends, []
         self._stretch = self._began_to, self._last, ends
-        self.passing, self.only, self._began_to = 0, None, self.index
+        self.passing, self.only, self._began_to = 0, frozenset(), self.index
         if steps and os.getpid() == self._pid:
             before, self._last = self._last, ends[-1] if ends else _clock()
             self.on_passed(steps, self._last - before, between)
@@ -257,10 +265,10 @@ class StepWatch:
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if _compiling():  # Dynamo reads this: there is nothing to break a graph for, and nothing of it in what it makes
             return
-        if self.only == id(optimizer):
+        if id(optimizer) in self.only:
             return
         if self._mine():
-            if self.only is not None:  # another one steps now: it is not that one that ends the steps
+            if self.only:  # another one steps now: it is not those that end the steps
                 self.stop_passing()
             self.stepping = True
             if self.passing:
@@ -297,32 +305,50 @@ class StepWatch:
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if _compiling():
             return
-        if self.only == id(optimizer) and self.passing > 1:
+        by, now = id(optimizer), _next_seq()
+        if self.called and self.passing > 1 and by in self.only and not self.backwards:
             self._ends.append(_clock())
             self.passing -= 1
             self.index += 1
-            self.room, self._written = self.losses.plain, 0
-            self._stepped = self.only, _next_seq()
+            self.room, self._written, self.called = self.losses.plain, 0, False
+            self._stepped[by] = now
+            self._ended = now, self._turn_of[by]
             return
         if not self._mine():
             return
         mark = self._events.own.begin() if not self.passing else None
         if mark is None:
-            self._stepped = id(optimizer), _next_seq()
+            self._stepped[by] = now
         self.stepping, self.stepped, self.ever_stepped = False, True, True
-        self._turn.add(id(optimizer))
+        self._turn.add(by)
         try:
             with private.unseen():
                 if mark is not None:
-                    self.stepped_by.add(id(optimizer))
+                    self.stepped_by.add(by)
                     self._events.tell("optimizer_over", optimizer)
                     self.samples.after()
-                if self.index >= self._first and self._complete() and self.ends_early():
+                if self._belongs_before(by, now):
+                    self._joins()
+                elif self.index >= self._first and self._complete() and self.ends_early():
+                    self._ended = now, frozenset(self._turn)
                     self.finish()
         except Exception as error:
             self._events.fault(self, error)
         if mark is not None:
             self._events.own.since(mark)
+
+    def _belongs_before(self, by: int, now: int) -> bool:
+        """Whether an optimizer steps in the step that has ended: nothing was calculated since another one did."""
+        at, turn = self._ended
+        return at == now and by not in turn and not (self.called or self.backwards or self._written)
+
+    def _joins(self) -> None:
+        """It has ended too early. From now on it is waited for all of them."""
+        at, turn = self._ended
+        self._ended = at, turn | self._turn
+        self._turns.add(self._ended[1])
+        self._turn.clear()
+        self.stepped, self.only = False, frozenset()
 
     def _complete(self) -> bool:
         """Whether all have stepped that are known to step in one step."""
