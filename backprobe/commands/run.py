@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from ..observe.sinks.tracked import Tracked
     from ..traced import Trace
 
-#: Seconds that other processes have to come to their end where this one was interrupted.
-INTERRUPTED = 10.0
+#: Seconds that other processes have to come to their end where this one was interrupted, as long as they do something:
+#: another Ctrl-C ends that.
+INTERRUPTED = 60.0
 
 
 class Run:

@@ -6,10 +6,13 @@ import builtins
 import io
 import os
 import runpy
+import signal
 import sys
+import threading
 import traceback
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from types import CodeType, ModuleType
@@ -58,13 +61,30 @@ def launch(
     except BaseException as raised:
         failed = session.scene.raised = raised
     finally:
-        session.stop()
+        with _once(failed):
+            session.stop()
     if os.getpid() == process:  # not in a child that was forked and ran to its end: that is not ours to report
         session.scene.raised, session.scene.code = failed, code if failed is None else 1
         finish(failed)
     elif failed is not None:
         sys.last_value = failed  # as Python has it: what watches the child reads it at the end
     return code if failed is None else _uncaught(failed)
+
+
+@contextmanager
+def _once(error: BaseException | None) -> Iterator[None]:
+    """A script that was interrupted is not interrupted again inside: a second Ctrl-C comes from a hasty person, or a
+    launcher that passes the first one on, and would take the report from the run."""
+    alone = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT) if alone and isinstance(error, KeyboardInterrupt) else None
+    if before is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @dataclass

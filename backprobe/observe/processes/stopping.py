@@ -1,10 +1,16 @@
-"""A run is stopped as Ctrl-C on a terminal stops it: each of its processes is interrupted."""
+"""A run is stopped as Ctrl-C on a terminal stops it: each of its processes is interrupted, once.
+
+An alarm is mostly one of several ranks in the same step. A second interruption would meet a process that is already
+coming to its end, and what it has found would be lost. So the first one interrupts all others on its machine, and the
+others leave that to it.
+"""
 
 from __future__ import annotations
 
 import _thread
 import contextlib
 import os
+import platform
 import signal
 import sys
 from pathlib import Path
@@ -24,6 +30,8 @@ def stop_for(alarm: Alarm, rank: int | None, folder: Path | None, first: int) ->
     :param rank: of this process.
     :param first: the process that started the others; it may be this one.
     """
+    if folder is not None and not _is_first(folder):
+        return
     where = "" if rank is None else f" (rank {rank})"
     print(f"backprobe: the run is stopped for {alarm.kind}: {said(alarm)}{where}", file=sys.stderr, flush=True)
     if os.name == "posix":  # elsewhere a process that is sent this signal is gone at once
@@ -33,3 +41,14 @@ def stop_for(alarm: Alarm, rank: int | None, folder: Path | None, first: int) ->
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGINT)
     _thread.interrupt_main()  # the script may save what it has
+
+
+def _is_first(folder: Path) -> bool:
+    """Whether no process of this machine has stopped the run yet. Where that cannot be noted, each does."""
+    try:
+        os.close(os.open(folder / f".stopped-{platform.node()}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return False
+    except OSError:
+        pass
+    return True
