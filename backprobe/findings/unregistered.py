@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..records import Finding, FindingSite, OptimizerSeen, Parameter, StoppedLearning, Stray
 from ..text import few
+from .growth import common_module
 from .questions import LEARNING, Kind, question, sites_of
 
 if TYPE_CHECKING:
@@ -127,6 +128,11 @@ _GONE = {
 }
 
 
+def _module_of(parameters: Sequence[str]) -> str:
+    """The innermost module around all of them."""
+    return common_module([name.rpartition(".")[0] for name in parameters])
+
+
 def _no_longer(seen: StoppedLearning) -> Finding:
     """From a step on the model is not made of what the optimizer holds."""
     title, advice = _GONE[seen.reason]
@@ -136,6 +142,7 @@ def _no_longer(seen: StoppedLearning) -> Finding:
         severity="warning",
         title=title.format(step=seen.step, names=few(seen.parameters)),
         confidence="likely",
+        module=_module_of(seen.parameters),
         parameters=seen.parameters,
         step=seen.step,
         sites=sites_of(*sites),
@@ -159,6 +166,7 @@ def _left_out(
         severity=severity,
         title=title,
         confidence=confidence,
+        module=_module_of([p.name for p in parameters]),
         parameters=tuple(p.name for p in parameters),
         sites=(*((FindingSite("optimizer", optimizer.site),) if optimizer.site else ()), *sites),
         evidence=evidence,

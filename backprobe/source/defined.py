@@ -31,15 +31,51 @@ def defined_at(owners: list[Owner], name: str) -> Site | None:
     return None
 
 
+_HOLDERS = frozenset({"list", "dict", "tuple", "set", "OrderedDict"})
+
+
 @lru_cache(4096)
 def assigned(cls: type, name: str) -> Site | None:
     """The line ``self.name = ...`` in a method of `cls`, read from the method's own code: its module may be gone."""
+    site = next((site for site, _ in _put_at(cls, name)), None)
+    return site if site is not None else _put_past(cls, name)
+
+
+@lru_cache(4096)
+def given(cls: type, name: str) -> Site | None:
+    """The same, but not one that only holds a place (``()``, ``None``), where another one does not."""
+    sites = [site for site, value in _put_at(cls, name) if not _is_empty(value)]
+    return sites[0] if sites else assigned(cls, name)
+
+
+def _put_at(cls: type, name: str) -> Iterator[tuple[Site, ast.expr | None]]:
+    """Lines ``self.name = ...``, and what is assigned there, where that can be told."""
     for method, lines, first, tree in _methods(cls):
         for node in ast.walk(tree):
             if isinstance(node, (ast.Assign, ast.AnnAssign)) and _names(node, name):
                 file, at = method.__code__.co_filename, node.lineno - 1
-                return Site(file, first + at, method.__name__, lines[at].strip())
-    return _put_past(cls, name)
+                yield Site(file, first + at, method.__name__, lines[at].strip()), _value_for(node, name)
+
+
+def _value_for(node: ast.Assign | ast.AnnAssign, name: str) -> ast.expr | None:
+    """What a statement gives ``self.name``: of several at once the one in its place."""
+    for target in node.targets if isinstance(node, ast.Assign) else ():
+        several = target.elts if isinstance(target, ast.Tuple) else ()
+        if several and isinstance(node.value, ast.Tuple) and len(several) == len(node.value.elts):
+            pairs = zip(several, node.value.elts, strict=True)
+            return next((v for t, v in pairs if isinstance(t, ast.Attribute) and t.attr == name), None)
+    return node.value
+
+
+def _is_empty(value: ast.expr | None) -> bool:
+    """Whether it is nothing, or holds nothing."""
+    if isinstance(value, ast.Call):
+        return isinstance(value.func, ast.Name) and value.func.id in _HOLDERS and not (value.args or value.keywords)
+    if isinstance(value, ast.Constant):
+        return value.value is None
+    return (isinstance(value, (ast.Tuple, ast.List)) and not value.elts) or (
+        isinstance(value, ast.Dict) and not value.keys
+    )
 
 
 def _put_past(cls: type, name: str) -> Site | None:

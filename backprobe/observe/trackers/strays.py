@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ...records import Site, Stray
-from ...source.defined import assigned, calls_of_method, filled_at, replaced_at
+from ...source.defined import assigned, calls_of_method, filled_at, given, replaced_at
 from ...source.frames import Spot
 from ...source.roots import RootModule, Where, clean_path
 from ...torchside import private
@@ -65,7 +65,7 @@ class Strays(Tracker):
         else:
             owner, cls, attribute, how, key = place
             path = clean_path_of(parent.root, owner)
-            made = SeenStray(parent.root, path, attribute, how, assigned(cls, attribute), filled_at(cls, attribute))
+            made = SeenStray(parent.root, path, attribute, how, given(cls, attribute), filled_at(cls, attribute))
             stray = self._at((id(parent.root), path, attribute), made)
             prefix = f"{attribute}{key}"
         for name, p in trainable:
@@ -92,7 +92,8 @@ class Strays(Tracker):
                 return  # an input that is kept for a while
             how = how if isinstance(tensor, nn.Parameter) or key else "a tensor that is not a parameter"
             path = clean_path_of(root, owner)
-            stray = self._at((id(root), path, attribute), SeenStray(root, path, attribute, how, site))
+            made_at = given(cls, attribute)
+            stray = self._at((id(root), path, attribute), SeenStray(root, path, attribute, how, made_at))
             self._add(stray, f"{attribute}{key}", tensor)
             return
 
@@ -132,8 +133,10 @@ class Strays(Tracker):
                     if made:
                         if is_a(item, torch.Tensor) and item.grad_fn is not None and _made_from(item, thing):
                             return path, type(owner), attribute, how, key
-                    elif item is thing or (is_a(item, nn.Module) and is_a(thing, nn.Module) and _holds(item, thing)):
+                    elif item is thing:
                         return path, type(owner), attribute, how, key
+                    elif is_a(item, nn.Module) and (inside := _holds(item, thing)) is not None:
+                        return path, type(owner), attribute, how, key + inside
         return None
 
     def records(self) -> tuple[Stray, ...]:
@@ -162,8 +165,12 @@ def _made_from(item: Any, leaf: Any) -> bool:
     return leaves_of([item], limit=8) == {id(leaf)}
 
 
-def _holds(module: nn.Module, thing: nn.Module) -> bool:
-    return any(m is thing for m in module.modules())
+def _holds(module: nn.Module, thing: Any) -> str | None:
+    """Where `module` holds a parameter, ``.`` and its name; that it holds a module is said without a name. ``None``
+    where it does not."""
+    if is_a(thing, nn.Module):
+        return "" if any(m is thing for m in module.modules()) else None
+    return next((f".{name}" for name, p in module.named_parameters() if p is thing), None)
 
 
 def _items(value: Any, depth: int = 2) -> Iterator[tuple[str, str, Any]]:
