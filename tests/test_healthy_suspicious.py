@@ -169,6 +169,34 @@ SCRIPTS = {
                 loss = F.cross_entropy(net(x), x[:, :3].argmax(1))
             opt.zero_grad(); loss.backward(); opt.step()
         """,
+    "custom functions in a checkpoint": """
+        from torch.utils.checkpoint import checkpoint
+        class Gate(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, y):
+                ctx.save_for_backward(x, y)
+                return x * torch.sigmoid(y)
+            @staticmethod
+            def backward(ctx, grad):
+                x, y = ctx.saved_tensors
+                s = torch.sigmoid(y)
+                return grad * s, grad * x * s * (1 - s)
+        class Block(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.up, self.down, self.drop = nn.Linear(8, 16), nn.Linear(8, 8), nn.Dropout(0.1)
+            def forward(self, x):
+                return x + self.down(Gate.apply(*self.up(self.drop(x)).chunk(2, -1)))
+        blocks = nn.ModuleList([nn.Linear(6, 8), Block(), Block(), nn.Linear(8, 3)])
+        opt = torch.optim.AdamW(blocks.parameters(), 1e-3)
+        for step in range(40):
+            x = torch.randn(16, 6)
+            h = blocks[0](x)
+            for block in blocks[1:3]:
+                h = checkpoint(block, h, use_reentrant=False)
+            loss = F.cross_entropy(blocks[3](h), x[:, :3].argmax(1))
+            opt.zero_grad(); loss.backward(); opt.step()
+        """,
 }
 
 

@@ -57,6 +57,11 @@ def is_handler(code: CodeType) -> bool:
     return code.co_name in ("__torch_dispatch__", "__torch_function__")
 
 
+def is_pack_hook(code: CodeType) -> bool:
+    """Whether `code` is a checkpoint's, and keeps what is saved: what a custom function saves it gets with modes on."""
+    return code.co_name == CHECKPOINT_PACK and code.co_filename == CHECKPOINT_FILE
+
+
 #: The file of ``nn.Module``, and under the ``forward`` of each module.
 MODULE_FILE = _file("torch.nn.modules.module")
 MODULE_CALL = _code("torch.nn.modules.module:Module._call_impl")
@@ -73,6 +78,8 @@ CHECKPOINT_SEQUENTIAL = _code("torch.utils.checkpoint:checkpoint_sequential")
 CHECKPOINT_FORWARD = _code("torch.utils.checkpoint:CheckpointFunction.forward")
 CHECKPOINT_BACKWARD = _code("torch.utils.checkpoint:CheckpointFunction.backward")
 CHECKPOINT_NODE = "ctx"
+#: The hooks that keep what a region saves; one calls ops itself.
+CHECKPOINT_PACK = "pack_hook"
 #: Variables of ``checkpoint``: the function, its arguments, and two of the options.
 CHECKPOINT_FUNCTION, CHECKPOINT_ARGS, CHECKPOINT_KWARGS = "function", "args", "kwargs"
 CHECKPOINT_REENTRANT, CHECKPOINT_RNG = "use_reentrant", ("preserve", "preserve_rng_state")

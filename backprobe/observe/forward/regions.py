@@ -235,7 +235,10 @@ class Regions:
 
     def _inside(self, frame: Any) -> Spot | None:
         """The user's place of an op, where there is one inside the region: outside, it is another in each run.
-        ``_LIBRARY`` for what a hook of torch.distributed does around a module: it gathers what is not there."""
+        ``_LIBRARY`` for what a hook of torch.distributed does around a module: it gathers what is not there, and for
+        what the checkpoint does itself with what a custom function saves, which is other in each run."""
+        if places.is_pack_hook(frame.f_code):
+            return _LIBRARY
         library = False
         while frame is not None and (file := frame.f_code.co_filename) != places.CHECKPOINT_FILE:
             if self._frames.is_user(frame.f_code):

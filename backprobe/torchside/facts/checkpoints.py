@@ -9,6 +9,7 @@ from types import CodeType
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointFunction, checkpoint
 
 from ... import torch_texts
@@ -57,6 +58,40 @@ def regions() -> None:
     (first, none), (again, run) = seen[0] or (None, None), seen[1] or (None, None)
     expect(first is not None and none is None, "a region that runs for the first time is not recognised")
     expect(again is first and run is not None, "a recomputation is not recognised as the same region's")
+
+
+@fact(
+    "what checkpoints keep of custom functions",
+    "a checkpoint around a custom function may be said to do other than in the forward",
+    "CHECKPOINT_PACK CHECKPOINT_FILE",
+    [ENGINE, DYNAMO],
+)
+def packed() -> None:
+    class Seen(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            code, made = sys._getframe(1).f_code, func(*args, **(kwargs or {}))
+            if code.co_filename == places.CHECKPOINT_FILE and isinstance(made, torch.Tensor):
+                seen.append(code)
+            return made
+
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            return grad * (ctx.saved_tensors[0] * 0 + 2)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        with Seen():
+            return Own.apply(x.sin())  # type: ignore[no-any-return, no-untyped-call]
+
+    seen: list[CodeType] = []
+    _region(function, leaf()).sum().backward()
+    names = ", ".join(code.co_name for code in seen)
+    expect(all(map(places.is_pack_hook, seen)), f"what a custom function saves is kept by {names}")
 
 
 @fact(
