@@ -52,6 +52,30 @@ def test_custom_functions_are_checked_when_asked(tmp_path, forward, backward, wr
     assert wrong in finding.title
 
 
+@pytest.mark.parametrize("later", ["4 * torch.tanh(x)", "torch.tanh(x)"])
+def test_a_gradient_that_is_wrong_for_inputs_that_come_late(tmp_path, later) -> None:
+    """The forward is bent at 2, and the backward knows nothing of it."""
+    text, found = asked(
+        tmp_path,
+        "functions",
+        f"""
+        class F(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x + (x - 2).clamp(min=0)
+            @staticmethod
+            def backward(ctx, g):
+                return g  # BACKWARD
+        net = nn.Linear(3, 3)
+        for step in range(40):
+            x = net(3 * torch.randn(4, 3))
+            F.apply(torch.tanh(x) if step < 30 else {later}).square().sum().backward()  # HERE
+        """,
+    )
+    assert [f.kind for f in found] == (["wrong-backward"] if later.startswith("4") else [])
+    assert not found or [s.site.line for s in found[0].sites] == [line_of(text, "# HERE"), line_of(text, "# BACKWARD")]
+
+
 def test_a_wrong_second_derivative_is_told_apart(tmp_path) -> None:
     _, found = asked(
         tmp_path,

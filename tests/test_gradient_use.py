@@ -258,6 +258,40 @@ def test_a_closure_that_clears_nothing(kind: Any, at: int, settings: Settings) -
     assert begins is not None and max(at, 1) <= begins < at + 64
 
 
+@pytest.mark.parametrize("settings", [Settings(budget=None), Settings("watch"), Settings(budget=1e-9)])
+def test_a_closure_whose_gradients_are_cleared_before_they_are_used(settings: Settings) -> None:
+    recorder = Recorder()
+
+    def step(model: nn.Module, optimizer: Any, n: int) -> None:
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = loss_of(model)
+            loss.backward()
+            if n >= 70:
+                recorder(model)
+            return loss
+
+        optimizer.step(closure)
+
+    (found,) = [f for f in watched(step, 200, settings=settings).findings if f.kind == "gradient-not-used"]
+    assert found.step is not None and 70 <= found.step < 70 + 64
+
+
+class ClearsItself(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        loss = super().step(closure)
+        self.zero_grad()
+        return loss
+
+
+def test_an_optimizer_that_clears_what_it_has_used_is_silent() -> None:
+    assert told(watched(with_a_closure, 200, kind=ClearsItself)) == []
+    assert (
+        told(watched(lambda model, optimizer, n: closure_never_clears(model, optimizer, n), 200, kind=ClearsItself))
+        == []
+    )
+
+
 CLEARS = """
 class Recorder:
     def __call__(self, model):

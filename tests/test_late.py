@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import linecache
+import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from scripts import line_of, run
 from torch import nn
 
 import backprobe
@@ -79,6 +81,30 @@ def test_a_parameter_that_one_line_stops(way: str, kind: str) -> None:
     assert (found.kind, found.parameters) == (kind, ("shift",))
     assert site(found, "cut").startswith("h = h + self.shift.max().item()" if way == "number" else "h = Shift.apply(")
     assert train() == []
+
+
+@pytest.mark.parametrize("where", ["main", "the module"])
+def test_a_cut_in_a_model_that_is_gone_when_the_script_ends(where: str, tmp_path: Path) -> None:
+    body = textwrap.dedent("""
+        net = Net()
+        optimizer = torch.optim.SGD(net.parameters(), 0.05)
+        for step in range(80):
+            scale = net.scale if step < 40 else net.scale.item()  # CUT
+            optimizer.zero_grad()
+            (scale * net(torch.randn(8, 4))).square().mean().backward()
+            optimizer.step()
+    """)
+    made = textwrap.dedent("""
+        class Net(nn.Linear):
+            def __init__(self):
+                super().__init__(4, 2)
+                self.scale = nn.Parameter(torch.ones(()))
+    """)
+    called = f"def main():{textwrap.indent(body, '    ')}\nmain()\n" if where == "main" else body
+    text, found, *_ = run(tmp_path, made + called)
+    (one,) = found
+    assert (one.kind, one.parameters, one.step) == ("none-grad", ("scale",), 40)
+    assert [s.site.line for s in one.sites if s.role == "cut"] == [line_of(text, "# CUT")]
 
 
 def test_a_part_that_is_frozen_as_another_ones_teacher() -> None:

@@ -9,6 +9,7 @@ this question.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,13 +19,17 @@ from ...records import FunctionChecked, Unseen
 from ...source.defined import returns_at
 from ...source.frames import Spot, variables
 from ...source.roots import Where
+from ...torchside import private
 from ...torchside.custom_calls import positional
+from ...torchside.measure import is_float
 from ..events import Tracker
 from ..scene import Scene
 from ..schedule.detail import Settings
 
-#: Inputs kept of each function, and directions tried on each.
+#: Inputs kept of the first calls of each function, and directions tried on each.
 SAMPLES, DIRECTIONS = 2, 3
+#: How many times as far as all before inputs have to reach for those of a later call to be kept in their place.
+FARTHER = 1.25
 #: Relative error above which the two disagree, in double and in single precision.
 BOUND = {torch.float64: 1e-4, torch.float32: 3e-2}
 
@@ -38,6 +43,48 @@ class _Sample:
     where: Where | None
 
 
+class _Kept:
+    """Of the calls of one line, those whose inputs are kept: the first, the one whose inputs reach farthest, since a
+    backward may be right for some values alone, and one of the later half."""
+
+    def __init__(self) -> None:
+        self.calls, self.reach = 0, 0.0
+        self._first: list[_Sample] = []
+        self._far: _Sample | None = None
+        self._late: _Sample | None = None
+
+    def take(self, args: list[Any], sample: Callable[[], _Sample]) -> None:
+        self.calls += 1
+        reach = _reach(args)
+        farther, self.reach = reach > FARTHER * self.reach, max(self.reach, reach)
+        if len(self._first) < SAMPLES:
+            self._first.append(sample())
+        elif farther:
+            self._far = sample()
+        elif self.calls & (self.calls - 1) == 0:  # twice as many as when one was kept last
+            self._late = sample()
+
+    @property
+    def all(self) -> list[_Sample]:
+        return [*self._first, *(one for one in (self._far, self._late) if one is not None)]
+
+
+def _reach(args: list[Any]) -> float:
+    """The greatest absolute value among those of the inputs that are finite."""
+    with private.measuring():
+        known = [a.detach().abs().amax().item() for a in args if _is_read(a)]
+    return max((value for value in known if value - value == 0.0), default=0.0)
+
+
+def _is_read(value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor)
+        and private.is_plain(value)
+        and is_float(value)
+        and bool(value.numel() and not value.is_complex() and not private.hands_off(value))
+    )
+
+
 class Functions(Tracker):
     """Collects calls of custom functions, and checks them when the script has ended."""
 
@@ -47,7 +94,7 @@ class Functions(Tracker):
 
     def __init__(self, scene: Scene) -> None:
         self._scene, self._modules, self._frames = scene, scene.modules, scene.frames
-        self._samples: dict[tuple[Any, Any], list[_Sample]] = {}
+        self._samples: dict[tuple[Any, Any], _Kept] = {}
         self._on = False
         self._skipped: list[str] = []
         self._found: list[FunctionChecked] = []
@@ -81,18 +128,25 @@ class Functions(Tracker):
             args = positional(code, local)[1:]
         function = ctx._forward_cls
         spot = self._frames.spot(frame.f_back)
-        samples = self._samples.setdefault((function, spot), [])
-        if len(samples) < SAMPLES and len(self._samples) < 100:
+        known = self._samples.get((function, spot))
+        if known is None:
+            if len(self._samples) >= 100:
+                return
+            known = self._samples[function, spot] = _Kept()
+
+        def sample() -> _Sample:
             with torch.no_grad():
                 kept = [a.detach().clone() if isinstance(a, torch.Tensor) else a for a in args]
             stack = self._modules.stack
-            samples.append(_Sample(function, kept, list(ctx.needs_input_grad), spot, stack[-1] if stack else None))
+            return _Sample(function, kept, list(ctx.needs_input_grad), spot, stack[-1] if stack else None)
+
+        known.take(args, sample)
 
     def ended(self) -> None:
         """What disagrees? The script has ended: its random state is kept all the same."""
         second_order = self._scene.calls.second_order
-        for samples in self._samples.values():
-            for sample in samples:
+        for known in self._samples.values():
+            for sample in known.all:
                 with torch.random.fork_rng(devices=[]), torch.enable_grad():
                     result = self._check(sample, second_order)
                 if result is not None:

@@ -49,7 +49,8 @@ class _Held:
     :ivar met: backward calls that found it so; ``at``: the line of the first.
     :ivar given: the line of a backward call since then that gave gradients to its tensors.
     :ivar row: steps in a row that used gradients of the one before; ``first``: the first of them.
-    :ivar before: ``met`` when the optimizer began to step: calls after that are a closure's.
+    :ivar before: ``met`` when the optimizer began to step: calls after that are a closure's. ``closes``: nothing had
+        been given then, so that what is comes from a closure; an optimizer may clear that itself when it has used it.
     :ivar nothing: steps in a row that found no gradients though some had been given, of those that were looked at;
         ``since``: the first of them, where one before it found some; ``some``: one found any;
         ``gap``: the most of them before one that did.
@@ -65,6 +66,7 @@ class _Held:
     row: int = 0
     first: int = 0
     before: int = 0
+    closes: bool = False
     nothing: int = 0
     since: int = 0
     some: bool = False
@@ -157,7 +159,7 @@ class GradientsUsed(Tracker):
             if held is None and len(self._held) >= MOST:
                 return
             held = self._held[id(optimizer)] = _Held(type(optimizer).__name__, weakref.ref(optimizer))
-        held.before = held.met
+        held.before, held.closes = held.met, held.given is None
         if not _looks(self._scene.steps.index):
             return
         with private.unseen(), private.unnoticed(), torch.no_grad():
@@ -171,7 +173,7 @@ class GradientsUsed(Tracker):
             if _some_not_zero(p.grad for p in tensors):
                 held.gap = max(held.gap, held.nothing)
                 held.some, held.nothing = True, 0
-            elif not any(
+            elif (held.some or not held.closes) and not any(
                 other is not held and other.some and not other.ids.isdisjoint(held.ids) for other in self._held.values()
             ):
                 held.since = held.since if held.nothing or not held.some else self._scene.steps.index
@@ -190,9 +192,12 @@ class GradientsUsed(Tracker):
         held = self._held.get(id(optimizer))
         if held is None:
             return
-        if held.met > held.before and _looks(self._scene.steps.index):
+        if _looks(self._scene.steps.index):
             with private.unseen(), private.unnoticed(), torch.no_grad():
-                self._finds_again(held)
+                if held.closes and held.given is not None:
+                    self._finds(held, optimizer)
+                if held.met > held.before:
+                    self._finds_again(held)
         held.met, held.given, held.used = 0, None, []
         if not _looks(self._scene.steps.index) or held.row >= AGAIN:
             return

@@ -56,6 +56,8 @@ class _Away:
         ``counts``: calls of its module until then. ``evaluated``: its module had been put in evaluation mode since the
         calls before.
     :ivar beside: one that the line goes on to reach, and the calls of its module.
+    :ivar judged: why, with the line, and the leaf that is to be named, as it was when all was still there last: at the
+        end of a script its model may be gone.
     """
 
     leaf: Leaf
@@ -65,6 +67,7 @@ class _Away:
     counts: tuple[int, int]
     beside: tuple[Leaf, tuple[int, int]] | None
     evaluated: bool
+    judged: tuple[str, Site | None, Leaf] | None = None
 
 
 @dataclass
@@ -81,6 +84,8 @@ class _Line:
     gaps: dict[int, int] = field(default_factory=dict)
     #: The outermost modules that were in training mode in the last call that was recorded.
     training: frozenset[int] = frozenset()
+    #: The number of calls at which it is asked again why parameters are away.
+    judges: int = 0
 
 
 @dataclass
@@ -188,6 +193,8 @@ class Stopped(Tracker):
             if line.away and line.same == LOOK_AFTER and self._looks < LOOKS:
                 self._looks += 1
                 self._scene.look_closely(recorded.step + 2)
+            if line.away and line.calls >= line.judges:
+                self._judge_all(line)
             return
         line.live, line.same = live, 1
         before, line.leaves = line.leaves, {id(leaf): leaf for leaf in live.named.values() if leaf.root is not None}
@@ -200,6 +207,7 @@ class Stopped(Tracker):
             evaluated = owner is not None and not owner.training and id(leaf.root) in training
             at = line.calls, line.recorded, recorded.step
             line.away[key] = _Away(leaf, *at, counts(leaf.owner), beside, evaluated)
+        line.judges = 0
         for key in line.away.keys() & line.leaves.keys():
             line.gaps[key] = max(line.gaps.get(key, 0), line.calls - line.away.pop(key).call)
 
@@ -216,20 +224,13 @@ class Stopped(Tracker):
                 least, share = max(AWAY, 3 * line.gaps.get(key, 0)), SHARE * away.call
                 if away.call <= AWAY or gone < max(least, min(share, SEEN_CUT)):
                     continue
-                holder = self._held(away)
-                if any(key in other.leaves for other in self._lines.values()) or holder is None:
+                judged = self._judged(away, line) if away.leaf.ref() is not None else away.judged
+                if any(key in other.leaves for other in self._lines.values()) or judged is None:
                     continue
-                other = self._in_its_place(away.leaf, line)
-                if other is not None:
-                    why: tuple[str, Site | None] = "replaced", self._names.frames.site(holder.spot)
-                    away = replace(away, leaf=other)
-                elif _lost_its_place(away.leaf):
-                    why = "removed", self._names.frames.site(holder.spot)
-                else:
-                    why = self._reason(away, line.recorded - away.recorded + 1)
-                if why[0] != "cut" and gone < share:
+                why, site, leaf = judged
+                if why != "cut" and gone < share:
                     continue
-                groups.setdefault((spot, *why), []).append(away)
+                groups.setdefault((spot, why, site), []).append(replace(away, leaf=leaf))
         found = []
         for (spot, reason, site), mine in groups.items():
             if reason:
@@ -237,6 +238,25 @@ class Stopped(Tracker):
                 failed = self._names.frames.site(spot)
                 found.append(StoppedLearning(names, min(one.step for one in mine), reason, site, failed))
         return (*found, *self._unreduced())
+
+    def _judge_all(self, line: _Line) -> None:
+        """Why parameters are away, while all is there. It is asked as seldom that it takes next to nothing."""
+        line.judges = line.calls + 1 + line.calls // 8
+        for away in line.away.values():
+            if away.leaf.ref() is not None:
+                away.judged = self._judged(away, line)
+
+    def _judged(self, away: _Away, line: _Line) -> tuple[str, Site | None, Leaf] | None:
+        """``None`` where no optimizer goes on with it."""
+        holder = self._held(away)
+        if holder is None:
+            return None
+        other = self._in_its_place(away.leaf, line)
+        if other is not None:
+            return "replaced", self._names.frames.site(holder.spot), other
+        if _lost_its_place(away.leaf):
+            return "removed", self._names.frames.site(holder.spot), away.leaf
+        return *self._reason(away, line.recorded - away.recorded + 1), away.leaf
 
     def _unreduced(self) -> list[Unreduced]:
         """What data-parallel training waited for, where the script ended with that."""
