@@ -1,6 +1,6 @@
 """Peak memory and kept objects over many watched steps: they must not grow.
 
-python bench/memory.py [--steps 10000]
+python bench/memory.py [--steps 10000] [--budget none]
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from backprobe.observe.session import Session
+from backprobe.observe.schedule.detail import budget_of
+from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.collect import Collector
 from backprobe.observe.sinks.keep import Keep
 from backprobe.store.writer import Writer
@@ -39,6 +40,7 @@ class Both:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--budget", default="none", help="such as 5%%")
     options = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -46,7 +48,7 @@ def main() -> None:
     model, x = nn.Sequential(*layers, nn.Linear(64, 1)), torch.randn(16, 64)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     with tempfile.TemporaryDirectory() as folder:
-        session = Session(sink := Both(Path(folder) / "run"))
+        session = Session(sink := Both(Path(folder) / "run"), Settings(budget=budget_of(options.budget, Settings())))
         session.start()
         begin = time.perf_counter()
         for step in range(1, options.steps + 1):
@@ -64,6 +66,8 @@ def main() -> None:
                     flush=True,
                 )
         session.stop()
+        seen = session.budget
+        print(f"{seen.recorded} of {seen.steps} recorded, {seen.told} told of in stretches, {seen.passed} passed")
         sink.keep.writer.close(session.facts(), [])
 
 
