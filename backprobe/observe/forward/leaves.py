@@ -69,7 +69,7 @@ class Leaf:
     def was_reached(self, step: int, alive: bool) -> None:
         """A backward call of `step` gave it a gradient, which was not zero where `alive`."""
         for one in (self, *self.parts):
-            one.reached += 1
+            one.reached, one.requires_grad = one.reached + 1, True
             one.first = step if one.first is None else one.first
             one.alive = one.alive or alive
 
@@ -130,8 +130,10 @@ class Leaves:
     def requires_grad_set(self, tensor: torch.Tensor, on: bool, frame: Any) -> None:
         """A parameter that is known is frozen or thawed."""
         leaf = self._by_id.get(id(tensor))
-        if on and not tensor.requires_grad and leaf is not None and leaf.stands_for(tensor):
-            leaf.thawed = self._frames.spot(frame)
+        if leaf is not None and leaf.stands_for(tensor):
+            leaf.requires_grad = on  # as it is when nobody can ask it any more
+            if on and not tensor.requires_grad:
+                leaf.thawed = self._frames.spot(frame)
 
     def reached(self) -> list[Leaf]:
         """Those that a backward call gave a gradient to."""

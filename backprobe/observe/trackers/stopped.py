@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -48,6 +48,13 @@ _LOOKS_ON = re.compile(
 )
 
 
+class _Judged(NamedTuple):
+    why: str
+    site: Site | None
+    leaf: Leaf
+    holders: tuple[int, ...]
+
+
 @dataclass
 class _Away:
     """A parameter that a line does not reach any more.
@@ -56,8 +63,8 @@ class _Away:
         ``counts``: calls of its module until then. ``evaluated``: its module had been put in evaluation mode since the
         calls before.
     :ivar beside: one that the line goes on to reach, and the calls of its module.
-    :ivar judged: why, with the line, and the leaf that is to be named, as it was when all was still there last: at the
-        end of a script its model may be gone.
+    :ivar judged: why, with the line, the leaf that is to be named, and the optimizers that hold it, as it was when all
+        was still there last: at the end of a script its model may be gone.
     """
 
     leaf: Leaf
@@ -67,7 +74,7 @@ class _Away:
     counts: tuple[int, int]
     beside: tuple[Leaf, tuple[int, int]] | None
     evaluated: bool
-    judged: tuple[str, Site | None, Leaf] | None = None
+    judged: _Judged | None = None
 
 
 @dataclass
@@ -193,8 +200,7 @@ class Stopped(Tracker):
             if line.away and line.same == LOOK_AFTER and self._looks < LOOKS:
                 self._looks += 1
                 self._scene.look_closely(recorded.step + 2)
-            if line.away and line.calls >= line.judges:
-                self._judge_all(line)
+            self._judge_all(line)
             return
         line.live, line.same = live, 1
         before, line.leaves = line.leaves, {id(leaf): leaf for leaf in live.named.values() if leaf.root is not None}
@@ -207,9 +213,10 @@ class Stopped(Tracker):
             evaluated = owner is not None and not owner.training and id(leaf.root) in training
             at = line.calls, line.recorded, recorded.step
             line.away[key] = _Away(leaf, *at, counts(leaf.owner), beside, evaluated)
-        line.judges = 0
+            line.judges = 0
         for key in line.away.keys() & line.leaves.keys():
             line.gaps[key] = max(line.gaps.get(key, 0), line.calls - line.away.pop(key).call)
+        self._judge_all(line)
 
     def _training(self) -> frozenset[int]:
         roots = ((id(root), root.ref()) for root in self._modules.roots)
@@ -227,7 +234,10 @@ class Stopped(Tracker):
                 judged = self._judged(away, line) if away.leaf.ref() is not None else away.judged
                 if any(key in other.leaves for other in self._lines.values()) or judged is None:
                     continue
-                why, site, leaf = judged
+                why, site, leaf, holders = judged
+                # One that holds it went on: training was not over for all of it.
+                if not any(self._last.get(n, -1) >= away.step + AWAY - 1 for n in holders):
+                    continue
                 if why != "cut" and gone < share:
                     continue
                 groups.setdefault((spot, why, site), []).append(replace(away, leaf=leaf))
@@ -241,22 +251,26 @@ class Stopped(Tracker):
 
     def _judge_all(self, line: _Line) -> None:
         """Why parameters are away, while all is there. It is asked as seldom that it takes next to nothing."""
-        line.judges = line.calls + 1 + line.calls // 8
+        if not line.away or line.calls < line.judges:
+            return
+        line.judges = line.calls + 1 + (line.calls - max(away.call for away in line.away.values())) // 4
         for away in line.away.values():
             if away.leaf.ref() is not None:
                 away.judged = self._judged(away, line)
 
-    def _judged(self, away: _Away, line: _Line) -> tuple[str, Site | None, Leaf] | None:
-        """``None`` where no optimizer goes on with it."""
-        holder = self._held(away)
-        if holder is None:
+    def _judged(self, away: _Away, line: _Line) -> _Judged | None:
+        """``None`` where no optimizer holds it."""
+        holders = self._holders(away.leaf)
+        if not holders:
             return None
+        numbers = tuple(n for n, _ in holders)
+        holder = max(holders, key=lambda one: self._last.get(one[0], -1))[1]
         other = self._in_its_place(away.leaf, line)
         if other is not None:
-            return "replaced", self._names.frames.site(holder.spot), other
+            return _Judged("replaced", self._names.frames.site(holder.spot), other, numbers)
         if _lost_its_place(away.leaf):
-            return "removed", self._names.frames.site(holder.spot), away.leaf
-        return *self._reason(away, line.recorded - away.recorded + 1), away.leaf
+            return _Judged("removed", self._names.frames.site(holder.spot), away.leaf, numbers)
+        return _Judged(*self._reason(away, line.recorded - away.recorded + 1), away.leaf, numbers)
 
     def _unreduced(self) -> list[Unreduced]:
         """What data-parallel training waited for, where the script ended with that."""
@@ -278,11 +292,6 @@ class Stopped(Tracker):
             Unreduced(tuple(map(leaves.name, mine)), step, site, choices, frames.site(spot), before)
             for (site, choices, before), mine in groups.items()
         ]
-
-    def _held(self, away: _Away) -> SeenOptimizer | None:
-        """An optimizer that holds it and went on: training was not over for all of it."""
-        holders = self._holders(away.leaf)
-        return next((one for n, one in holders if self._last.get(n, -1) >= away.step + AWAY - 1), None)
 
     def _holders(self, leaf: Leaf) -> list[tuple[int, SeenOptimizer]]:
         """The optimizers that hold a parameter."""
