@@ -219,7 +219,8 @@ class Statistics(Tracker):
             heard = self._accumulated.take(optimizer)
             if known.pace.due(step):
                 if heard is not None:
-                    known.clipping.seen(heard.is_touched(optimizer))
+                    with private.unseen():
+                        known.clipping.seen(heard.is_touched(optimizer))
                 closure = any(map(callable, (*args[1:], *kwargs.values())))
                 self._begins(optimizer, step, known, None if closure else heard)
             self._plan()

@@ -70,7 +70,7 @@ def packed() -> None:
     class Seen(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             code, made = sys._getframe(1).f_code, func(*args, **(kwargs or {}))
-            if code.co_filename == places.CHECKPOINT_FILE and isinstance(made, torch.Tensor):
+            if code.co_filename == _checkpoint.__code__.co_filename and isinstance(made, torch.Tensor):
                 seen.append(code)
             return made
 
