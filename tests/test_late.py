@@ -107,6 +107,33 @@ def test_a_cut_in_a_model_that_is_gone_when_the_script_ends(where: str, tmp_path
     assert [s.site.line for s in one.sites if s.role == "cut"] == [line_of(text, "# CUT")]
 
 
+@pytest.mark.parametrize("called", [False, True])
+def test_a_hook_in_a_model_that_is_gone_when_the_script_ends(called: bool, tmp_path: Path) -> None:
+    """Of a module that is called in the last of twelve steps alone, or in none."""
+    text, found, *_ = run(
+        tmp_path,
+        f"""
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(4, 2)
+            def forward(self, x, calls):
+                return self.fc(x) if calls else F.linear(x, self.fc.weight, self.fc.bias)
+        def main():
+            net = Net()
+            optimizer = torch.optim.SGD(net.parameters(), 0.05)
+            net.fc.register_forward_hook(lambda module, given, made: None)  # HOOK
+            for step in range(12):
+                optimizer.zero_grad()
+                net(torch.randn(8, 4), {called} and step == 11).square().mean().backward()
+                optimizer.step()
+        main()
+        """,
+    )
+    assert [f.kind for f in found if f.severity != "info"] == ([] if called else ["hook-never-fires"])
+    assert called or [s.site.line for s in found[0].sites] == [line_of(text, "# HOOK")]
+
+
 def test_a_part_that_is_frozen_as_another_ones_teacher() -> None:
     """The same module in two places: what was to be frozen is to learn too. A part that is only frozen is meant."""
 

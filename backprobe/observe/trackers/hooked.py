@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from types import CodeType
 from typing import Any
 
@@ -14,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from ...records import HookSeen, Site
 from ...source.defined import calls_of_method
 from ...source.frames import Frames
-from ...source.roots import Where
+from ...source.roots import RootModule, Where
 from ...torch_texts import HOOKED_VIEW, WRITTEN_VIEW
 from ...torchside import compiled_regions
 from ...torchside.structure import tensors_in
@@ -28,6 +30,8 @@ MODULE_HOOKS = ("register_full_backward_hook", "register_full_backward_pre_hook"
 FORWARD_HOOKS = ("register_forward_hook", "register_forward_pre_hook")
 #: Calls of a module, and backward calls, after which a hook that had nothing to hear is one that never has.
 IDLE = 3
+#: Backward calls after which it is looked at first which hooked modules were not called; modules that are told.
+FEW, MOST = 4, 100
 #: Modules that hold others, and have no forward.
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict)
 
@@ -59,6 +63,9 @@ class Hooked(Tracker):
         self._idle: dict[CodeType, _Idle] = {}
         self._busy: set[CodeType] = set()
         self._backwards = 0
+        #: Of hooked modules that nobody had called when that was looked at last, what is to be told if it stays so: at
+        #: the end of a script its model may be gone.
+        self._uncalled: list[tuple[RootModule, weakref.ref[nn.Module], int, HookSeen]] = []
         #: How many frames had been compiled when more were found last, and the number of the next hook then.
         self._compiled = 0, 0
 
@@ -99,6 +106,8 @@ class Hooked(Tracker):
         compiled = compiled_regions.count()
         if compiled != self._compiled[0]:
             self._compiled = compiled, RemovableHandle.next_id
+        if self._backwards >= FEW and self._backwards & (self._backwards - 1) == 0 and not compiled:
+            self._remember()
         if not self._scene.eye.careful:
             return
         for root in self._modules.roots:
@@ -115,13 +124,21 @@ class Hooked(Tracker):
 
     def ended(self) -> None:
         """Look once more: hooks may have been put there late, in steps of which little was noted."""
-        leaves = self._scene.names.leaves
         for idle in self._idle.values():
             if min(idle.calls, self._backwards - idle.since) >= IDLE and (module := idle.module()) is not None:
                 self._note(module, idle.where, "quiet" if idle.quiet == idle.calls else "frozen", "", None)
         if compiled_regions.in_use():
             self._after_compiling()  # what runs compiled is not seen being called
             return
+        for _, module, where, reason, detail in self._never_called():
+            self._note(module, where, reason, detail, None)
+        for root, ref, number, seen in self._uncalled:
+            if root.ref() is None and number not in self._called and self._modules.counts(ref) == (0, 0):
+                self._put(seen)
+
+    def _never_called(self) -> Iterator[tuple[RootModule, nn.Module, Where, str, str]]:
+        """Hooked modules whose parameters got gradients, and that nobody called: with a reason and what it is of."""
+        leaves = self._scene.names.leaves
         for root in self._modules.roots:
             model = root.ref()
             for module in model.modules() if model is not None else ():
@@ -129,11 +146,17 @@ class Hooked(Tracker):
                     continue
                 known = [leaf for p in module.parameters() if (leaf := leaves.of_id(id(p))) is not None]
                 if any(leaf.reached for leaf in known) and not _hooked_inside(module):
-                    where = Where(root, root.path_of(module), type(module).__name__, 1)
-                    if isinstance(module, _CONTAINERS):
-                        self._note(module, where, "container", type(module).__name__, None)
-                    else:
-                        self._note(module, where, "forward", "", None)
+                    where, kind = Where(root, root.path_of(module), type(module).__name__, 1), type(module).__name__
+                    holds = isinstance(module, _CONTAINERS)
+                    yield root, module, where, "container" if holds else "forward", kind if holds else ""
+
+    def _remember(self) -> None:
+        """What would be told if the script ended here."""
+        found = [
+            (root, weakref.ref(module), id(module), self._seen(module, where, reason, detail, None))
+            for root, module, where, reason, detail in islice(self._never_called(), MOST)
+        ]
+        self._uncalled = [(root, ref, number, seen) for root, ref, number, seen in found if seen is not None]
 
     def _after_compiling(self) -> None:
         """Backward hooks that came after the last frame was compiled: code that was compiled before has none of them,
@@ -164,21 +187,30 @@ class Hooked(Tracker):
         self._note(module, where, "inplace", "", self._frames.site(self._frames.spot(frame)))
 
     def _note(self, module: nn.Module, where: Where, reason: str, detail: str, bypass: Site | None) -> None:
+        seen = self._seen(module, where, reason, detail, bypass)
+        if seen is not None:
+            self._put(seen)
+
+    def _seen(self, module: nn.Module, where: Where, reason: str, detail: str, bypass: Site | None) -> HookSeen | None:
+        """What is to be told of one module; ``None`` of a library's own hook."""
         name = self._modules.name_of(where) or ""
         hook, methods = _hook_of(module) or (None, MODULE_HOOKS)
         code = getattr(getattr(hook, "__func__", hook), "__code__", None)
         if methods is FORWARD_HOOKS and (code is None or not self._frames.is_user(code)):
-            return  # a library's own
+            return None
         site = registered_at(self._frames, hook, methods, name.rpartition(".")[2])
-        key = (site, reason)
+        return HookSeen(reason, (name,), (detail,), site, bypass)
+
+    def _put(self, seen: HookSeen) -> None:
+        """Those of one line and reason are told together."""
+        key = (seen.site, seen.reason)
         known = self._found.get(key)
-        if known is not None:
-            if name not in known.modules:
-                self._found[key] = HookSeen(
-                    reason, (*known.modules, name), (*known.details, detail), known.site, known.bypass
-                )
-        elif len(self._found) < 100:
-            self._found[key] = HookSeen(reason, (name,), (detail,), key[0], bypass)
+        if known is None:
+            if len(self._found) < MOST:
+                self._found[key] = seen
+        elif seen.modules[0] not in known.modules:
+            modules, details = (*known.modules, *seen.modules), (*known.details, *seen.details)
+            self._found[key] = HookSeen(seen.reason, modules, details, known.site, known.bypass)
 
     def records(self) -> tuple[HookSeen, ...]:
         return tuple(self._found.values())
