@@ -62,7 +62,7 @@ def encoder() -> Step:
 
 
 def gan() -> Step:
-    """Two optimizers in turn: no step passes as quickly as where one ends each."""
+    """Two optimizers in turn, each of which ends a step."""
 
     def net(*sizes: int) -> nn.Module:
         layers = [m for a, b in pairwise(sizes) for m in (nn.Linear(a, b), nn.LeakyReLU(0.2))]

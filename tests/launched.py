@@ -93,7 +93,8 @@ def line_of(text: str, mark: str) -> int:
 def ran(
     folder: Path, command: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Again where torch ended it when the process group went: alone too a thread of gloo's can be left over then."""
+    """Run Python with `command`; again where torch ended it when the process group went: a thread of gloo's can be left
+    over then, alone too."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
     for _ in range(3):
         done = subprocess.run(

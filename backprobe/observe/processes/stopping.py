@@ -30,7 +30,7 @@ def stop_for(alarm: Alarm, rank: int | None, folder: Path | None, first: int) ->
     :param rank: of this process.
     :param first: the process that started the others; it may be this one.
     """
-    if folder is not None and not _is_first(folder):
+    if os.name == "posix" and folder is not None and not _is_first(folder):
         return
     where = "" if rank is None else f" (rank {rank})"
     print(f"backprobe: the run is stopped for {alarm.kind}: {said(alarm)}{where}", file=sys.stderr, flush=True)

@@ -94,12 +94,12 @@ class StepWatch:
         self.passing = self._began_to = 0
         #: Whether an accelerator may be waited for: in steps that are recorded.
         self.waits = True
-        #: Where each step that passes is ended by one optimizer, as by critic and generator in turn, the ids of those.
-        #: Of those that stepped, the counter of nodes when they did.
-        self.only: frozenset[int] = frozenset()
-        self._turn_of: dict[int, frozenset[int]] = {}
+        #: Where each step that passes is ended by one optimizer, as by critic and generator in turn, the ids of those,
+        #: each with the turn that it is.
+        self.only: dict[int, frozenset[int]] = {}
         #: Whether a call of the running step has passed that was looked at quickly (``Passed``).
         self.called = False
+        #: Of those that stepped, the counter of nodes when they did.
         self._stepped: dict[int, int] = {}
         #: Of the last step that ended before the next began: the counter of nodes then, and who stepped in it.
         self._ended: tuple[int, frozenset[int]] = -1, frozenset()
@@ -184,8 +184,7 @@ class StepWatch:
         self.passing, self.tells, self.room = steps, tells, self.losses.plain
         if steps:
             single = all(len(turn) == 1 for turn in self._turns)
-            self.only = frozenset().union(*self._turns) if single and self.ends_early() else frozenset()
-            self._turn_of = {by: frozenset((by,)) for by in self.only}
+            self.only = {by: turn for turn in self._turns for by in turn} if single and self.ends_early() else {}
 
     def tell_passed(self) -> None:
         """Tell of the optimizers that stepped while steps passed: what they wrote to may be asked for."""
@@ -214,7 +213,7 @@ class StepWatch:
         """No more steps pass for now, nor does the one that is running. `between`: none is."""
         steps, ends, self._ends = self.index - self._began_to, self._ends, []
         self._stretch = self._began_to, self._last, ends
-        self.passing, self.only, self._began_to = 0, frozenset(), self.index
+        self.passing, self.only, self._began_to = 0, {}, self.index
         if steps and os.getpid() == self._pid:
             before, self._last = self._last, ends[-1] if ends else _clock()
             self.on_passed(steps, self._last - before, between)
@@ -312,7 +311,7 @@ class StepWatch:
             self.index += 1
             self.room, self._written, self.called = self.losses.plain, 0, False
             self._stepped[by] = now
-            self._ended = now, self._turn_of[by]
+            self._ended = now, self.only[by]
             return
         if not self._mine():
             return
@@ -348,7 +347,7 @@ class StepWatch:
         self._ended = at, turn | self._turn
         self._turns.add(self._ended[1])
         self._turn.clear()
-        self.stepped, self.only = False, frozenset()
+        self.stepped, self.only = False, {}
 
     def _complete(self) -> bool:
         """Whether all have stepped that are known to step in one step."""

@@ -84,7 +84,7 @@ class Clipping:
 class Heard:
     """What is known of the calls that gave one optimizer gradients, since it stepped last."""
 
-    def __init__(self, micro: Micro, measures: bool = True) -> None:
+    def __init__(self, micro: Micro, measures: bool) -> None:
         #: The total norm of its gradients when the last one was over; ``None`` where it is not known. Whether that is
         #: taken.
         self.length: Any = None

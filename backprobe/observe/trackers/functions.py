@@ -21,10 +21,10 @@ from ...source.frames import Spot, variables
 from ...source.roots import Where
 from ...torchside import private
 from ...torchside.custom_calls import positional
-from ...torchside.measure import is_float
 from ..events import Tracker
 from ..scene import Scene
 from ..schedule.detail import Settings
+from ..statistics.numbers import usable
 
 #: Inputs kept of the first calls of each function, and directions tried on each.
 SAMPLES, DIRECTIONS = 2, 3
@@ -77,12 +77,7 @@ def _reach(args: list[Any]) -> float:
 
 
 def _is_read(value: Any) -> bool:
-    return (
-        isinstance(value, torch.Tensor)
-        and private.is_plain(value)
-        and is_float(value)
-        and bool(value.numel() and not value.is_complex() and not private.hands_off(value))
-    )
+    return private.is_plain(value) and usable(value) and not private.hands_off(value) and not private.is_freed(value)
 
 
 class Functions(Tracker):
@@ -140,7 +135,10 @@ class Functions(Tracker):
             stack = self._modules.stack
             return _Sample(function, kept, list(ctx.needs_input_grad), spot, stack[-1] if stack else None)
 
-        known.take(args, sample)
+        try:
+            known.take(args, sample)
+        except Exception as error:  # in a profile function it would be the script's
+            self._scene.events.fault(self, error)
 
     def ended(self) -> None:
         """What disagrees? The script has ended: its random state is kept all the same."""

@@ -49,6 +49,8 @@ _LOOKS_ON = re.compile(
 
 
 class _Judged(NamedTuple):
+    """Why a parameter is away, with the line, the leaf that is to be named, and the optimizers that hold it."""
+
     why: str
     site: Site | None
     leaf: Leaf
@@ -63,8 +65,7 @@ class _Away:
         ``counts``: calls of its module until then. ``evaluated``: its module had been put in evaluation mode since the
         calls before.
     :ivar beside: one that the line goes on to reach, and the calls of its module.
-    :ivar judged: why, with the line, the leaf that is to be named, and the optimizers that hold it, as it was when all
-        was still there last: at the end of a script its model may be gone.
+    :ivar judged: as it was when all was still there last: at the end of a script its model may be gone.
     """
 
     leaf: Leaf
@@ -254,8 +255,9 @@ class Stopped(Tracker):
         if not line.away or line.calls < line.judges:
             return
         line.judges = line.calls + 1 + (line.calls - max(away.call for away in line.away.values())) // 4
-        for away in line.away.values():
-            if away.leaf.ref() is not None:
+        for key, away in line.away.items():
+            # One that comes and goes, as a layer that is dropped at random, has to be away for longer than it ever was.
+            if away.leaf.ref() is not None and line.calls - away.call + 1 >= 3 * line.gaps.get(key, 0):
                 away.judged = self._judged(away, line)
 
     def _judged(self, away: _Away, line: _Line) -> _Judged | None:
