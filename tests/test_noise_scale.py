@@ -143,7 +143,7 @@ def test_of_large_parameters_some_elements_stand_for_all(monkeypatch: Any) -> No
         numbers = noise.Numbers()
         micro.tell("SGD", None, numbers)
         numbers.send()
-        found = numbers.read()
+        found = {(q, name): v for q, one in numbers.read().items() for name, v in one.items()}
         small, big = small + found["noise_small", "SGD"] / apart, big + found["noise_big", "SGD"] / apart
     assert small == pytest.approx(float(sum(g.square().sum() for g in gradients)) / 2, rel=1e-5)
     assert big == pytest.approx(float((sum(gradients) / 2).square().sum()), rel=1e-5)

@@ -308,6 +308,9 @@ def test_activations_and_attention(fused: bool) -> None:
     for one in found:
         got = dict(zip(one.names, one.values, strict=True))
         wanted = expected[one.step]  # not of the sigmoid, which is what the model puts out
+        if one.step:
+            del wanted["activation_max|inside"]  # of one look in ten
+            assert not any(name.startswith("activation_max|") for name in got)
         assert {name: got[name] for name in wanted} == pytest.approx(wanted, rel=1e-4, abs=1e-6)
 
 

@@ -8,7 +8,8 @@ yet, and where an optimizer calls a closure.
 
 Note [Who clips]: that norm is another pass over all gradients. A script that clips writes to them in each step, mostly,
 or never does. So where nothing came between the backward and the optimizer in ``SURE`` looks, and the norm was the same
-to the bit, it is taken in one look of ``SELDOM``, until something does.
+to the bit, it is taken in one look of ``SELDOM``, until something does; in the others no call is heard, but for those
+of a script that accumulates.
 
 Calls are those of micro batches where each was made at the same place, without ``retain_graph``, from a graph that was
 made after the call before, and where gradients are meanwhile as that left them.
@@ -51,7 +52,7 @@ def stepped(optimizer: Any) -> Groups:
                 off[device] = private.hands_off(p)
             if off[device]:
                 continue
-            if usable(p) and usable(grad) and private.local(p) is not None and private.local(grad) is not None:
+            if usable(p) and usable(grad) and not (private.is_freed(p) or private.is_freed(grad)):
                 found.setdefault((device, p.dtype, grad.dtype), []).append((p, group))
     return found
 
@@ -62,18 +63,24 @@ def total(lengths: Iterable[Any]) -> Any:
     return torch.cat([length.float().to(known[0].device) for length in known]).norm()
 
 
-class Clipping:
-    """Whether an optimizer's gradients are what the backward left: Note [Who clips]."""
+class Listening:
+    """Whether the calls that give an optimizer gradients are heard: Note [Who clips]. `turn`: how often it was looked
+    at before."""
 
     def __init__(self) -> None:
-        self._alone = 0
+        self._alone, self._accumulates = 0, False
 
-    def may_be(self, turn: int) -> bool:
-        """Whether the look of that number is to find out."""
+    def measures(self, turn: int) -> bool:
+        """Whether that look is to find out if gradients are what the backward left."""
         return self._alone < SURE or turn % SELDOM == 0
 
-    def seen(self, touched: bool) -> None:
-        """Whether something wrote to them, or put others there, as far as versions tell."""
+    def hears(self, turn: int) -> bool:
+        return self._accumulates or self.measures(turn)
+
+    def heard(self, calls: int, touched: bool) -> None:
+        """So many calls gave something. `touched`: something wrote to the gradients then, or put others there, as far
+        as versions tell."""
+        self._accumulates = calls > 1
         self._alone = 0 if touched else self._alone + 1
 
     def found(self, factor: float) -> None:

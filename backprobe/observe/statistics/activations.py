@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+import weakref
 from bisect import bisect_right
 from collections.abc import Callable
 from threading import get_ident
@@ -18,12 +19,14 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.autograd.function import BackwardCFunction
 
 from ...torchside import private
+from ...torchside.machine import uncollected
 from ...torchside.module_hooks import ModuleHooks
 from ...torchside.structure import tensors_in
 from .kept import LOGITS, entropy, features, kept_by, product, shaped
-from .numbers import Numbers, usable, wide
+from .numbers import SELDOM, Numbers, usable, wide
 from .outputs import Held, Outputs
 from .routers import CHOICES, Routers, load
 
@@ -36,7 +39,8 @@ _BETWEEN = 8
 _THROUGH = ("View", "UnsafeView", "Reshape", "MaskedFill", "Where", "Add", "Mul", "Div", "ToCopy", "Expand")
 #: Modules each of whose outputs is a sum over what one row of the weight takes in.
 SUMS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_clock = time.perf_counter
+_clock, _is_grad_enabled = time.perf_counter, torch.is_grad_enabled
+_compiling, _graph_task, _next_seq = private.compiling, private.graph_task, private.next_sequence_nr
 _KEEPS: dict[str, str] = {
     "ReluBackward0": "relu",
     "TanhBackward0": "tanh",
@@ -46,11 +50,13 @@ _KEEPS: dict[str, str] = {
 }
 #: The quantity that each is told as.
 _TOLD = {"relu": "dead", "tanh": "saturated", "sigmoid": "saturated", "softmax": "attention_entropy"}
-#: What is done with nodes of a name that are looked at, and with those whose names begin so.
-_KINDS = {**dict.fromkeys(_KEEPS, "kept"), **dict.fromkeys(CHOICES, "choice")}
+#: What is done with nodes of a name that are looked at; "attention" with those whose names begin so.
+_KINDS = {**_KEEPS, **dict.fromkeys(CHOICES, "choice")}
 _FUSED = "ScaledDotProduct"
 #: Those that a model may well put out at their bounds.
-_BOUNDED = ("TanhBackward0", "SigmoidBackward0")
+_BOUNDED = ("tanh", "sigmoid")
+#: By class of a node what is done with it, where the class has its name: asked for thousands of times a look.
+_of_class: dict[type, str] = {}
 
 
 class Activations:
@@ -73,6 +79,8 @@ class Activations:
         self._outputs: dict[tuple[Any, Any], Outputs] = {}
         self._thread = get_ident()
         self._hooks = ModuleHooks(self._enter, self._leave)
+        #: By id of a module that was called, the module and its name.
+        self._names: dict[int, tuple[weakref.ref[nn.Module], str]] = {}
         #: Names of the modules that run.
         self._stack: list[str | None] = []
         #: Of the outermost call: the counter of nodes wherever a module began or ended, and whose nodes come then.
@@ -81,6 +89,8 @@ class Activations:
         self._done: set[str] = set()
         self._last: Any = None
         self._calls = 0
+        #: Looks that are over; whether the greatest elements are asked for in this one.
+        self._looks, self._closely = 0, True
         self._held = Held()
         #: Results of relus whose units are counted, and along which dimensions.
         self._relus: list[tuple[str, Any, list[int]]] = []
@@ -90,6 +100,9 @@ class Activations:
     def attach(self) -> None:
         """A step is looked at from now on."""
         self.numbers, self._thread = Numbers(), get_ident()
+        self._closely = self._looks % SELDOM == 0
+        if self._closely:
+            self._names.clear()
         self._outputs.clear()
         self._done.clear()
         self._held.clear()
@@ -104,42 +117,49 @@ class Activations:
 
     def taken(self) -> Numbers:
         """The step's outputs are all there: their numbers."""
+        self._looks += 1
         for (_, dtype), outputs in self._outputs.items():
             outputs.tell(dtype, self.numbers)
         self._outputs.clear()
         return self.numbers
 
-    def _mine(self) -> bool:
-        return get_ident() == self._thread and not private.compiling()
-
     def _enter(self, module: nn.Module, args: Any) -> None:
-        if private.compiling() or not self._mine():
+        if _compiling() or get_ident() != self._thread:
             return
+        if not self._stack:
+            self._moments.clear()
+            self._whose.clear()
+        known = self._names.get(id(module))
+        if known is not None and known[0]() is module:
+            name: str | None = known[1]
+        else:
+            name = self._named(module)
+        self._stack.append(name)
+        self._moments.append(_next_seq())
+        self._whose.append(name)
+
+    def _named(self, module: nn.Module) -> str | None:
         try:
-            if not self._stack:
-                self._moments.clear()
-                self._whose.clear()
             name = self._name_of(module)
+            if name is not None:
+                self._names[id(module)] = weakref.ref(module), name
         except Exception as error:
             name = None
             self._fault(error)
-        self._stack.append(name)
-        self._now(name)
-
-    def _now(self, name: str | None) -> None:
-        self._moments.append(private.next_sequence_nr())
-        self._whose.append(name)
+        return name
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        if private.compiling() or not self._mine() or not self._stack:
+        if _compiling() or get_ident() != self._thread or not self._stack:
             return
         begin = _clock()
         name = self._stack.pop()
-        self._now(self._stack[-1] if self._stack else None)
-        if self._stack and (name is None or name in self._done):
+        inside = bool(self._stack)
+        self._moments.append(_next_seq())
+        self._whose.append(self._stack[-1] if inside else None)
+        if inside and (name is None or name in self._done):
             return
-        if output is None or not torch.is_grad_enabled() or private.graph_task() != -1:
-            if not self._stack:
+        if output is None or not _is_grad_enabled() or _graph_task() != -1:
+            if not inside:
                 self._held.clear()
             return
         try:
@@ -147,17 +167,18 @@ class Activations:
                 if isinstance(module, SUMS):
                     self._sums(module)
                 now = self._at_once(name, output) if name is not None else None
-            if now is not None or not self._stack or self._held.full:
+            if now is not None or not inside or self._held.full:
                 self._brief, brief = 0.0, self._brief + _clock() - begin
                 mark = self._clock()
                 with private.measuring():
                     if name is not None and now is not None:
-                        self._like(now).add([name], [now.detach()])
-                    if not self._stack or self._held.full:
+                        self._like(now).add([name], [now.detach()], self._closely)
+                    if not inside or self._held.full:
                         for names, outputs in self._held.release():
-                            self._like(outputs[0]).add(names, outputs)
-                    if not self._stack:
-                        self._graph(output)
+                            self._like(outputs[0]).add(names, outputs, self._closely)
+                    if not inside:
+                        with uncollected():
+                            self._graph(output)
                 self._took(mark, brief)
             else:
                 self._brief += _clock() - begin
@@ -202,14 +223,16 @@ class Activations:
         choices = []
         self._relus.clear()
         for node in waiting:  # grows as we go
-            kind = node.name()
-            if (what := _KINDS.get(kind)) is not None:
+            what = _of_class.get(type(node))
+            if what is None:
+                what = _what(node)
+            if what:
                 if what == "choice":
                     choices.append(node)
-                elif not (kind in _BOUNDED and node in outputs):
-                    self._kept(node, _KEEPS[kind])
-            elif kind.startswith(_FUSED):
-                self._attention(node)
+                elif what == "attention":
+                    self._attention(node)
+                elif not (what in _BOUNDED and node in outputs):
+                    self._kept(node, what)
             for child, _ in node.next_functions:
                 if child is not None and child not in seen and len(seen) < MOST:
                     seen.add(child)
@@ -261,7 +284,8 @@ class Activations:
                     self.numbers.add("attention_logit", [name], [logits])
         elif kind == "relu":
             if self._first("dead", name):
-                rest = [d for d in range(result.dim()) if d != features(node, result)]
+                units = features(node, result)
+                rest = [d for d in range(result.dim()) if d != units]
                 self._relus.append((name, result, rest))
         elif self._first("saturated", name):
             off = result.abs() if kind == "tanh" else (result - 0.5).abs() * 2
@@ -319,3 +343,13 @@ class Activations:
             mask = mask.expand(*q.shape[:2], q.shape[2], k.shape[2])[:batch, :, some]
             logits = logits.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else logits + mask
         self.numbers.add("attention_entropy", [name], [entropy(logits.softmax(-1))])
+
+
+def _what(node: Any) -> str:
+    """What is done with a node; empty for nothing."""
+    name = node.name()
+    what = "attention" if name.startswith(_FUSED) else _KINDS.get(name, "")
+    kind = type(node)
+    if kind.__name__ == name and not issubclass(kind, BackwardCFunction):  # else of many, or the script's, that may go
+        _of_class[kind] = what
+    return what

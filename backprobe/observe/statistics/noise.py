@@ -14,13 +14,12 @@ each element is taken as often as any other, and the squared norms are unbiased.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
 from typing import Any
 
 import torch
 
 from ...torchside import private
-from .numbers import HALF, Key, Numbers, usable
+from .numbers import HALF, Found, Numbers, usable
 
 #: What a look counts in the running means, once there are as many as that makes.
 RATE = 0.05
@@ -84,7 +83,7 @@ class Micro:
         numbers.add(SMALL, [title], [mean / by])
         numbers.add(BIG, [title], [whole / by])
         numbers.add(ASTRAY, [title], [self._astray])
-        numbers.know((CALLS, title), float(self.calls))
+        numbers.know(CALLS, {title: float(self.calls)})
 
     def _add(self) -> None:
         now = self._now()
@@ -160,14 +159,15 @@ class NoiseScale:
     def __init__(self) -> None:
         self._means: dict[str, tuple[int, float, float]] = {}
 
-    def put(self, found: MutableMapping[Key, float]) -> None:
+    def put(self, found: Found) -> None:
         """Instead of what was measured in a look, what it says by now. Nothing where the gradient is lost in noise."""
-        for title in [name for quantity, name in found if quantity == CALLS]:
-            small, big, calls = found.pop((SMALL, title)), found.pop((BIG, title)), found[CALLS, title]
-            if found.pop((ASTRAY, title)) != 0:
-                del found[CALLS, title]
+        smalls, bigs, astray = (found.pop(quantity, {}) for quantity in (SMALL, BIG, ASTRAY))
+        scales = {}
+        for title, small in smalls.items():
+            if astray[title] != 0:
+                del found[CALLS][title]
                 continue
-            trace, square = estimates(small, big, calls)
+            trace, square = estimates(small, bigs[title], found[CALLS][title])
             looks, old_trace, old_square = self._means.get(title, (0, 0.0, 0.0))
             if not (trace - trace == 0.0 and square - square == 0.0):
                 continue
@@ -175,4 +175,6 @@ class NoiseScale:
             trace, square = old_trace + rate * (trace - old_trace), old_square + rate * (square - old_square)
             self._means[title] = looks + 1, trace, square
             if square > 0:
-                found["noise_scale", title] = trace / square
+                scales[title] = trace / square
+        if scales:
+            found["noise_scale"] = scales

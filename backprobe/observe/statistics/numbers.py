@@ -8,18 +8,21 @@ operation on a tensor of one number costs as much as a pass over a small layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ...torchside.measure import FLOATS
 
-#: What is measured, and what of: ``("weight_norm", "fc.weight")``.
-Key = tuple[str, str]
+#: By what is measured, and what of: ``found["weight_norm"]["fc.weight"]``.
+Found = dict[str, dict[str, float]]
 #: Elements of a parameter of which shares are taken, and of which an update is: evenly spaced ones where it has more.
 FEW, MANY = 1 << 10, 1 << 12
+#: Looks from one at stable ranks and greatest elements to the next.
+SELDOM = 10
 HALF = (torch.float16, torch.bfloat16)
+_REAL = frozenset(dtype for dtype in FLOATS if not dtype.is_complex)
 
 
 class Numbers:
@@ -28,7 +31,7 @@ class Numbers:
     def __init__(self) -> None:
         #: By device: quantities and names, the numbers they follow from, and how.
         self._here: dict[Any, list[tuple[str, Sequence[str], tuple[Any, ...], Any]]] = {}
-        self._known: dict[Key, float] = {}
+        self._known: Found = {}
         self._coming: list[tuple[Any, Any]] = []
         self._events: list[Any] = []
         #: Elements of the parameters that were measured, by name.
@@ -38,9 +41,9 @@ class Numbers:
         self.sums: dict[int, int] = {}
         self.fan_in: dict[str, int] = {}
 
-    def know(self, key: Key, value: float) -> None:
-        """`value` is a number already."""
-        self._known[key] = value
+    def know(self, quantity: str, values: Mapping[str, float]) -> None:
+        """By name what is a number already."""
+        self._known.setdefault(quantity, {}).update(values)
 
     def add(
         self,
@@ -77,7 +80,7 @@ class Numbers:
         """Whether nothing has to be waited for."""
         return not self._events
 
-    def read(self) -> dict[Key, float]:
+    def read(self) -> Found:
         """All of them. Waits for what has not come yet."""
         for event in self._events:
             event.synchronize()
@@ -89,20 +92,14 @@ class Numbers:
                     lists.append(values[at : at + count])
                     at += count
                 told = lists[0] if then is None else then(*lists)
-                self._known.update(zip([(quantity, name) for name in names], told, strict=True))
+                self._known.setdefault(quantity, {}).update(zip(names, told, strict=True))
         self._coming.clear()
         return self._known
 
 
 def usable(tensor: Any) -> bool:
     """Whether it is a plain dense tensor of real floats with elements."""
-    return (
-        tensor.layout is torch.strided
-        and tensor.dtype in FLOATS
-        and not tensor.is_complex()
-        and not tensor.is_meta
-        and bool(tensor.numel())
-    )
+    return tensor.dtype in _REAL and tensor.layout is torch.strided and not tensor.is_meta and bool(tensor.numel())
 
 
 def norms(tensors: Sequence[Any]) -> list[Any]:
@@ -126,13 +123,13 @@ def greatest(*lists: Sequence[float]) -> Sequence[float]:
 def rows(tensors: Sequence[Any], *most: int) -> list[Any]:
     """Of tensors with as many elements so many of each at most, evenly spaced, as vectors; views where that can be. Of
     several numbers each is taken of what the one before it left. Strides are odd: columns of a matrix all have their
-    turn."""
+    turn. No graph is made: see ``measuring``."""
     count, apart = tensors[0].numel(), 1
     for limit in most:
         step = every(count, limit)
         count, apart = -(-count // step), apart * step
-    flat = [t if t.is_contiguous() else t.reshape(-1) for t in tensors]
-    return [t.detach().as_strided((count,), (apart,)) for t in flat]
+    size, stride = (count,), (apart,)
+    return [(t if t.is_contiguous() else t.reshape(-1)).as_strided(size, stride) for t in tensors]
 
 
 def every(count: int, most: int) -> int:

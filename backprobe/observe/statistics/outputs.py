@@ -76,8 +76,10 @@ class Outputs:
         self.units: list[str] = []
         self.maxima: list[Any] = []
 
-    def add(self, names: Sequence[str], outputs: Sequence[Any]) -> None:
-        lengths, bounds = norms(outputs), [extremes(output) for output in outputs]
+    def add(self, names: Sequence[str], outputs: Sequence[Any], closely: bool) -> None:
+        """`closely`: the greatest element is asked for too. Of half precision it always is, for how far it may grow."""
+        lengths = norms(outputs)
+        bounds = [extremes(output) for output in outputs] if closely or outputs[0].dtype in HALF else ()
         self.names += names
         self.norms += lengths
         self.bounds += bounds
@@ -92,6 +94,7 @@ class Outputs:
         if self.names:
             roots = [math.sqrt(size) for size in self.sizes]
             numbers.add("activation_rms", self.names, self.norms, then=lambda norms: list(map(truediv, norms, roots)))
+        if self.bounds:
             numbers.add("activation_max", self.names, *bounds, then=greatest)
             if dtype in HALF:
                 limit = torch.finfo(dtype).max

@@ -21,7 +21,7 @@ from .numbers import Numbers, extremes, greatest, norms, wide
 from .samples import Moment, Sampled
 
 #: Products with a weight and its transpose that one look at its spectral norm takes, and the first.
-PRODUCTS, AT_FIRST = 2, 8
+PRODUCTS, AT_FIRST = 1, 16
 
 
 class Parameters:
@@ -42,12 +42,9 @@ class Parameters:
         }
         self._looked: list[Sampled] = []
 
-    @property
-    def all(self) -> list[tuple[str, Any]]:
-        return [(name, p) for members in self._groups.values() for name, p, _ in members]
-
-    def before(self, closely: bool = True) -> None:
-        """The optimizer is about to step. `closely`: what takes another pass over each gradient too."""
+    def before(self, spectra: Spectra | None = None) -> None:
+        """The optimizer is about to step. `spectra`: what is known of its weights', where what takes another pass over
+        each gradient and weight is asked for too."""
         add, scale = self._numbers.add, _number(getattr(self._optimizer, "grad_scale", None))
         met: list[Any] = []
         for members in self._groups.values():
@@ -56,14 +53,15 @@ class Parameters:
             sums = self._numbers.sums
             self._numbers.fan_in.update((name, sums[id(p)]) for name, p, _ in members if id(p) in sums)
             weights, grads = [p.detach() for _, p, _ in members], [p.grad.detach() for _, p, _ in members]
-            add("weight_norm", names, norms(weights))
-            lengths = torch.stack(norms(grads))
+            sizes, lengths = norms(weights), torch.stack(norms(grads))
+            add("weight_norm", names, sizes)
             met.append(_divided(lengths, scale))
             add("grad_norm", names, met[-1])
             self._not_finite(names, grads, lengths)
-            if closely:
+            if spectra is not None:
                 bounds = zip(*map(extremes, grads), strict=True)
                 add("grad_max", names, *[_divided(torch.stack(b), scale) for b in bounds], then=greatest)
+                spectra.look(names, weights, sizes, self._numbers)
             few = Sampled(weights, grads)
             add("grad_zeros", names, few.nonzero, then=few.zeros)
             few.divide(scale)
@@ -78,10 +76,11 @@ class Parameters:
     def _not_finite(self, names: Sequence[str], grads: Sequence[Any], lengths: Any) -> None:
         """The share of elements that are not. On the CPU only where there is one: nobody waits there."""
         known = lengths.tolist() if lengths.is_cpu else [math.nan] * len(grads)
+        self._numbers.know("grad_nonfinite", dict.fromkeys(names, 0.0))
+        if math.isfinite(sum(known)):
+            return
         for name, grad, length in zip(names, grads, known, strict=True):
-            if length - length == 0.0:
-                self._numbers.know(("grad_nonfinite", name), 0.0)
-            else:
+            if length - length != 0.0:
                 self._numbers.add("grad_nonfinite", [name], [1 - torch.isfinite(grad).sum() / grad.numel()])
 
     def after(self) -> None:
@@ -102,14 +101,16 @@ class Parameters:
             if isinstance(rate, torch.Tensor) and rate.numel() == 1:
                 add("lr", [name], [rate.detach().reshape(())])
             elif isinstance(rate, (int, float)):
-                self._numbers.know(("lr", name), float(rate))
+                self._numbers.know("lr", {name: float(rate)})
 
     def _second_moments(self, members: Sequence[tuple[str, Any, Any]], few: Sampled) -> None:
         """RMS of the gradient over the root of its second moment, bias corrected, as Adam keeps it (arXiv 2304.13013),
         where the optimizer keeps one."""
-        moments: list[Moment | None] = []
+        states, moments = self._optimizer.state, list[Moment | None]()
+        if not states:
+            return
         for _, p, group in members:
-            state = self._optimizer.state.get(p) or {}
+            state = states.get(p) or {}
             second, steps, betas = state.get("exp_avg_sq"), state.get("step"), group.get("betas")
             there = isinstance(second, torch.Tensor) and second.shape == p.shape and betas and steps is not None
             moments.append(Moment(second, steps, float(betas[1]), float(group.get("eps") or 1e-8)) if there else None)
@@ -134,19 +135,32 @@ class Spectra:
     def __init__(self) -> None:
         self._vectors: dict[str, Any] = {}
 
-    def look(self, named: Sequence[tuple[str, Any]], numbers: Numbers) -> None:
-        for name, p in named:
-            if p.dim() < 2 or min(p.shape[0], p[0].numel()) < 2:
+    def look(self, names: Sequence[str], weights: Sequence[Any], lengths: Sequence[Any], numbers: Numbers) -> None:
+        """:param lengths: the weights' Frobenius norms."""
+        told, whole, there, back = [], [], [], []
+        for name, weight, length in zip(names, weights, lengths, strict=True):
+            if weight.dim() < 2 or min(weight.shape[0], weight[0].numel()) < 2:
                 continue
-            w = wide(p.detach()).flatten(1)
+            w = wide(weight).flatten(1)
             vector = self._vectors.get(name)
             rounds = PRODUCTS
             if vector is None or vector.shape[0] != w.shape[1] or vector.device != w.device:
                 vector = torch.cos(torch.arange(w.shape[1], device=w.device, dtype=w.dtype) * 2.399963)
                 vector, rounds = vector / vector.norm(), AT_FIRST
             for _ in range(rounds):
-                back = w.t().mv(w.mv(vector))
-                vector = back / back.norm().clamp(min=1e-30)
+                across = w.mv(vector)
+                vector = w.t().mv(across)
+                size = vector.norm()
+                vector /= size.clamp(min=1e-30)
             self._vectors[name] = vector
-            spectral = w.mv(vector).norm()
-            numbers.add("stable_rank", [name], [(w.norm() / spectral.clamp(min=1e-30)).square()])
+            told.append(name)
+            whole.append(length)
+            there.append(across.norm())
+            back.append(size)
+        numbers.add("stable_rank", told, whole, there, back, then=_ranks)
+
+
+def _ranks(whole: Sequence[float], there: Sequence[float], back: Sequence[float]) -> list[float]:
+    """With v of norm 1, ``norm(W.T @ W @ v) / norm(W @ v)`` is the spectral norm, as far as v is the first singular
+    vector, and less before."""
+    return [(w * a / max(b, 1e-30)) ** 2 for w, a, b in zip(whole, there, back, strict=True)]

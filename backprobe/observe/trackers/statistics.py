@@ -14,6 +14,7 @@ import time
 import weakref
 from array import array
 from collections.abc import Mapping
+from itertools import chain
 from threading import get_ident
 from typing import Any, NamedTuple
 
@@ -28,10 +29,10 @@ from ..events import Tracker
 from ..own_time import Begin
 from ..scene import Scene
 from ..schedule.detail import Settings
-from ..statistics.accumulated import Accumulated, Clipping, Heard
+from ..statistics.accumulated import Accumulated, Heard, Listening
 from ..statistics.activations import Activations
 from ..statistics.noise import NoiseScale
-from ..statistics.numbers import Key, Numbers
+from ..statistics.numbers import SELDOM, Found, Numbers
 from ..statistics.parameters import Parameters, Spectra
 
 #: Of what watching may take at all, the part that this may.
@@ -40,8 +41,6 @@ SHARE = 0.5
 ANYWAY = 20
 #: Looks that come sooner than a budget pays for, because of what the one before showed.
 HASTENED = 100
-#: Looks from one at stable ranks and greatest elements to the next.
-SELDOM = 10
 #: Names of a run, at most; faults after which nothing is measured any more.
 NAMES, FAULTS = 20_000, 20
 #: The greatest number that is kept: those in single precision end there.
@@ -82,13 +81,13 @@ class Pace:
 
 
 class Known(NamedTuple):
-    """An optimizer, its name, its pace, and what is known of its weights' spectra and of who clips its gradients."""
+    """An optimizer, its name, its pace, what is known of its weights' spectra, and whether its calls are heard."""
 
     ref: Any
     title: str
     pace: Pace
     spectra: Spectra
-    clipping: Clipping
+    listening: Listening
 
 
 class Statistics(Tracker):
@@ -123,7 +122,8 @@ class Statistics(Tracker):
         self._noise = NoiseScale()
         #: The step before, which an accelerator may still be working on.
         self._sent: tuple[int, Numbers] | None = None
-        self._names: dict[tuple[Key, ...], tuple[str, ...]] = {}
+        #: By what was measured in a step, and what of.
+        self._names: dict[tuple[tuple[str, ...], ...], tuple[str, ...]] = {}
         self._pid, self._thread = os.getpid(), get_ident()
         self._faults = self._dropped = 0
         #: The next look is to come soon; how often that was wanted; an optimizer's look is not over.
@@ -165,16 +165,16 @@ class Statistics(Tracker):
             self._ahead = None
 
     def _due(self) -> list[tuple[Any, int, bool]]:
-        """The optimizers that are looked at in this step, how often they were looked at before, and whether clipping is
-        looked for."""
+        """The optimizers that are looked at in this step and whose calls are heard, how often they were looked at
+        before, and whether clipping is looked for."""
         step = self._scene.steps.index
         if self._faults >= FAULTS or os.getpid() != self._pid:
             return []
         due = [(one.ref(), one) for one in self._known.values() if one.pace.due(step)]
         return [
-            (optimizer, looks := one.pace.looks, one.clipping.may_be(looks))
+            (optimizer, looks := one.pace.looks, one.listening.measures(looks))
             for optimizer, one in due
-            if optimizer is not None
+            if optimizer is not None and one.listening.hears(one.pace.looks)
         ]
 
     def _took(self, mark: Begin, before: float = 0.0) -> None:
@@ -214,13 +214,13 @@ class Statistics(Tracker):
             if known is None or known.ref() is not optimizer:
                 self._known = {key: one for key, one in self._known.items() if one.ref() is not None}
                 pace = Pace(self._every, self._share)
-                known = Known(weakref.ref(optimizer), self._title(optimizer), pace, Spectra(), Clipping())
+                known = Known(weakref.ref(optimizer), self._title(optimizer), pace, Spectra(), Listening())
                 self._known[id(optimizer)] = known
             heard = self._accumulated.take(optimizer)
             if known.pace.due(step):
                 if heard is not None:
                     with private.unseen():
-                        known.clipping.seen(heard.is_touched(optimizer))
+                        known.listening.heard(heard.micro.calls, heard.is_touched(optimizer))
                 closure = any(map(callable, (*args[1:], *kwargs.values())))
                 self._begins(optimizer, step, known, None if closure else heard)
             self._plan()
@@ -250,10 +250,7 @@ class Statistics(Tracker):
         with private.measuring():
             mine = Parameters(optimizer, known.title, self._numbers, self._scene.names.of, heard)
             self._stepping[id(optimizer)] = mine, 0.0
-            closely = known.pace.looks % SELDOM == 0
-            mine.before(closely)
-            if closely:
-                known.spectra.look(mine.all, self._numbers)
+            mine.before(known.spectra if known.pace.looks % SELDOM == 0 else None)
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if _compiling():
@@ -297,8 +294,13 @@ class Statistics(Tracker):
             self._again = False
             for one in self._known.values():
                 one.pace.hasten()
-        self._soon = min((one.pace.next for one in self._known.values()), default=0) - 1
+        self._soon = min((self._coming(by, one.pace) for by, one in self._known.items()), default=0) - 1
         self._scene.next_look = self._soon + 1
+
+    def _coming(self, by: int, pace: Pace) -> int:
+        """The step of an optimizer's next look. Of one that steps it is not known yet, but when it is at the soonest:
+        what comes after this step may pass."""
+        return pace.next if by not in self._stepping or self._step is None else self._step + self._every
 
     def step_over(self, step: Step) -> None:
         if step.index == self._step and not self._stepping and not _captures():
@@ -328,25 +330,27 @@ class Statistics(Tracker):
         with private.measuring():
             found = derived(numbers.read(), numbers.sizes, numbers.fan_in)
             self._noise.put(found)
+            factors = found.get("clip_factor", {})
             for one in self._known.values():
-                one.clipping.found(found.get(("clip_factor", one.title), 1.0))
+                one.listening.found(factors.get(one.title, 1.0))
         if found:
             self._tell(step, found)
         self._scene.events.tell("look_over", step)
 
-    def _tell(self, step: int, found: dict[Key, float]) -> None:
-        keys = tuple(found)
+    def _tell(self, step: int, found: Found) -> None:
+        keys = tuple([(quantity, *values) for quantity, values in found.items()])
         names = self._names.get(keys)
         if names is None:
-            names = tuple(f"{quantity}{OF}{name}" for quantity, name in keys)
+            names = tuple(f"{quantity}{OF}{name}" for quantity, values in found.items() for name in values)
             self._dropped = max(self._dropped, len(names) - NAMES)
             if len(self._names) > 100:
                 self._names.clear()
             self._names[keys] = names = names[:NAMES]
-        values = array("f", found.values())
+        values = array("f", chain.from_iterable(one.values() for one in found.values()))
         whole = sum(values)
         if whole - whole != 0.0:  # some are not finite, or were more than single precision holds
-            values = array("f", (min(max(v, -MOST), MOST) if v - v == 0.0 else v for v in found.values()))
+            each = chain.from_iterable(one.values() for one in found.values())
+            values = array("f", (min(max(v, -MOST), MOST) if v - v == 0.0 else v for v in each))
         self._scene.hand_on(Measured(step, names, values[:NAMES]))
 
     def unseen(self) -> list[Unseen]:
@@ -360,15 +364,15 @@ def _captures() -> bool:
     return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
-def derived(found: Mapping[Key, float], sizes: Mapping[str, int], fan_in: Mapping[str, int]) -> dict[Key, float]:
+def derived(found: Found, sizes: Mapping[str, int], fan_in: Mapping[str, int]) -> Found:
     """What was measured, with what follows from it."""
-    out = dict(found)
-    for name, sums in fan_in.items():
-        if (weight := found.get(("weight_norm", name))) is not None:
-            out["weight_gain", name] = weight / math.sqrt(sizes[name] / sums)
-    for (quantity, name), value in found.items():
-        if quantity in ("weight_norm", "grad_norm", "update_norm") and name in sizes:
-            out[quantity.replace("norm", "rms"), name] = value / math.sqrt(sizes[name])
-        if quantity == "update_norm" and (weight := found.get(("weight_norm", name))):
-            out["update_ratio", name] = value / weight
-    return out
+    weights, updates = found.get("weight_norm", {}), found.get("update_norm", {})
+    roots = {name: math.sqrt(size) for name, size in sizes.items()}
+    gains = {name: weights[name] * math.sqrt(sums) / roots[name] for name, sums in fan_in.items() if name in weights}
+    rms = {
+        f"{what}_rms": {name: length / roots[name] for name, length in found.get(f"{what}_norm", {}).items()}
+        for what in ("weight", "grad", "update")
+    }
+    ratios = {name: length / weight for name, length in updates.items() if (weight := weights.get(name))}
+    more = {"weight_gain": gains, **rms, "update_ratio": ratios}
+    return found | {quantity: values for quantity, values in more.items() if values}
