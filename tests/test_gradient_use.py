@@ -195,11 +195,14 @@ def test_an_optimizer_that_finds_none(step: Step) -> None:
     assert told(trace) == [("gradient-not-used", None)]
     (found,) = trace.findings
     assert found.evidence["reason"] == "cleared" and found.confidence == "certain"
+    cleared = {} if step is steps_before_the_backward else {"cleared": "optimizer.zero_grad"}
     assert {s.role: s.site.text.partition("(")[0] for s in found.sites} == {
         "stepped": "optimizer.step",
         "backward": "loss_of",
         "optimizer": "optimizer = kind",
-    }  # several lines of this file clear gradients: none is named
+        **cleared,  # several lines of this file clear gradients: that of this function
+    }
+    assert all(s.site.function == step.__name__ for s in found.sites if s.role == "cleared")
 
 
 @pytest.mark.parametrize("often", [4, 8])

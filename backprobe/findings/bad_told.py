@@ -69,9 +69,15 @@ def _held(op: BadOp) -> str:
     return next((str(t.bad) for t in op.inputs if t.bad), "Inf")
 
 
+def is_half(run: NodeRun) -> bool:
+    """Whether a gradient that it got or gave is in float16."""
+    return any(grad is not None and grad.dtype == "float16" for grad in (*run.grad_outputs, *run.grad_inputs))
+
+
 def told_backward(
     call: BackwardCall, first: BadNode, run: NodeRun, origin: BadOp | None, region: Inside | None
 ) -> Finding:
+    too_large = False
     bad_saved = [t for t in first.saved if t.bad]
     zero_saved = [t for t in first.saved if t.zeros]
     parameters = tuple(
@@ -91,6 +97,8 @@ def told_backward(
         how = f"its saved {zero_saved[0].name} holds zeros, where the derivative is not finite"
     elif first.inferred:
         how = "of the nodes before the bad gradients and no others, it is the one that can have"
+    elif too_large := is_half(run) and not first.values.nan:
+        how = "float16 holds no number above 65,504"
     else:
         how = "its derivative is not finite for the values that it had kept"
     outside = [t.name for t in origin.inputs if t.bad] if origin is not None else []
@@ -126,6 +134,9 @@ def told_backward(
             "gradient of zero, and zero times Inf or NaN is NaN. Make the operation's input safe first, for the "
             "masked elements too (torch.where(mask, x, safe) before it)."
             if first.zero_incoming and (bad_saved or zero_saved)
+            else "Multiply the loss by less: torch.amp.GradScaler finds a factor, and leaves out the steps in which it "
+            "was too large. bfloat16 and float32 hold such gradients."
+            if too_large
             else "Keep the operation's input away from the point where its derivative is not finite: add an eps, clamp."
         ),
     )

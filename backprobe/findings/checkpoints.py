@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,10 @@ _ADVICE = {
     "unknown": "The same operations ran, and autograd kept other tensors for them: look at what changed between "
     "forward and backward (autocast and its cache of casts, requires_grad, train and eval mode), and at calls that "
     "torch does not see from Python.",
+    "unheard": f"{_SAME}. The step was not recorded: with --budget none the operation that differs is named.",
 }
+#: What torch says of the tensors that were kept.
+_COUNTS = re.compile(r"saved during (?:forward|recomputation): (\d+)")
 
 
 @question(
@@ -75,7 +79,7 @@ def _mismatches(trace: Trace) -> list[Finding]:
             Finding(
                 kind="checkpoint-mismatch",
                 severity="error" if seen.raised else "warning",
-                title=_title(seen) + (_FILLED if _fills(seen) else _DRAWN if seen.drawn is not None else ""),
+                title=_title(seen) + (_FILLED if _fills(seen) else _drawn(seen) if seen.drawn is not None else ""),
                 confidence="certain" if seen.raised and seen.cause and seen.drawn is None else "likely",
                 module=seen.module,
                 tensor=f"output of {seen.op}" if seen.op else None,
@@ -144,6 +148,10 @@ def _fills(seen: RegionDiffers) -> bool:
     return seen.changed is not None and seen.how not in ("written", "arguments")
 
 
+def _drawn(seen: RegionDiffers) -> str:
+    return _DRAWN.replace("before it", "in it") if seen.how == "unheard" else _DRAWN
+
+
 def _changes_itself(seen: RegionDiffers, trace: Trace) -> bool:
     """Whether the values differ because the region changes its own state: that is the finding then."""
     module = seen.module or ""
@@ -162,6 +170,13 @@ def _title(seen: RegionDiffers) -> str:
         return f"the recomputation of a checkpoint ran {seen.again} where the forward had run {seen.forward}"
     if seen.how == "unknown":
         return "the recomputation of a checkpoint kept other tensors than the forward, with the same operations"
+    if seen.how == "unheard":
+        counts = _COUNTS.findall(seen.raised)
+        if len(counts) == 2:
+            return (
+                f"the recomputation of a checkpoint kept {counts[1]} tensors for backward, and the forward {counts[0]}"
+            )
+        return "the recomputation of a checkpoint kept other tensors than the forward"
     if seen.how == "arguments":
         return (
             f"{seen.op} was called with {seen.again} in the recomputation of a checkpoint, and with {seen.forward} in "

@@ -11,7 +11,7 @@ from ..graphs.plan import CALM, VIEW_NODES
 from ..records import BackwardCall, BadOp, BadValues, Born, Finding, GradientHook, Inside, Spoilt
 from ..torch_texts import COMPILED
 from .bad_origin import meant, origin_of, others_of, when_made
-from .bad_told import nan_or_inf, told_backward, told_by_graph, told_forward, told_in_region, told_unseen
+from .bad_told import is_half, nan_or_inf, told_backward, told_by_graph, told_forward, told_in_region, told_unseen
 from .questions import VALUES, Kind, question
 from .spoilt import hooked_finding, spoilt_finding
 
@@ -43,7 +43,7 @@ def nonfinites(trace: Trace) -> list[Finding]:
     """The first bad value of a run, and later ones that came after everything had been finite again.
 
     A loss scaler begins with a scale that overflows and comes down until it does not: that is its way of working, and a
-    finding only where it does not end.
+    finding only where it does not end. One of the script's own is told by what it does (``_scaled_by_hand``).
     """
     found: list[Finding] = []
     poisoned = False
@@ -54,7 +54,7 @@ def nonfinites(trace: Trace) -> list[Finding]:
     for hook in trace.facts.of(GradientHook):
         hooks.setdefault(hook.backward, []).append(hook)
     spoilt = sorted(trace.facts.of(Spoilt), key=lambda one: one.step)
-    step = -1
+    step = last_bad = -1
     for call in trace.backwards:
         step = call.step
         between = [one for one in spoilt if one.step < call.step]
@@ -65,21 +65,37 @@ def nonfinites(trace: Trace) -> list[Finding]:
             poisoned = True
         if not new:
             bad = any(r.bad for r in call.roots) or call.bad_nodes
-            poisoned, scaled = poisoned and bool(bad), 0
+            poisoned, scaled = poisoned and (bool(bad) or call.step == last_bad), 0  # the step's gradients are a sum
             continue
         own = new[0].kind == "nonfinite-backward" or new[0].evidence.get("op_is_root")
-        if own and "loss_scale" in call.arguments and not new[0].evidence["nan"]:
+        scale = call.arguments.get("loss_scale")
+        if own and (scale or _scaled_by_hand(trace, call)) and not new[0].evidence["nan"]:
             scaled += 1
             if scaled < SCALER_STEPS:
                 continue
-            new = [
-                dataclasses.replace(new[0], evidence={**new[0].evidence, "loss_scale": call.arguments["loss_scale"]})
-            ]
+            if scale:
+                new = [dataclasses.replace(new[0], evidence={**new[0].evidence, "loss_scale": scale})]
         if not poisoned:
             found += new
-        poisoned = True
+        poisoned, last_bad = True, call.step
     last = [one for one in spoilt if one.step == step and not poisoned]
     return found + [spoilt_finding(one) for one in last[:1]]  # the script ended there
+
+
+def _scaled_by_hand(trace: Trace, call: BackwardCall) -> bool:
+    """Whether a scaler of the script's own found that its factor was too large, and let nothing come of the call: the
+    loss is a product, a gradient in float16 became too large, and before any optimizer stepped came another call that
+    was finite, as what followed the step was."""
+    root = next((call.nodes[r.node] for r in call.roots if r.node is not None), None)
+    if root is None or root.name != "MulBackward0" or not call.bad_nodes:
+        return False
+    if not is_half(call.nodes[call.bad_nodes[0].node]):
+        return False
+    lost = {one.index for one in trace.backwards if any(r.bad for r in one.roots)}
+    bad = lost | {one.index for one in trace.backwards if one.bad_nodes}
+    record = next(step.record for step in trace.steps if step.index == call.step)
+    later = [n for n in record.backwards if n > call.index]
+    return any(n not in bad for n in later) and max(later) + 1 not in lost
 
 
 def nonfinite(

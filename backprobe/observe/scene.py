@@ -45,8 +45,8 @@ class Scene:
     :ivar hand_on: takes statistics of a step, for who wants to know.
     :ivar look_again: asks for the next statistics soon, where the last ones may be an alarm if that lasts.
     :ivar next_look: no step from this one on passes unseen until it is set again: its loss is wanted.
-    :ivar may_pass: each is given a step, and says how many may pass from it on where those are told of
-        (Note [Brief steps]).
+    :ivar may_pass: each is given a step, and whether those that pass are told of (Note [Brief steps]), and says how
+        many may pass from it on.
     :ivar batches: by step, those that were kept and have no folder to be written to.
     :ivar put_back: what takes ours off the process when watching pauses, also where the listener that should have
         done so has failed. Each may be called twice.
@@ -71,7 +71,7 @@ class Scene:
     hand_on: Callable[[Measured], None] = lambda measured: None
     look_again: Callable[[], None] = lambda: None
     next_look: int = sys.maxsize
-    may_pass: list[Callable[[int], int]] = field(default_factory=list)
+    may_pass: list[Callable[[int, bool], int]] = field(default_factory=list)
     batches: dict[int, Batch] = field(default_factory=dict)
     put_back: list[Callable[[], None]] = field(default_factory=lambda: [private.drop_our_dispatch_modes])
 

@@ -291,8 +291,7 @@ class Session:
             begun = self._steps.index
             room = min(self._attention.room(begun, self.budget), max(self.scene.next_look - begun, 0))
             tells = self._tells()
-            if tells:
-                room = min(room, *(may_pass(begun) for may_pass in self.scene.may_pass))
+            room = min([room, *(may_pass(begun, tells) for may_pass in self.scene.may_pass)])
             self._steps.let_pass(min(self.budget.lets_pass(tells), room), tells)
 
     def _tells(self) -> bool:
@@ -402,7 +401,7 @@ class Session:
     def facts(self) -> Facts:
         """What is known of the run as a whole, so far."""
         self.leaves.whole = self.budget.share is None or self.budget.recorded >= self.budget.steps
-        parameters = self.leaves.parameters(self._steps.listed, self._steps.present)
+        parameters = self.leaves.parameters(self._steps.listed, self._steps.present, self._steps.goes_on)
         seen = tuple(record for records in self._ask("records") for record in records)
         seen += self.leaves.free(self._steps.listed)
         return Facts(parameters, self.unseen(), tuple(sorted(self.settings.ask)), (*seen, self.watched()))

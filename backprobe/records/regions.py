@@ -24,8 +24,8 @@ class RegionDiffers:
     """What a checkpointed region, called at ``region``, did differently when it ran again.
 
     :ivar how: ``extra`` or ``missing`` (an op), ``other`` (another op), ``arguments`` (numbers and flags), ``frozen``
-        or ``written`` (a parameter), ``shape``, ``dtype``, ``grad``, ``values``, or ``unknown``: torch says so, and we
-        saw the same ops.
+        or ``written`` (a parameter), ``shape``, ``dtype``, ``grad``, ``values``; ``unknown``: torch says so, and we saw
+        the same ops; ``unheard``: torch says so, of a step whose ops were not seen.
     :ivar cause: line of the first op that differs; ``forward`` and ``again`` are what it gave in the two runs.
     :ivar raised: the error that it led to.
     :ivar changed: the line that changed what the op depends on, between the two runs.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import Any
 
@@ -26,6 +26,8 @@ from ...torchside.sharding import plain_class
 from ..events import Events
 from .modules import ModuleWatch
 
+#: Calls that reach a parameter since it was thawed, by which an optimizer that trains it has stepped.
+THAWED = 3
 #: What FSDP calls the parameter that it makes of a unit's.
 FLAT = "_flat_param"
 
@@ -35,7 +37,7 @@ class Leaf:
 
     __slots__ = (
         *("alive", "first", "label", "other", "owner", "owners", "parameter", "parts", "path", "reached", "ref"),
-        *("requires_grad", "root", "shape", "thawed"),
+        *("requires_grad", "root", "shape", "since", "thawed"),
     )
 
     def __init__(
@@ -59,8 +61,10 @@ class Leaf:
         self.alive = False
         #: The step of the first call that reached it.
         self.first: int | None = None
-        #: Where it was thawed after an optimizer had been made that does not hold it.
+        #: Where it was thawed after an optimizer had been made that may not hold it; the counter of nodes then, and how
+        #: often it had been reached.
         self.thawed: Spot | None = None
+        self.since = -1, 0
 
     def stands_for(self, tensor: Any) -> bool:
         """Whether it is the leaf of `tensor`: Note [Ids and weak references]."""
@@ -133,7 +137,7 @@ class Leaves:
         if leaf is not None and leaf.stands_for(tensor):
             leaf.requires_grad = on  # as it is when nobody can ask it any more
             if on and not tensor.requires_grad:
-                leaf.thawed = self._frames.spot(frame)
+                leaf.thawed, leaf.since = self._frames.spot(frame), (private.next_sequence_nr(), leaf.reached)
 
     def reached(self) -> list[Leaf]:
         """Those that a backward call gave a gradient to."""
@@ -247,11 +251,17 @@ class Leaves:
             return self._modules.full_name(leaf.root, leaf.path)
         return leaf.label or "tensor"
 
-    def parameters(self, held: dict[int, Any] | None, present: list[dict[int, Any]]) -> tuple[Parameter, ...]:
+    def parameters(
+        self,
+        held: dict[int, Any] | None,
+        present: list[dict[int, Any]],
+        goes_on: Callable[[weakref.ref[Any], int], bool] = lambda ref, since: True,
+    ) -> tuple[Parameter, ...]:
         """What became of every parameter of a module.
 
         :param held: weak references to those that an optimizer holds.
         :param present: for each optimizer, references to those that the modules in sight had when it was made.
+        :param goes_on: tells whether an optimizer that holds one has stepped since the counter of nodes was there.
         """
         self.refresh()
         seen = {id(leaf.root) for leaf in self._all if leaf.reached and leaf.root is not None}
@@ -268,6 +278,9 @@ class Leaves:
             if leaf.root is None or leaf.parts:
                 continue
             held_too = trained is None or id(leaf.ref) in trained
+            at, reached = leaf.since
+            if leaf.thawed is not None and trained is not None and leaf.reached - reached >= THAWED:
+                held_too = held_too and goes_on(leaf.ref, at)  # one that trained it before may be at its end
             place = None if held_too or not leaf.reached else self._replaced_at(leaf)
             replaced = first[(id(leaf.root), leaf.path)] is not leaf or place is not None
             if leaf is not last[(id(leaf.root), leaf.path)]:

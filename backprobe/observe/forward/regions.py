@@ -116,8 +116,9 @@ class Regions:
         self._open: list[tuple[_Region, bool]] = []
         self._redone: dict[int, _Region] = {}
         self._found: dict[Any, RegionDiffers] = {}
-        #: How many regions of each line have been compared by their values.
+        #: How many regions of each line have been compared by their values, and the user's places of ops in those.
         self._seen: dict[Spot | None, int] = {}
+        self._inner: set[Spot] = set()
         #: Line of a reentrant checkpoint whose inputs require no gradient -> module call, ids of leaves inside, the
         #: first step.
         self._lost: dict[Any, tuple[Where | None, set[int], int]] = {}
@@ -213,6 +214,8 @@ class Regions:
                 plain = tuple((k, v) for k, v in given if type(v) in _PLAIN)
                 parameters = tuple(_of_parameter(v) for _, v in given if type(v) is torch.nn.Parameter)
                 drew = _drew(op) if region.closely and _DRAWS.search(_named(op)) else None
+                if region.closely and inside is not None:
+                    self._inner.add(inside)
                 ops.append(_Op(inside, op.func, where, plain, parameters, made, value, drew))
         return again and not region.reentrant
 
@@ -291,7 +294,20 @@ class Regions:
                 self._note(region, found, str(error) if mine else "", step, index, failed)
             region.again = []
         if raised and last is None:
-            self._note(_Region(None, False), None, str(error), step, index, failed)
+            self._unheard(str(error), step, index, failed)
+
+    def _unheard(self, raised: str, step: int, index: int, failed: Spot | None) -> None:
+        """In a step that is not recorded torch found a difference: it is told by what the code of regions draws."""
+        if None in self._found:
+            return
+        last: dict[Any, Site] = {}  # by function, the last line that ran
+        for site in filter(None, map(self._frames.site, self._inner)):
+            key = site.file, site.function
+            last[key] = max(site, last.get(key, site), key=lambda one: one.line)
+        drawn = {line for site in last.values() if (line := drawn_before(site)) is not None}
+        region = self._frames.site(next(iter(self._seen))) if len(self._seen) == 1 else None
+        told = "unheard", region, None, self._frames.site(failed), None, "", "", "", raised, step, (index,), None
+        self._found[None] = RegionDiffers(*told, drawn.pop() if len(drawn) == 1 else None)
 
     def _note(self, region: _Region, found: Any, raised: str, step: int, index: int, failed: Spot | None) -> None:
         known = self._found.get(region.spot)

@@ -54,6 +54,8 @@ class SeenOptimizer:
     empty: int = 0
     twice: int = 0
     frozen: int = 0
+    #: The counter of nodes when it stepped last.
+    last: int = -1
 
 
 class StepWatch:
@@ -192,7 +194,8 @@ class StepWatch:
         for by, at in sorted(stepped.items(), key=itemgetter(1)):
             known = self.optimizers.get(by)
             optimizer = known.ref() if known is not None else None
-            if optimizer is not None:
+            if known is not None and optimizer is not None:
+                known.last = at
                 self.passed_by(optimizer, at)
 
     def _pass(self) -> None:
@@ -324,6 +327,8 @@ class StepWatch:
             with private.unseen():
                 if mark is not None:
                     self.stepped_by.add(by)
+                    if by in self.optimizers:
+                        self.optimizers[by].last = now
                     self._events.tell("optimizer_over", optimizer)
                     self.samples.after()
                 if self._belongs_before(by, now):
@@ -370,6 +375,13 @@ class StepWatch:
     def listed(self) -> dict[int, weakref.ref[Any]] | None:
         """Parameters that an optimizer held when it stepped; ``None`` where none has."""
         return self.held if self.ever_stepped else None
+
+    def goes_on(self, ref: weakref.ref[Any], since: int) -> bool:
+        """Whether an optimizer that holds that tensor has stepped since the counter of nodes was at `since`."""
+        return any(
+            max(o.last, self._stepped.get(by, -1)) > since and any(ref is one for one in o.refs.values())
+            for by, o in self.optimizers.items()
+        )
 
     @property
     def present(self) -> list[dict[int, weakref.ref[Any]]]:

@@ -26,6 +26,8 @@ EACH, SIZE = 2, 65536
 AGAIN, NOTHING = 3, 4
 #: Steps that are looked at: the first, and then so many in a row out of so many.
 FIRST, ROW, EVERY = 16, 5, 64
+#: Optimizers that begin after those and have first steps of their own, and how many.
+LATE, NEXT = 4, 8
 #: Backward calls after which an optimizer would have stepped.
 UNUSED = 12
 #: Optimizers that are looked at.
@@ -37,6 +39,7 @@ class _Used:
     """The gradient that an optimizer used of one tensor, and a copy."""
 
     tensor: weakref.ref[Any]
+    ref: Callable[[], Any]
     grad: torch.Tensor
     version: int
 
@@ -54,6 +57,7 @@ class _Held:
     :ivar nothing: steps in a row that found no gradients though some had been given, of those that were looked at;
         ``since``: the first of them, where one before it found some; ``some``: one found any;
         ``gap``: the most of them before one that did.
+    :ivar began: the step in which it stepped first, where that came late: those after it are looked at too.
     """
 
     name: str
@@ -73,6 +77,7 @@ class _Held:
     gap: int = 0
     stepped: Spot | None = None
     backward: Spot | None = None
+    began: int = 0
 
     @property
     def how(self) -> str:
@@ -90,7 +95,9 @@ class GradientsUsed(Tracker):
         self._calls = 0
         self._spot: Spot | None = None
         self._first: tuple[weakref.ref[Any], torch.Tensor] | None = None
-        scene.may_pass.append(_until_looked)
+        #: The step up to which the last optimizer is looked at that began late, and how many may do so.
+        self._new, self._more = FIRST, LATE
+        scene.may_pass.append(self._until_looked)
 
     # What backward calls find, and give
 
@@ -121,8 +128,8 @@ class GradientsUsed(Tracker):
         if running.inside is not None or recorded.raised is not None or running.kind == "autograd.grad":
             return
         self._calls += 1
-        for held in self._held.values() if _looks(self._scene.steps.index) else ():
-            if held.given is None:
+        for held in self._held.values():
+            if held.given is None and self._looks(held):
                 mine = [v.grad for _, v in running.graph.leaves if id(v) in held.ids]
                 with private.unseen(), private.unnoticed(), torch.no_grad():
                     held.given = running.spot if _some_not_zero(mine) else None
@@ -133,9 +140,9 @@ class GradientsUsed(Tracker):
 
     def call_over(self, spot: Spot | None) -> None:
         """Of a call whose nodes are not recorded: what optimizers hold has gradients, or has none."""
-        for number, held in self._held.items() if _looks(self._scene.steps.index) else ():
+        for number, held in self._held.items():
             seen = self._scene.steps.optimizers.get(number)
-            if held.given is None and seen is not None:
+            if held.given is None and seen is not None and self._looks(held):
                 with private.unseen(), private.unnoticed(), torch.no_grad():
                     some = _some_not_zero(getattr(ref(), "grad", None) for ref in seen.refs.values())
                     held.given = spot if some else None
@@ -159,8 +166,12 @@ class GradientsUsed(Tracker):
             if held is None and len(self._held) >= MOST:
                 return
             held = self._held[id(optimizer)] = _Held(type(optimizer).__name__, weakref.ref(optimizer))
+            if self._scene.steps.index >= FIRST and self._more:
+                self._more -= 1
+                held.began = self._scene.steps.index
+                self._new = held.began + NEXT
         held.before, held.closes = held.met, held.given is None
-        if not _looks(self._scene.steps.index):
+        if not self._looks(held):
             return
         with private.unseen(), private.unnoticed(), torch.no_grad():
             self._finds(held, optimizer)
@@ -181,7 +192,7 @@ class GradientsUsed(Tracker):
                 held.backward, held.stepped = held.given, self._scene.frames.spot(sys._getframe())
 
     def _finds_again(self, held: _Held) -> None:
-        if held.row < AGAIN and any(_some(one) and not _still(one) for one in held.used):
+        if held.row < AGAIN and any(_some(one) and not _still(one) and _added_to(one) for one in held.used):
             held.first = held.first if held.row else self._scene.steps.index
             held.row += 1
             held.backward, held.stepped = held.at, self._scene.frames.spot(sys._getframe())
@@ -192,20 +203,33 @@ class GradientsUsed(Tracker):
         held = self._held.get(id(optimizer))
         if held is None:
             return
-        if _looks(self._scene.steps.index):
+        if self._looks(held):
             with private.unseen(), private.unnoticed(), torch.no_grad():
                 if held.closes and held.given is not None:
                     self._finds(held, optimizer)
                 if held.met > held.before:
                     self._finds_again(held)
         held.met, held.given, held.used = 0, None, []
-        if not _looks(self._scene.steps.index) or held.row >= AGAIN:
+        if not self._looks(held) or held.row >= AGAIN:
             return
         tensors = [p for group in optimizer.param_groups for p in group["params"]]
         held.ids = frozenset(map(id, tensors))
         with private.unseen(), private.unnoticed(), torch.no_grad():
             for p in islice(sorted(filter(_plain, tensors), key=torch.Tensor.numel), EACH):
-                held.used.append(_Used(private.tensor_ref(p), p.grad.detach().clone(), p.grad._version))
+                refs = private.tensor_ref(p), private.tensor_ref(p.grad)
+                held.used.append(_Used(*refs, p.grad.detach().clone(), p.grad._version))
+
+    def _looks(self, held: _Held) -> bool:
+        step = self._scene.steps.index
+        return step - held.began < (NEXT if held.began else FIRST) or step % EVERY < ROW
+
+    def _until_looked(self, step: int, told: bool) -> int:
+        """Steps from `step` on that may pass. Where those are told of, of two rows that are looked at one is kept
+        whole."""
+        if not told:
+            return 0 if step < self._new else sys.maxsize
+        apart = 2 * EVERY
+        return 0 if step < self._new or step % apart < ROW else apart - step % apart
 
     def records(self) -> tuple[GradientUse, ...]:
         site, seen = self._scene.frames.site, self._scene.steps.optimizers
@@ -223,10 +247,13 @@ class GradientsUsed(Tracker):
 
     def _clears(self, backward: Site | None, stepped: Site | None) -> Site | None:
         """The only line that calls ``zero_grad`` and can have done so between these two: one of their function that
-        stands before the one or after the other clears what is not needed any more."""
+        stands before the one or after the other clears what is not needed any more. Of several the only one that
+        stands in one of their functions between them."""
         lines = {line for line, *_ in calls_of_method(self._scene.frames, "zero_grad")}
         if len(lines) > 1 and backward is not None and stepped is not None:
             lines = {line for line in lines if not (_is_before(line, backward) or _is_before(stepped, line))}
+            if len(lines) > 1:
+                lines = {line for line in lines if _is_before(backward, line) or _is_before(line, stepped)}
         return lines.pop() if len(lines) == 1 else None
 
     def _never(self) -> list[GradientUse]:
@@ -250,16 +277,6 @@ class GradientsUsed(Tracker):
 def _is_before(one: Site, other: Site) -> bool:
     """Whether it stands before the other in one function."""
     return (one.file, one.function) == (other.file, other.function) and one.line < other.line
-
-
-def _looks(step: int) -> bool:
-    return step < FIRST or step % EVERY < ROW
-
-
-def _until_looked(step: int) -> int:
-    """Steps from `step` on that may pass where those are told of: of two rows that are looked at one is kept whole."""
-    apart = 2 * EVERY
-    return 0 if step < FIRST or step % apart < ROW else apart - step % apart
 
 
 def _readable(tensor: Any) -> bool:
@@ -300,6 +317,13 @@ def _still(one: _Used) -> bool:
     nobody has written to it in a way that is counted."""
     grad = _of(one)
     return grad is not None and grad._version == one.version and bool((grad == one.grad).all() & grad.any())
+
+
+def _added_to(one: _Used) -> bool:
+    """Whether what is there came by adding to the gradient: torch adds in place, unless it makes a graph of that. Else
+    the script has put another one in its place."""
+    grad = _of(one)
+    return grad is not None and (grad is one.ref() or grad.requires_grad)
 
 
 def _some(one: _Used) -> bool:
