@@ -9,7 +9,8 @@ has failed, the others get a while to come to their end.
 torch can lock up when a process group goes, also alone: gloo's thread drops its last work, for which it wants the
 interpreter's lock (each backward call leaves a Python object in what a collective keeps of its thread), while the
 destructor that waits for that thread holds it. So where a rank does not end though none has failed, the job is run
-again, with more patience; what locks up each time is left as it is.
+again, with more patience; what locks up each time is left as it is. Of one script that was tried ten times each way, alone
+it locked up in four and watched in five.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from pathlib import Path
 from typing import Any
 
 #: Seconds, by try, that the first rank has to end.
-SECONDS = (200, 400, 600)
+SECONDS = (200, 200, 300, 400, 600, 600)
 #: Seconds that the others have to end after one has failed, until they are ended as launchers do, by SIGTERM; and then.
 AFTER_A_FAILURE, AFTER_A_SIGNAL = 90, 600
 #: Seconds, by try, that ranks have to end after one has ended well.
-AFTER_AN_END = (60, 240, 600)
+AFTER_AN_END = (60, 60, 60, 120, 300, 600)
 
 
 class Ended:

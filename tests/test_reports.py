@@ -52,7 +52,6 @@ ASK = {"wrong-backward": "functions", "wrong-double-backward": "functions", "fir
 MISSED: set[str] = {
     "control_tokens_gpt2",
     "forces_by_vmap_grad",
-    "load_experts",
     "tower_tuned_in_second_stage",
 }
 MODULE: set[str] = set()

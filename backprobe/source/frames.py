@@ -13,8 +13,10 @@ from typing import Any
 
 from ..records import Site
 from ..records.places import lasting
+from ..torch_texts import GENERATED
 from ..torchside import places
 from ..torchside.compilations import FRAME
+from ..torchside.compiled_regions import generated_from
 from .library import Stack
 from .sites import site_at
 from .stand_ins import STAND_IN
@@ -60,6 +62,8 @@ class Frames:
 
     def __init__(self, own: tuple[str, ...] = ()) -> None:
         self._libraries = _library_folders()
+        #: By the id of generated code and a place in it: that code, and the user's place that it stands for.
+        self._generated: dict[tuple[int, int], tuple[CodeType, Spot | None]] = {}
         #: Folders of the user's that may lie among installed packages: the script's, or the module's of ``-m``.
         self.own = own
         self._own = tuple(os.path.realpath(p) + os.sep for p in own)
@@ -115,6 +119,23 @@ class Frames:
         """The innermost user's place at or above `frame`."""
         frame = self.first(frame)
         return None if frame is None else (frame.f_code, frame.f_lasti)
+
+    def generated(self, frame: Any) -> Spot | None:
+        """The user's place that a call of `frame` was generated from, whose code FX has written: that of a compiled
+        region that is run op by op. ``None`` where it is not known."""
+        known = self._generated.get((id(frame.f_code), frame.f_lasti))
+        if known is None:
+            if len(self._generated) > 100_000:
+                self._generated.clear()
+            site = self.site_in(generated_from(variables(frame).get("self"), frame.f_lineno))
+            known = frame.f_code, self.spot_for(site) if site is not None else None
+            self._generated[id(frame.f_code), frame.f_lasti] = known
+        return known[1]
+
+    def spot_of_op(self, frame: Any) -> Spot | None:
+        """As ``spot``, of an operation that `frame` calls, where that may be generated code."""
+        made = self.generated(frame) if frame.f_code.co_filename.startswith(GENERATED) else None
+        return made or self.spot(frame)
 
     def spot_of_call(self, frame: Any) -> Spot | None:
         """As ``spot``, for what compiled code calls: its calls stand on the line of the ``def`` that was compiled, and

@@ -126,7 +126,7 @@ class Cuts:
         sources = [a for a in tensors_in(args, depth=2) if a.requires_grad]
         if not sources or (tensor_out and (out.requires_grad or any(out is a for a in args))):
             return
-        spot = self._frames.spot(frame)
+        spot = self._frames.spot_of_op(frame)
         key = (spot, func)
         stack = self._modules.stack
         self._reentries.begin(key, out, stack)

@@ -108,8 +108,6 @@ class Eye(TorchFunctionMode):
         #: How each function writes in place, if it does.
         self._kinds: dict[Any, Any] = {}
         self._entries: dict[Any, Entry] = {}
-        #: By the id of generated code and a place in it: that code, and the user's place that it stands for.
-        self._generated: dict[tuple[int, int], Any] = {}
         self._stacks, self._custom = Stacks(), CustomCalls(variables)
         #: How often we are on this thread's stack of modes by ``push``.
         self._pushed = 0
@@ -287,7 +285,7 @@ class Eye(TorchFunctionMode):
             if code is call:
                 user = self.frames.first(user)
                 break
-        spot = self._generated_spot(frame) if frame.f_code.co_filename.startswith(GENERATED) else None
+        spot = self.frames.generated(frame) if frame.f_code.co_filename.startswith(GENERATED) else None
         # The same op comes back every step: one tuple for each, so that logs compare fast, and no garbage is made
         # (Note [Hooks made once]). Found by the id of its code, which it keeps.
         if spot is not None:
@@ -303,18 +301,6 @@ class Eye(TorchFunctionMode):
             entry = self._entries[key] = (code, lasti, func, where, library)
         log.entries.append(entry)
         return entry
-
-    def _generated_spot(self, frame: Any) -> Spot | None:
-        """The user's line that a call of `frame` was generated from, as a compiled region that is run op by op."""
-        known = self._generated.get((id(frame.f_code), frame.f_lasti), self)
-        if known is self:
-            if len(self._generated) > 100_000:
-                self._generated.clear()
-            site = self.frames.site_in(private.generated_from(variables(frame).get("self"), frame.f_lineno))
-            known = frame.f_code, self.frames.spot_for(site) if site is not None else None
-            self._generated[id(frame.f_code), frame.f_lasti] = known
-        spot: Spot | None = known[1]
-        return spot
 
     def _wrote(self, kind: Any, func: Any, args: Any, kwargs: Any, seq: int, frame: Any) -> None:
         """The op may have written in place: say to what."""
