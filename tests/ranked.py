@@ -9,8 +9,8 @@ has failed, the others get a while to come to their end.
 torch can lock up when a process group goes, also alone: gloo's thread drops its last work, for which it wants the
 interpreter's lock (each backward call leaves a Python object in what a collective keeps of its thread), while the
 destructor that waits for that thread holds it. So where a rank does not end though none has failed, the job is run
-again, with more patience; what locks up each time is left as it is. Of one script that was tried ten times each way, alone
-it locked up in four and watched in five.
+again, with more patience; what locks up each time is left as it is. One script that was tried ten times each way locked
+up four times alone and five watched.
 """
 
 from __future__ import annotations
