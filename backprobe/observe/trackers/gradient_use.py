@@ -96,7 +96,7 @@ class GradientsUsed(Tracker):
         self._spot: Spot | None = None
         self._first: tuple[weakref.ref[Any], torch.Tensor] | None = None
         #: The step up to which the last optimizer is looked at that began late, and how many may do so.
-        self._new, self._more = FIRST, LATE
+        self._new, self._more = 0, LATE
         scene.may_pass.append(self._until_looked)
 
     # What backward calls find, and give
@@ -229,7 +229,7 @@ class GradientsUsed(Tracker):
         if not told:
             return 0 if step < self._new else sys.maxsize
         apart = 2 * EVERY
-        return 0 if step < self._new or step % apart < ROW else apart - step % apart
+        return 0 if step < max(FIRST, self._new) or step % apart < ROW else apart - step % apart
 
     def records(self) -> tuple[GradientUse, ...]:
         site, seen = self._scene.frames.site, self._scene.steps.optimizers
