@@ -18,7 +18,7 @@ _SAME = "What a checkpointed function does must depend on its arguments, its par
 #: What ``changed`` means where something else differs than a number, a flag or a parameter.
 _FILLED = ": the region itself puts something where it looks for it, so the second run finds more"
 #: Where a random number comes before it.
-_DRAWN = ": a random number is drawn before it, from a generator that a checkpoint does not put back"
+_DRAWN = ": a random number is drawn {} it, from a generator that a checkpoint does not put back"
 _ADVICE = {
     "drawn": "Draw from torch's own generator, whose state a checkpoint puts back, or draw outside the region and pass "
     "the number in as an argument.",
@@ -43,7 +43,8 @@ _ADVICE = {
     "unknown": "The same operations ran, and autograd kept other tensors for them: look at what changed between "
     "forward and backward (autocast and its cache of casts, requires_grad, train and eval mode), and at calls that "
     "torch does not see from Python.",
-    "unheard": f"{_SAME}. The step was not recorded: with --budget none the operation that differs is named.",
+    "unheard": f"{_SAME}. No operation was seen of it: where the step was not recorded, --budget "
+    "none names the one that differs.",
 }
 #: What torch says of the tensors that were kept.
 _COUNTS = re.compile(r"saved during (?:forward|recomputation): (\d+)")
@@ -149,7 +150,7 @@ def _fills(seen: RegionDiffers) -> bool:
 
 
 def _drawn(seen: RegionDiffers) -> str:
-    return _DRAWN.replace("before it", "in it") if seen.how == "unheard" else _DRAWN
+    return _DRAWN.format("in" if seen.how == "unheard" else "before")
 
 
 def _changes_itself(seen: RegionDiffers, trace: Trace) -> bool:

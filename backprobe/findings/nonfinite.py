@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,7 @@ def nonfinites(trace: Trace) -> list[Finding]:
     """The first bad value of a run, and later ones that came after everything had been finite again.
 
     A loss scaler begins with a scale that overflows and comes down until it does not: that is its way of working, and a
-    finding only where it does not end. One of the script's own is told by what it does (``_scaled_by_hand``).
+    finding only where it does not end. One of the script's own is told by what it does (``_followed``).
     """
     found: list[Finding] = []
     poisoned = False
@@ -55,6 +56,7 @@ def nonfinites(trace: Trace) -> list[Finding]:
         hooks.setdefault(hook.backward, []).append(hook)
     spoilt = sorted(trace.facts.of(Spoilt), key=lambda one: one.step)
     step = last_bad = -1
+    followed = cache(lambda: _followed(trace))
     for call in trace.backwards:
         step = call.step
         between = [one for one in spoilt if one.step < call.step]
@@ -69,7 +71,7 @@ def nonfinites(trace: Trace) -> list[Finding]:
             continue
         own = new[0].kind == "nonfinite-backward" or new[0].evidence.get("op_is_root")
         scale = call.arguments.get("loss_scale")
-        if own and (scale or _scaled_by_hand(trace, call)) and not new[0].evidence["nan"]:
+        if own and (scale or (_is_scaled(call) and call.index in followed())) and not new[0].evidence["nan"]:
             scaled += 1
             if scaled < SCALER_STEPS:
                 continue
@@ -82,20 +84,25 @@ def nonfinites(trace: Trace) -> list[Finding]:
     return found + [spoilt_finding(one) for one in last[:1]]  # the script ended there
 
 
-def _scaled_by_hand(trace: Trace, call: BackwardCall) -> bool:
-    """Whether a scaler of the script's own found that its factor was too large, and let nothing come of the call: the
-    loss is a product, a gradient in float16 became too large, and before any optimizer stepped came another call that
-    was finite, as what followed the step was."""
+def _is_scaled(call: BackwardCall) -> bool:
+    """Whether the loss is a product, and a gradient in float16 is the first that is bad."""
     root = next((call.nodes[r.node] for r in call.roots if r.node is not None), None)
-    if root is None or root.name != "MulBackward0" or not call.bad_nodes:
-        return False
-    if not is_half(call.nodes[call.bad_nodes[0].node]):
-        return False
+    product = root is not None and root.name == "MulBackward0"
+    return product and bool(call.bad_nodes) and is_half(call.nodes[call.bad_nodes[0].node])
+
+
+def _followed(trace: Trace) -> frozenset[int]:
+    """The calls after which, before any optimizer stepped, came another one that was finite, as the loss was that
+    followed the step: nothing came of them, as where a scaler of the script's own found its factor too large."""
     lost = {one.index for one in trace.backwards if any(r.bad for r in one.roots)}
     bad = lost | {one.index for one in trace.backwards if one.bad_nodes}
-    record = next(step.record for step in trace.steps if step.index == call.step)
-    later = [n for n in record.backwards if n > call.index]
-    return any(n not in bad for n in later) and max(later) + 1 not in lost
+    found: set[int] = set()
+    for step in trace.steps:
+        calls = step.record.backwards
+        fine = max((n for n in calls if n not in bad), default=-1)
+        if calls and max(calls) + 1 not in lost:
+            found.update(n for n in calls if n < fine)
+    return frozenset(found)
 
 
 def nonfinite(

@@ -25,7 +25,7 @@ class RegionDiffers:
 
     :ivar how: ``extra`` or ``missing`` (an op), ``other`` (another op), ``arguments`` (numbers and flags), ``frozen``
         or ``written`` (a parameter), ``shape``, ``dtype``, ``grad``, ``values``; ``unknown``: torch says so, and we saw
-        the same ops; ``unheard``: torch says so, of a step whose ops were not seen.
+        the same ops; ``unheard``: torch says so, and we saw no op.
     :ivar cause: line of the first op that differs; ``forward`` and ``again`` are what it gave in the two runs.
     :ivar raised: the error that it led to.
     :ivar changed: the line that changed what the op depends on, between the two runs.

@@ -297,7 +297,8 @@ class Regions:
             self._unheard(str(error), step, index, failed)
 
     def _unheard(self, raised: str, step: int, index: int, failed: Spot | None) -> None:
-        """In a step that is not recorded torch found a difference: it is told by what the code of regions draws."""
+        """Torch found a difference, and no op was heard, as in a step that is not recorded: what the code of regions
+        draws tells of it."""
         if None in self._found:
             return
         last: dict[Any, Site] = {}  # by function, the last line that ran
