@@ -90,3 +90,22 @@ def test_what_is_traced_while_a_region_is_compiled_is_no_call() -> None:
             fast(torch.ones(2, 3)).square().mean().backward()
             optimizer.step()
     assert sum(row.calls for row in trace.step_rows()) == trace.info["backwards"] == 12
+
+
+def test_a_view_that_autograd_refuses_to_read_is_no_internal_error() -> None:
+    """An op on a module's input that was written in place under a full backward hook raises in ``grad_fn`` too."""
+
+    class Keeps(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.x = x
+            return x.clone()
+
+    model = Keeps()
+    model.register_full_backward_hook(lambda *_: None)
+    with backprobe.trace() as trace:
+        x = torch.rand(3, requires_grad=True).clone()
+        model(x)
+        x[0] *= 1
+        with pytest.raises(RuntimeError, match="a view and its base or another view"):
+            model.x + 2
+    assert [u for u in trace.facts.unseen if u.what == "internal error"] == []

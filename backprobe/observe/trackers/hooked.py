@@ -180,7 +180,7 @@ class Hooked(Tracker):
         where, module = self._last
         for value in args:
             # The view that a full hook makes stands between the op and the node that made the module's output.
-            node = value.grad_fn if isinstance(value, torch.Tensor) else None
+            node = _grad_fn(value)
             for child, _ in node.next_functions if node is not None else ():
                 if child is not None and child._sequence_nr() in self._outputs:
                     where, module = self._outputs[child._sequence_nr()]
@@ -214,6 +214,15 @@ class Hooked(Tracker):
 
     def records(self) -> tuple[HookSeen, ...]:
         return tuple(self._found.values())
+
+
+def _grad_fn(value: Any) -> Any:
+    """The node of `value`; ``None`` if it is no tensor, or if autograd refuses to make the node of a view that was
+    written in place."""
+    try:
+        return value.grad_fn if isinstance(value, torch.Tensor) else None
+    except RuntimeError:
+        return None
 
 
 def _hooked_inside(module: nn.Module) -> bool:
