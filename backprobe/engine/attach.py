@@ -178,6 +178,8 @@ class BackwardBreakpoints:
         if not self._on:
             return
         eye = self._session.eye
+        if threading.get_ident() == self._thread:
+            eye.wake()
         if self._stops.pilot.calls or threading.get_ident() != self._thread or eye not in private.function_modes():
             raise BackprobeError(
                 "breakpoint_backward cannot be removed inside the backward that it watches, nor from another thread: "

@@ -100,6 +100,12 @@ class Tracker:
     def region_entered(self) -> None:
         """A module is called inside the first region of a checkpoint."""
 
+    def mode_query_begins(self) -> None:
+        """A module call begins that builds no graph and may query function modes (Note [Modules that query modes])."""
+
+    def mode_query_ends(self) -> None:
+        """That call returned or raised."""
+
     def stateful_enters(self, module: nn.Module) -> None:
         """A module with buffers is called, also in a recomputation."""
 

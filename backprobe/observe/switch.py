@@ -84,6 +84,6 @@ class Switch:
 
     def _take_off(self) -> None:
         private.unshow_backward(self._eye)
-        private.drop_mode(self._eye)
+        self._eye.drop()
         self.on = False
         self._modules.stop()

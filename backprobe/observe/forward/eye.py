@@ -132,7 +132,14 @@ class Eye(TorchFunctionMode):
         self.torchs = True
         if self.noting and not self.careful and not self.handling and self.is_here() and private.top_mode() is self:
             self.events.tell("about_to_write")
-            self._rests = private.mode_depth()
+            self.rest()
+
+    def rest(self) -> None:
+        """Leave the stack of function modes until ``wake`` or ``drop``. Does nothing if the eye is not on it, as inside
+        its own handler."""
+        depth = private.depth_of(self) if self.is_here() else None
+        if depth is not None:
+            self._rests = depth + 1
             private.drop_mode(self)
 
     def wake(self) -> None:
@@ -140,7 +147,19 @@ class Eye(TorchFunctionMode):
         rests, self._rests = self._rests, 0
         if rests and private.depth_of(self) is None:
             private.put_mode(self, rests - 1)
-            self.last = _next()
+            self.catch_up()
+
+    def drop(self) -> None:
+        """Leave the stack of function modes, for good if the eye rests."""
+        self._rests = 0
+        private.drop_mode(self)
+
+    def mode_query_begins(self) -> None:
+        self.events.tell("about_to_write")  # writes in the call are not seen
+        self.rest()
+
+    def mode_query_ends(self) -> None:
+        self.wake()
 
     def detached(self) -> None:
         self._rests = 0

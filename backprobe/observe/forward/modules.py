@@ -19,8 +19,10 @@ from ...records import ModuleCall, Site, Unseen
 from ...source.frames import Frames
 from ...source.roots import RootModule, Where, modules_in_sight
 from ...torchside import places, private
+from ...torchside.called_with import keywords
 from ...torchside.depth import Room
 from ...torchside.measure import joint_norm, shape_of
+from ...torchside.mode_queries import builds_graph, queries_modes
 from ...torchside.module_hooks import ModuleHooks
 from ...torchside.sharding import plain_class
 from ...torchside.structure import tensors_in
@@ -35,7 +37,7 @@ _grad_on = torch.is_grad_enabled
 class _Seen:
     """What is known of one module."""
 
-    __slots__ = ("calls", "count", "off", "quiet", "quiet_now", "ref", "root", "step", "wheres")
+    __slots__ = ("calls", "count", "off", "queries_modes", "quiet", "quiet_now", "ref", "root", "step", "wheres")
 
     def __init__(self, module: nn.Module, root: RootModule) -> None:
         self.ref = weakref.ref(module)
@@ -46,6 +48,7 @@ class _Seen:
         self.calls, self.quiet, self.quiet_now = 0, 0, 0
         #: Where gradient mode had been turned off at the last call without it.
         self.off: Site | None = None
+        self.queries_modes = queries_modes(type(module))
 
 
 class ModuleWatch:
@@ -80,6 +83,9 @@ class ModuleWatch:
         self._first_output = False
         #: Modules with backward hooks that are running, and the counter when each was called.
         self._hooked_at: list[tuple[nn.Module, int]] = []
+        #: Depth of the outermost running call that ``mode_query_begins`` was told of, and its module; 0 if there is
+        #: none.
+        self._query_depth, self._querying = 0, weakref.ref(nn.Module())
         #: Whether a backward call is going on: what is called now is recomputed.
         self.in_backward = False
         #: Whether the last outermost call gave a tensor without a graph.
@@ -102,6 +108,7 @@ class ModuleWatch:
         self._room.end()
         self.stack.clear()
         self._hooked_at.clear()
+        self._query_depth = 0
 
     def new_step(self, step: int) -> None:
         """Of those that Ctrl-C or the like ended, torch says nothing: none is running where none is on the stack."""
@@ -121,7 +128,7 @@ class ModuleWatch:
             mark = own.mark()
         depth = len(self.stack)
         try:
-            self._entered(module)
+            self._entered(module, args)
         except Exception as error:
             self._events.fault(self, error)
             if depth and len(self.stack) == depth:  # what runs now counts as the call around it
@@ -129,7 +136,7 @@ class ModuleWatch:
         if mark is not None:
             own.often(own.enters, mark, -self.overhead, self.careful)
 
-    def _entered(self, module: nn.Module) -> None:
+    def _entered(self, module: nn.Module, args: Any) -> None:
         if _ident() != self.thread:
             self.other_threads += 1
             return
@@ -172,12 +179,25 @@ class ModuleWatch:
                 self.moments.append(private.next_sequence_nr())
             else:
                 self.dropped += 1
+        if self._query_depth:
+            querying = self._querying()
+            if querying is None or not _module_runs(querying):  # Ctrl-C ended it: torch calls no hook then
+                self._query_depth = 0
+                events.tell("mode_query_ends")
+        if seen.queries_modes and not self._query_depth:
+            kwargs = keywords(sys._getframe(2)) or {}  # of the call that calls ``_enter``
+            if not builds_graph(module, args, kwargs):
+                self._query_depth, self._querying = len(stack), seen.ref
+                events.tell("mode_query_begins")
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if _compiling():
             return
         if not self.stack or _ident() != self.thread:
             return
+        if self._query_depth == len(self.stack):
+            self._query_depth = 0
+            self._events.tell("mode_query_ends")
         own, mark = self._events.own, None
         own.leaves.left -= 1
         if own.leaves.left <= 0 or self.careful:
@@ -376,11 +396,11 @@ class ModuleWatch:
         return tuple(calls)
 
 
-def _module_runs() -> bool:
-    """Whether the call of a module is on this thread's stack."""
+def _module_runs(module: nn.Module | None = None) -> bool:
+    """Whether the call of a module is on this thread's stack. `module`: whether that of this one is."""
     frame: Any = sys._getframe(1)
     while frame is not None:
-        if frame.f_code is places.MODULE_CALL:
+        if frame.f_code is places.MODULE_CALL and (module is None or frame.f_locals.get("self") is module):
             return True
         frame = frame.f_back
     return places.MODULE_CALL is None

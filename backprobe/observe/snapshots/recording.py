@@ -47,6 +47,7 @@ class Recording:
         self.eye.careful = False
         self.eye.owner = self
         self._faults = events.faults
+        events.attach(self.eye)
         events.attach(self)
         self._limit = limit
         self._on = False
@@ -79,6 +80,7 @@ class Recording:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._on = False
+        self.eye.wake()
         self.eye.catch_up()
         self.eye.__exit__(kind, error, traceback)
         self.modules.stop()
