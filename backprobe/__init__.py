@@ -3,11 +3,11 @@
 Public names are loaded when they are used, so that reading a stored run does not import torch.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
+# Nothing is imported here when backprobe runs: Note [The working directory is not imported from].
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from .activations.api import capture as capture
     from .activations.api import modules as modules
     from .derivatives.dense import jacobian as jacobian
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .traced import Trace as Trace
 
 #: Public name -> module and the name in it; ``None``: the module itself.
-_PUBLIC: dict[str, tuple[str, str | None]] = {
+_PUBLIC: "dict[str, tuple[str, str | None]]" = {
     "BackprobeError": ("errors", "BackprobeError"),
     "Debugger": ("engine.handle", "Debugger"),
     "Finding": ("records", "Finding"),
@@ -104,21 +104,21 @@ __all__ = [
 ]
 
 
-def load_ipython_extension(shell: Any) -> None:
+def load_ipython_extension(shell: "Any") -> None:
     """``%load_ext backprobe`` in a notebook: the cell magic ``%%backprobe`` (see docs/notebooks.md)."""
     from .notebook import load
 
     load(shell)
 
 
-def unload_ipython_extension(shell: Any) -> None:
+def unload_ipython_extension(shell: "Any") -> None:
     """``%unload_ext backprobe``."""
     from .notebook import unload
 
     unload(shell)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     from .loading import load
 
     if name not in _PUBLIC:
@@ -131,5 +131,5 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-def __dir__() -> list[str]:
+def __dir__() -> "list[str]":
     return sorted([*__all__, "__version__"])

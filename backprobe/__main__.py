@@ -1,8 +1,28 @@
-"""``python -m backprobe``."""
+"""``python -m backprobe``.
+
+Note [The working directory is not imported from]: ``python -m`` puts the working directory in front of ``sys.path``. A
+    person who reads somebody else's run may stand in that person's folder, where a ``rich.py`` would be executed, and a
+    ``*.dist-info`` would name plugins. Only the commands that run a script get the working directory, as the script
+    expects. So nothing is imported before ``sys.path`` is right but what is built in: neither here nor in
+    ``backprobe/__init__.py``.
+"""
 
 import sys
 
-from .commands import main
+
+def _leave_working_directory() -> None:
+    """Remove the working directory from ``sys.path``, unless ``PYTHONPATH`` names it by an absolute path."""
+    import os  # the interpreter has imported it at its start
+
+    here = os.path.realpath(os.getcwd())
+    named = {os.path.realpath(one) for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(one)}
+    if here not in named:
+        sys.path[:] = [one for one in sys.path if os.path.realpath(one or ".") != here]
+
 
 if __name__ == "__main__":
+    if not sys.argv[1:] or sys.argv[1] not in ("run", "debug", "bench", "demo"):
+        _leave_working_directory()
+    from .commands import main
+
     sys.exit(main())

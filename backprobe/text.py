@@ -7,6 +7,17 @@ import re
 from collections.abc import Sequence, Set
 
 _PACKAGES = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
+#: Note [Control characters]: names, titles, source lines and error texts come from scripts, and from runs that a
+#:     stranger may have recorded. A terminal obeys some characters in them: escape sequences write anywhere, set the
+#:     clipboard or make false links; bidirectional overrides show source code in another order than it has; a line
+#:     separator or a carriage return forges lines. Text that leaves backprobe goes through ``without_controls`` at the
+#:     place that writes it. It shows as Python escapes: C0 and C1 controls, DEL, line and paragraph separators,
+#:     bidirectional controls, tags (invisible, but a model reads them), lone surrogates (no encoding has them). A tab
+#:     stays.
+_CONTROLS = re.compile(
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_CONTROLS_BUT_NEWLINE = re.compile(_CONTROLS.pattern.replace("\x0a", "\x0b"))
 
 
 def number(value: float | None) -> str:
@@ -17,6 +28,19 @@ def number(value: float | None) -> str:
 def counted(n: int, what: str) -> str:
     """``1 node``, ``1,234 nodes``."""
     return f"{n:,} {what if n == 1 else what + 's'}"
+
+
+def without_controls(text: str, lines: bool = False) -> str:
+    """Replace the characters of `text` that a terminal obeys by escapes: Note [Control characters].
+
+    :param lines: `text` has several lines; newlines stay.
+    """
+    return (_CONTROLS_BUT_NEWLINE if lines else _CONTROLS).sub(_escape, text)
+
+
+def _escape(found: re.Match[str]) -> str:
+    sign = found[0]
+    return {"\n": "\\n", "\r": "\\r"}.get(sign) or sign.encode("unicode_escape", "surrogatepass").decode()
 
 
 def plural(many: Sequence[object], one: str, several: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,68 @@ def test_a_script_that_takes_too_long_is_ended_and_what_was_seen_is_told(tmp_pat
     assert answer["exit_code"] == "ended after 1 seconds"
     if (tmp_path / "there").exists():  # it came as far
         assert [one["kind"] for one in answer["found"]["findings"]] == ["nonfinite-forward"]
+
+
+def ended(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return True
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="process groups, and /proc to look at them")
+def test_a_script_that_takes_too_long_takes_its_processes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a script that does not end by itself, and a process that holds its output open."""
+    monkeypatch.setattr(mcp_tools, "ENDING", 0.5)
+    (tmp_path / "train.py").write_text("""
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+open("part", "w").write(f"{os.getpid()} {child.pid}")
+os.rename("part", "pids")
+time.sleep(3600)
+""")
+    seconds = 4.0
+    while not (tmp_path / "pids").exists():  # a slow machine
+        answer = json.loads(mcp_tools.run_script("train.py", folder=str(tmp_path), seconds=seconds))
+        seconds *= 2
+    assert answer["exit_code"].startswith("ended after")
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    for _ in range(600):
+        if all(map(ended, pids)):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{pids} go on")
+
+
+def test_output_is_bounded_while_it_is_read(tmp_path: Path) -> None:
+    """Not when all of it is there."""
+    read, write = os.pipe()
+    output = mcp_tools._Output(os.fdopen(read, "rb"))
+    with os.fdopen(write, "wb") as pipe:
+        pipe.write(b"first")
+        for _ in range(100):
+            pipe.write(b"x" * 10_000)
+        pipe.write(b"last")
+    text = output.text()
+    assert text.startswith("first") and text.endswith("last") and "bytes left out" in text
+    assert len(output._begin) + len(output._end) <= 2 * mcp_tools.ANSWER
+
+
+def test_what_a_script_prints_does_not_reach_the_terminal_of_who_asks(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('\\x1b]52;c;aGk=\\x07', '\\u202e')\n")
+    answer = json.loads(mcp_tools.run_script("train.py", folder=str(tmp_path)))
+    assert answer["stdout"] == "\\x1b]52;c;aGk=\\x07 \\u202e\n"
+
+
+def test_tools_say_whether_they_only_read() -> None:
+    tools = asyncio.run(mcp_server.server().list_tools())
+    reads = {tool.name for tool in tools if tool.annotations.read_only_hint}
+    assert reads == {"findings", "show", "runs", "explain"}
+    assert {tool.name for tool in tools if tool.annotations.destructive_hint} == {"run_script", "debug_script"}
 
 
 def test_wrong_use_is_answered_in_words(tmp_path: Path) -> None:

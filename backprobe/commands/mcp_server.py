@@ -37,11 +37,16 @@ def server() -> Any:
     """
     try:
         from mcp.server import MCPServer
+        from mcp.types import ToolAnnotations
     except ImportError as error:
         raise BackprobeError(f"backprobe mcp needs the package mcp: pip install 'backprobe[mcp]' ({error})") from None
-    from .mcp_tools import TOOLS
+    from .mcp_tools import READING, TOOLS
 
     made = MCPServer("backprobe", instructions=ABOUT)
+    reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    runs = ToolAnnotations(
+        read_only_hint=False, destructive_hint=True, open_world_hint=True
+    )  # whatever the script does
     for tool in TOOLS:
-        made.tool()(tool)
+        made.tool(annotations=reads if tool in READING else runs)(tool)
     return made

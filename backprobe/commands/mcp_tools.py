@@ -2,23 +2,41 @@
 its answer is bounded.
 
 A script gets no standard input, and what it prints is a part of the answer. One that takes too long is ended by
-SIGTERM, so that what was seen until then is told, and by SIGKILL where it does not end then.
+SIGTERM, so that what was seen until then is told; what is left of it and of the processes that it started is then
+ended by SIGKILL.
+
+Note [Reading runs executes nothing]: the tools that read a run may be pointed at a stranger's folder. Their process is
+    isolated (``python -I``) and gets the import path of this one, without the folder that it works in.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO
+
+from ..text import without_controls
 
 #: Characters of a script's output that are told, and of any answer.
 OUTPUT, ANSWER = 4_000, 32_000
 #: Seconds that a script which is to end has for that.
 ENDING = 30.0
+#: Seconds to wait for the rest of the output of a process that has ended: a process that it started may hold it open.
+LAST_OUTPUT_S = 5.0
+#: The command line in an isolated process; its first argument is the import path.
+_ISOLATED = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); sys.argv[0] = 'backprobe'; "
+    "from backprobe.commands import main; sys.exit(main())"
+)
+_PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
 def run_script(
@@ -39,9 +57,9 @@ def run_script(
     """
     with tempfile.TemporaryDirectory() as kept:
         file = Path(kept) / "findings.json"
-        options = [*(part for topic in ask for part in ("--ask", topic)), *(("-m",) if module else ())]
-        command = ["run", "--budget", budget, "--findings", str(file), *options, script, *arguments]
-        code, out, err = _backprobe(command, folder, seconds)
+        options = [*(f"--ask={topic}" for topic in ask), *(("-m",) if module else ())]
+        command = ["run", f"--budget={budget}", f"--findings={file}", *options, "--", script, *arguments]
+        code, out, err = _backprobe(command, folder, seconds, isolated=False)
         found = json.loads(file.read_text()) if file.exists() else None
     ended = f"ended after {seconds:g} seconds" if code is None else code
     answer = {"exit_code": ended, "stdout": _end(out), "stderr": _end(err), "found": found}
@@ -50,12 +68,12 @@ def run_script(
 
 def findings(run: str = "", folder: str = ".") -> str:
     """The findings of a run that was kept, as JSON; of the latest in `folder` where none is named."""
-    return _text(["show", "--json", *([run] if run else [])], folder)
+    return _text(["show", "--json", *_named(run)], folder)
 
 
 def show(run: str = "", folder: str = ".") -> str:
     """The report of a run that was kept, as text: findings with source lines, gradient norms by module and step."""
-    return _text(["show", *([run] if run else [])], folder)
+    return _text(["show", *_named(run)], folder)
 
 
 def runs(folder: str = ".") -> str:
@@ -65,7 +83,7 @@ def runs(folder: str = ".") -> str:
 
 def explain(kind: str = "") -> str:
     """What a kind of finding means, why it matters, an example, how it is mended; without a kind: all of them."""
-    return _text(["explain", *([kind] if kind else [])], ".")
+    return _text(["explain", *_named(kind)], ".")
 
 
 def debug_script(
@@ -82,46 +100,108 @@ def debug_script(
     before the first node. commands: those of the prompt ("help" lists them): where, gradients, why, saved, p EXPR,
     rerun float64 (the node again in double precision), step, continue. After the last one the script is quit.
     """
-    given = [part for place in breakpoints for part in ("-b", place)]
-    given += [part for command in (*commands, "q") for part in ("-c", command)]
-    code, out, err = _backprobe(["debug", *given, script, *arguments], folder, seconds)
+    given = [f"--break={place}" for place in breakpoints]
+    given += [f"-c{command}" for command in (*commands, "q")]
+    code, out, err = _backprobe(["debug", *given, "--", script, *arguments], folder, seconds, isolated=False)
     note = f"\n(ended after {seconds:g} seconds)" if code is None else ""
     return _bounded(out + (f"\n--- standard error ---\n{_end(err)}" if err else "") + note)
 
 
+#: The tools that only read, and those that run a script.
+READING: tuple[Callable[..., str], ...] = (findings, show, runs, explain)
+RUNNING: tuple[Callable[..., str], ...] = (run_script, debug_script)
 TOOLS: tuple[Callable[..., str], ...] = (run_script, findings, show, runs, explain, debug_script)
 
 
+def _named(name: str) -> list[str]:
+    """A name as an argument, which is never an option."""
+    return ["--", name] if name else []
+
+
 def _text(command: Sequence[str], folder: str) -> str:
-    _, out, err = _backprobe(command, folder, 600.0)
-    return _bounded(out + err)
+    code, out, err = _backprobe(command, folder, 600.0, isolated=True)
+    return _bounded(out + err + ("\n(ended after 600 seconds)" if code is None else ""))
 
 
-def _backprobe(command: Sequence[str], folder: str, seconds: float) -> tuple[int | None, str, str]:
-    """Exit code, ``None`` where it took too long, and what was written."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        python = [sys.executable, "-m", "backprobe", *command]
-        try:
-            process = subprocess.Popen(python, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
-        except OSError as error:
-            return 2, "", f"backprobe: cannot run in {folder}: {error.strerror}"
-        code: int | None
-        try:
-            code = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            code = None
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(ENDING)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        out.seek(0), err.seek(0)
-        return code, out.read().decode(errors="replace"), err.read().decode(errors="replace")
+def _import_path(folder: str) -> list[str]:
+    """The import path of this process, without the working directory and without `folder`."""
+    kept_out = {os.path.realpath(one) for one in (os.getcwd(), folder)}
+    there = (os.path.abspath(one) for one in sys.path if one)
+    return [_PACKAGE_ROOT, *(one for one in there if os.path.realpath(one) not in kept_out)]
+
+
+def _python(command: Sequence[str], folder: str, isolated: bool) -> list[str]:
+    """The command line of backprobe in a new process: Note [Reading runs executes nothing]."""
+    if not isolated:
+        return [sys.executable, "-m", "backprobe", *command]
+    return [sys.executable, "-I", "-X", "utf8", "-c", _ISOLATED, json.dumps(_import_path(folder)), *command]
+
+
+def _backprobe(command: Sequence[str], folder: str, seconds: float, isolated: bool) -> tuple[int | None, str, str]:
+    """Exit code, ``None`` if it took too long, and the beginning and the end of what was written."""
+    try:
+        process = subprocess.Popen(
+            _python(command, folder, isolated),
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:  # ValueError: a zero character in a name
+        return 2, "", f"backprobe: cannot run in {without_controls(folder)}: {getattr(error, 'strerror', error)}"
+    assert process.stdout is not None and process.stderr is not None
+    out, err = _Output(process.stdout), _Output(process.stderr)
+    code: int | None
+    try:
+        code = process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        code = None
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(ENDING)
+        _kill_group(process)
+        process.wait()
+    return code, out.text(), err.text()
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process and the processes that it started."""
+    if os.name != "posix":
+        process.kill()
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+class _Output:
+    """Reads what a process writes as it comes, and keeps the beginning and the end of it."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe = pipe
+        self._begin, self._end, self._left_out = bytearray(), bytearray(), 0
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        with self._pipe:
+            while part := self._pipe.raw.read(1 << 16):  # type: ignore[attr-defined]
+                room = ANSWER - len(self._begin)
+                self._begin += part[:room]
+                self._end += part[room:]
+                surplus = max(len(self._end) - ANSWER, 0)
+                self._left_out += surplus
+                del self._end[:surplus]
+
+    def text(self) -> str:
+        """What was written, once the process has ended. Control characters are shown, not sent."""
+        self._reader.join(LAST_OUTPUT_S)
+        gap = f"\n... ({self._left_out:,} bytes left out)\n".encode() if self._left_out else b""
+        return without_controls((bytes(self._begin) + gap + bytes(self._end)).decode(errors="replace"), lines=True)
 
 
 def _end(text: str, most: int = OUTPUT) -> str:
-    return text if len(text) <= most else f"... ({len(text) - most:,} characters before)\n{text[-most:]}"
+    return text if len(text) <= most else f"... (more before)\n{text[-most:]}"
 
 
 def _bounded(text: str) -> str:
