@@ -15,6 +15,7 @@ from backprobe.comparing.compared import Compared, compare
 from backprobe.comparing.files import read_tape, tape_folder
 from backprobe.comparing.itself import departs
 from backprobe.exact.alone import Alone
+from backprobe.exact.ops import Opaque, function
 from backprobe.exact.prints import print_of, values_of
 from backprobe.observe.tape.arguments import as_json
 from backprobe.records import Applied, Judged, Print, Taken, Tape, TapeOp
@@ -112,6 +113,26 @@ def test_what_cannot_be_called_or_was_not_kept_is_told_apart() -> None:
     assert off("tanh", [drawn(3)], drawn(3), keep=False) is None
     assert isnan(off("nobody::has", [drawn(3)], drawn(3), keep=False))
     assert isnan(off("nobody::has", [drawn(3)], drawn(3)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "from_file",
+        "save",
+        "aten::save",
+        "manual_seed",
+        "warn",
+        "set_grad_enabled",
+        "prim::Print",
+        "add.__init__",
+        "__class__",
+        "_print",
+    ],
+)
+def test_a_strangers_tape_calls_nothing_but_what_calculates(name) -> None:
+    with pytest.raises(Opaque):
+        function(name)
 
 
 def pair(folder, run) -> Compared:

@@ -124,17 +124,27 @@ def _declared(func: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(a.name for a in arguments), tuple(writes)
 
 
+@lru_cache(1000)
 def function(name: str) -> Any:
-    """The op of torch's that has this name.
+    """The op of torch's that has this name, if it calculates with tensors.
+
+    The name may come from a stranger's run. TorchScript's own functions, ops without a tensor (``aten::manual_seed``)
+    and ops that open files (``aten::save``, ``aten::from_file``) are not called.
 
     :raises Opaque: there is none.
     """
     space, _, rest = name.rpartition("::")
     base, _, overload = rest.partition(".")
     try:
-        return getattr(getattr(getattr(torch.ops, space or "aten"), base), overload or "default")
-    except AttributeError:
+        found = getattr(getattr(getattr(torch.ops, space or "aten"), base), overload or "default")
+        schema = found._schema
+        taken = {argument.name for argument in schema.arguments}
+        types = {str(one.type) for one in (*schema.arguments, *schema.returns)}
+    except (AttributeError, RuntimeError):  # RuntimeError: a name that no schema can have
         raise Opaque(name) from None
+    if space == "prim" or "filename" in taken or not any("Tensor" in one for one in types):
+        raise Opaque(name)
+    return found
 
 
 def _value(tree: Any, tensors: list[torch.Tensor]) -> Any:
