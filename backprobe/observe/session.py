@@ -243,6 +243,7 @@ class Session:
         step = self._steps.index
         recorded = self._wanted(step) if self._ahead is None else self._ahead
         self._ahead = None
+        recorded = recorded and self._switch.may_record()
         self.budget.may_repeat = self._plain and self._calls.may_repeat and not self._steps.alone
         repeats = recorded and self.budget.repeats and self._attention.is_usual(step)
         self._unrecorded.repeating = repeats
@@ -287,7 +288,8 @@ class Session:
             self._next_look = step.index + 1 + int(LOOKS * spent / max(step.seconds, 1e-6))
         else:
             self.events.own.since(mark)
-        if not self._switch.on and self._ahead is None and not self._unrecorded.repeating:
+        off = not self._switch.on and not self.eye.idle
+        if off and self._ahead is None and not self._unrecorded.repeating:
             begun = self._steps.index
             room = min(self._attention.room(begun, self.budget), max(self.scene.next_look - begun, 0))
             tells = self._tells()

@@ -3,9 +3,16 @@
 Note [Not from inside the eye]: while its handler runs torch has taken the eye off, and puts it back afterwards,
 whatever was done in between. What is to be switched there waits until a module is called, or a step begins elsewhere.
 Scripts without modules have no such place: when a backward call is over, the eye is told to stay off.
+
+Note [Held in a test]: torch's own ``TestCase`` compares the length of the stack of function modes before and after each
+test, and takes off what was added meanwhile. So while a test runs that began after us, the eye stays on the stack, or
+stays off it. If a step is not recorded, the eye is idle: it calls what was called, and the engine's calls are heard.
 """
 
 from __future__ import annotations
+
+import sys
+from typing import Any
 
 from ..torchside import engine_calls, private
 from .backward.calls import BackwardCalls
@@ -30,14 +37,14 @@ class Switch:
         self.on = self._attached = False
         #: What waits: Note [Not from inside the eye].
         self._waits: bool | None = None
-        #: How many modes were on below the eye.
-        self._depth = 0
+        #: How many modes were on below the eye, and how many tests ran, when all was attached.
+        self._depth = self._tests = 0
 
     def attach(self) -> None:
         """All of it."""
         if not self._attached:
             self._attached = True
-            self._depth = private.mode_depth()
+            self._depth, self._tests = private.mode_depth(), tests_running()
             self._put_on()
 
     def detach(self) -> None:
@@ -51,20 +58,36 @@ class Switch:
         """A step begins that is recorded, or one that is not. Does nothing where nothing is attached. `over`: the
         backward call that goes through the eye is."""
         handling, self._waits = self._eye.handling, None
-        if not self._attached or on == self.on:
+        if not self._attached or (on == self.on and (on or not self._eye.idle)):
             return
-        if handling and (on or not over or handling > 1 or not private.can_stay_off()):
+        held = self._is_held()
+        if held and ((on and not self._eye.idle) or on == self.on):
+            return
+        if handling and not held and (on or not over or handling > 1 or not private.can_stay_off()):
             self._waits = on
             return
         if on:
             engine_calls.unlisten(self._unrecorded)
             self._put_on()
         elif engine_calls.listen(self._unrecorded):
-            if handling:
-                private.stay_off(self._eye)
-            self._take_off()
+            was_idle = self._eye.idle
+            if held:
+                self._idle()
+            else:
+                if handling:
+                    private.stay_off(self._eye)
+                self._take_off()
+            if was_idle:  # the test that held the eye is over
+                return
             self._calls.noted_from = NOTHING
             self._events.tell("about_to_write")  # nothing waits to be looked at any longer
+
+    def may_record(self) -> bool:
+        """Whether the next step can be recorded: Note [Held in a test]."""
+        return self.on or self._eye.idle or not self._is_held()
+
+    def _is_held(self) -> bool:
+        return tests_running() > self._tests
 
     def settle(self) -> None:
         """A place outside of the eye: do what waits."""
@@ -74,7 +97,9 @@ class Switch:
     def _put_on(self) -> None:
         eye = self._eye
         self._modules.start()
-        private.put_mode(eye, self._depth)
+        if not eye.idle:
+            private.put_mode(eye, self._depth)
+        eye.idle = False
         private.show_backward(eye)
         now = private.next_sequence_nr()
         if self._calls.noted_from:  # steps were left out
@@ -85,5 +110,21 @@ class Switch:
     def _take_off(self) -> None:
         private.unshow_backward(self._eye)
         self._eye.drop()
-        self.on = False
+        self.on = self._eye.idle = False
         self._modules.stop()
+
+    def _idle(self) -> None:
+        private.unshow_backward(self._eye)
+        self.on, self._eye.idle = False, True
+        self._modules.idle()
+
+
+def tests_running() -> int:
+    """Return how many tests of ``unittest`` run now, one inside the other, as far as this thread's stack tells."""
+    case: Any = getattr(sys.modules.get("unittest.case"), "TestCase", None)
+    code = getattr(getattr(case, "run", None), "__code__", None)
+    count, frame = 0, sys._getframe(1) if code is not None else None
+    while frame is not None:
+        count += frame.f_code is code
+        frame = frame.f_back  # type: ignore[assignment]
+    return count

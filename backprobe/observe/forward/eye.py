@@ -102,6 +102,8 @@ class Eye(TorchFunctionMode):
         self.optimizing = self.torchs = False
         #: Backward calls that go through the handler now: the eye cannot be taken off in them.
         self.handling = 0
+        #: On the stack, and notes nothing: Note [Held in a test].
+        self.idle = False
         #: How many modes there were with it when it was taken off for an optimizer's step: Note [The eye rests].
         self._rests = 0
         self.last = _next()
@@ -175,6 +177,8 @@ class Eye(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _compiling() or _tracing():
             return func(*args, **(kwargs or {}))
+        if self.idle:
+            return self._pass_on(func, args, kwargs or {}, _frame(1))
         ops, timed = self._ops, False
         left = ops.left = ops.left - 1
         if (left <= 0 or self.careful) and func not in BY_FUNCTION:  # what a backward call takes is measured there
@@ -239,6 +243,16 @@ class Eye(TorchFunctionMode):
             if timed:
                 self._stand_ins = self._place
                 self._own.often(ops, mark, self._inside - self.overheads.of(func), self.careful)
+
+    @passes_on
+    def _pass_on(self, func: Any, args: Any, kwargs: Any, frame: Any) -> Any:
+        """Call `func` and note nothing but that a backward call goes through the handler."""
+        backward = func in BY_FUNCTION
+        self.handling += backward
+        try:
+            return self._place(frame)(func, args, kwargs)
+        finally:
+            self.handling -= backward
 
     @passes_on
     def _timed(self, frame: Any) -> Any:

@@ -83,9 +83,11 @@ class ModuleWatch:
         self._first_output = False
         #: Modules with backward hooks that are running, and the counter when each was called.
         self._hooked_at: list[tuple[nn.Module, int]] = []
-        #: Depth of the outermost running call that ``mode_query_begins`` was told of, and its module; 0 if there is
-        #: none.
-        self._query_depth, self._querying = 0, weakref.ref(nn.Module())
+        #: The module whose call ``mode_query_begins`` was told of, and how many calls of it are running.
+        self._querying: weakref.ref[nn.Module] | None = None
+        self._query_calls = 0
+        #: The hooks are on, and do nothing but tell of such modules.
+        self._idle = False
         #: Whether a backward call is going on: what is called now is recomputed.
         self.in_backward = False
         #: Whether the last outermost call gave a tensor without a graph.
@@ -96,11 +98,17 @@ class ModuleWatch:
         self.dropped = 0
 
     def start(self) -> None:
-        self.thread = _ident()
+        self.thread, self._idle = _ident(), False
         self._hooks.on()
 
     def stop(self) -> None:
+        self._idle = False
         self._hooks.off()
+        self._forget()
+
+    def idle(self) -> None:
+        """Note no call; the hooks stay on for modules that query modes, which the eye leaves the stack for."""
+        self._idle = True
         self._forget()
 
     def _forget(self) -> None:
@@ -108,7 +116,7 @@ class ModuleWatch:
         self._room.end()
         self.stack.clear()
         self._hooked_at.clear()
-        self._query_depth = 0
+        self._querying = None
 
     def new_step(self, step: int) -> None:
         """Of those that Ctrl-C or the like ended, torch says nothing: none is running where none is on the stack."""
@@ -121,6 +129,10 @@ class ModuleWatch:
 
     def _enter(self, module: nn.Module, args: Any) -> None:
         if _compiling():
+            return
+        if self._idle:
+            if _ident() == self.thread:
+                self._query(module, args, sys._getframe(1))
             return
         own, mark = self._events.own, None
         own.enters.left -= 1
@@ -179,25 +191,38 @@ class ModuleWatch:
                 self.moments.append(private.next_sequence_nr())
             else:
                 self.dropped += 1
-        if self._query_depth:
-            querying = self._querying()
-            if querying is None or not _module_runs(querying):  # Ctrl-C ended it: torch calls no hook then
-                self._query_depth = 0
-                events.tell("mode_query_ends")
-        if seen.queries_modes and not self._query_depth:
-            kwargs = keywords(sys._getframe(2)) or {}  # of the call that calls ``_enter``
-            if not builds_graph(module, args, kwargs):
-                self._query_depth, self._querying = len(stack), seen.ref
-                events.tell("mode_query_begins")
+        if seen.queries_modes or self._querying is not None:
+            self._query(module, args, sys._getframe(2))
+
+    def _query(self, module: nn.Module, args: Any, caller: Any) -> None:
+        """`caller` calls `module`: tell if it is the outermost call that queries function modes and builds no graph."""
+        if self._querying is not None:
+            running = self._querying()
+            if running is module:
+                self._query_calls += 1
+                return
+            if running is not None and _module_runs(running):
+                return
+            self._query_over()  # Ctrl-C ended that call: torch calls no hook then
+        if queries_modes(type(module)) and not builds_graph(module, args, keywords(caller) or {}):
+            self._querying, self._query_calls = weakref.ref(module), 1
+            self._events.tell("mode_query_begins")
+
+    def _query_over(self) -> None:
+        self._querying = None
+        self._events.tell("mode_query_ends")
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if _compiling():
             return
-        if not self.stack or _ident() != self.thread:
+        if _ident() != self.thread:
             return
-        if self._query_depth == len(self.stack):
-            self._query_depth = 0
-            self._events.tell("mode_query_ends")
+        if self._querying is not None and self._querying() is module:
+            self._query_calls -= 1
+            if not self._query_calls:
+                self._query_over()
+        if not self.stack:
+            return
         own, mark = self._events.own, None
         own.leaves.left -= 1
         if own.leaves.left <= 0 or self.careful:
