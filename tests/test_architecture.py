@@ -28,6 +28,7 @@ PRODUCERS = {
 #: Room -> the rooms that it may import from. A room is a folder; a file that lies beside folders is one of its own.
 ALLOWED = {
     "errors": set(),
+    "files": {"errors"},
     "select": {"errors"},
     "loading": {"errors"},
     "records": set(),
@@ -100,8 +101,8 @@ ALLOWED = {
     "__main__": {"commands"},
     "pytest_plugin": {"records", "text", "traced", "view", "source", "observe"},
 }
-#: Rooms of words and no more, which every other may read.
-WORDS = {"torch_texts"}
+#: Rooms of words and of files, which every other may read.
+WORDS = {"torch_texts", "files"}
 #: The rooms of ``observe``, from the lowest up: each imports from those before it only, but for names of types: what
 #: an event hands over is made above those who hear of it.
 FLOORS = (

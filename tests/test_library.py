@@ -18,6 +18,7 @@ from watching import watched
 import backprobe
 from backprobe.report.document import document
 from backprobe.source import frames
+from backprobe.source.excerpts import sources
 
 #: Helpers that are called from two lines, through one another, in a module and outside.
 LIBRARY = """\
@@ -185,13 +186,14 @@ def test_they_are_stored_and_read(library, tmp_path) -> None:
     assert any(len(n.node.library) > 3 for n in read.nodes)
 
 
-def test_a_run_keeps_the_text_of_libraries_but_not_of_torch(library, tmp_path) -> None:
+def test_a_run_keeps_the_text_of_libraries_after_the_users(library, tmp_path) -> None:
     (tmp_path / "train.py").write_text("x = 1\n")
     known = frames.Frames((str(tmp_path),))
     spots = [(compile("x = 1", str(tmp_path / "train.py"), "exec"), 0), (library.inner.__code__, 0)]
     for spot in [*reversed(spots), (nn.Linear.forward.__code__, 0)]:
         known.site(spot)
-    assert [Path(file).name for file in known.sources()] == ["train.py", "deepnet.py"]
+    assert next(Path(file).name for file in sources(known)) == "train.py"
+    assert {Path(file).name for file in sources(known)} == {"train.py", "deepnet.py", "linear.py"}
 
 
 def test_a_page_has_them_with_the_files(library) -> None:

@@ -16,6 +16,7 @@ import torch
 from safetensors import safe_open
 
 from ..errors import BackprobeError
+from ..files import replacing
 
 #: What the format calls the types.
 _TYPES = {
@@ -78,13 +79,11 @@ class TensorFiles:
         key = f"{self._count:06d}.safetensors"
         self._count += 1
         header = {"__metadata__": {_NAME: name}, _ONE: entry | {"data_offsets": [0, size]}}
-        part = self.to / (key + ".part")
-        with part.open("wb") as file:
+        with replacing(self.to / key) as part, part.open("wb") as file:
             text = json.dumps(header).encode()
             text += b" " * (-len(text) % 8)
             file.write(len(text).to_bytes(8, "little") + text)
             file.write(data)
-        part.replace(self.to / key)
         return key
 
     def close(self) -> None:
@@ -99,13 +98,11 @@ class TensorFiles:
                 file.write(_ROOM.to_bytes(8, "little") + text.ljust(_ROOM))
                 return
         text += b" " * (-len(text) % 8)
-        part = self.to.with_name(self.to.name + ".part")
-        with part.open("wb") as out, self.to.open("rb") as old:
+        with replacing(self.to) as part, part.open("wb") as out, self.to.open("rb") as old:
             out.write(len(text).to_bytes(8, "little") + text)
             old.seek(8 + _ROOM)
             while block := old.read(1 << 24):
                 out.write(block)
-        part.replace(self.to)
 
     def read(self, key: str) -> Any:
         """A value that was written."""

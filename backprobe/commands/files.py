@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from pathlib import Path
 
 from ..errors import BackprobeError
+from ..files import replace_text
 from ..findings.bounded import as_json
 from ..store.job import is_run, written
-from ..store.parts import replace_text
 from ..traced import Trace
 
 #: The folder under the working one that runs are kept in.
@@ -36,15 +35,12 @@ def new_run(script: str) -> Path:
 
 
 def write_findings(path: Path, trace: Trace) -> None:
-    """Write the findings contract to `path`.
+    """Write the findings contract to `path`, in the place of a link that is there (Note [Symbolic links]).
 
     :raises BackprobeError: it cannot be written.
     """
     try:
-        if path.exists() and not path.is_file():  # a pipe, a terminal
-            path.write_text(as_json(trace.as_dict()) + "\n")
-        else:
-            replace_text(Path(os.path.realpath(path)), as_json(trace.as_dict()) + "\n")
+        replace_text(path, as_json(trace.as_dict()) + "\n")
     except OSError as error:
         raise BackprobeError(f"cannot write the findings to {path}: {error.strerror}") from error
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import BackprobeError
+from ..files import replace_text
 from ..findings import SEVERITIES, all_questions, own_questions
 from ..findings.levels import ALARMS
 from ..tracking.writers import WRITERS, is_installed
@@ -267,8 +268,7 @@ def _log(options: argparse.Namespace) -> str:
         return "-"
     path: str = os.path.abspath(options.log_file)
     try:
-        with open(path, "w"):  # emptied here: each process of the run adds to it
-            pass
+        replace_text(path, "")  # emptied here: each process of the run adds to it
     except OSError as error:
         raise BackprobeError(f"cannot write the log to {options.log_file}: {error.strerror or error}") from None
     return path

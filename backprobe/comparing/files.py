@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BackprobeError
+from ..files import inside, replace_text, replacing
 from ..records import Print, Site, Taken, Tape, TapeOp
 
 #: The folder in that of a run.
@@ -25,17 +26,19 @@ class TapeWriter:
     """Writes to `folder`, made where it is not there.
 
     :raises OSError: it cannot be written.
+    :raises BackprobeError: a link of that name leads out of `folder`.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder / FOLDER
-        self.folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = inside(folder, FOLDER)
+        self.folder.mkdir(exist_ok=True)
         for old in (*self.folder.glob("step-*.json.gz"), *self.folder.glob("*.safetensors")):
             old.unlink()
         self._sites: dict[Site, int] = {}
 
     def about(self, about: dict[str, Any]) -> None:
-        (self.folder / "about.json").write_text(json.dumps({"format": FORMAT, **about}, default=str))
+        replace_text(self.folder / "about.json", json.dumps({"format": FORMAT, **about}, default=str))
 
     def step(self, number: int, info: dict[str, Any], ops: list[TapeOp], prints: list[Print]) -> None:
         """`prints`: those that are new since the step before."""
@@ -64,15 +67,16 @@ class TapeWriter:
             for p in prints
         ]
         text = json.dumps({**info, "sites": new, "prints": table, "ops": rows}, default=str)
-        path = self.folder / f"step-{number:06d}.json.gz"
-        with gzip.open(path.with_suffix(".part"), "wt", compresslevel=1) as file:
+        with (
+            replacing(self.folder / f"step-{number:06d}.json.gz") as part,
+            gzip.open(part, "wt", compresslevel=1) as file,
+        ):
             file.write(text)
-        path.with_suffix(".part").replace(path)
 
 
 def tape_folder(run: Path) -> Path:
     """Where a run, or the folder itself, has what is compared."""
-    return run if (run / "about.json").is_file() else run / FOLDER
+    return run if (run / "about.json").is_file() else inside(run, FOLDER)
 
 
 def read_tape(run: Path) -> Tape:
@@ -86,7 +90,7 @@ def read_tape(run: Path) -> Tape:
             f"{run} has nothing to compare: record it with backprobe run --record compare --out {run} train.py"
         )
     try:
-        about = json.loads((folder / "about.json").read_text())
+        about = json.loads(inside(folder, "about.json").read_text())
         if about.pop("format") != FORMAT:
             raise BackprobeError(f"{folder} was written by another version of backprobe")
         sites: list[Site] = []
@@ -94,7 +98,7 @@ def read_tape(run: Path) -> Tape:
         ops: list[TapeOp] = []
         steps = []
         for path in sorted(folder.glob("step-*.json.gz")):
-            with gzip.open(path, "rt") as file:
+            with gzip.open(inside(folder, path.name), "rt") as file:
                 data = json.load(file)
             sites += [Site(*row) for row in data.pop("sites")]
             prints += [_print(row) for row in data.pop("prints")]

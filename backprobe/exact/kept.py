@@ -9,6 +9,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from ..errors import BackprobeError
+from ..files import inside
 
 
 class Tensors(Protocol):
@@ -26,7 +27,7 @@ class Kept:
         for folder in folders:
             for path in sorted(folder.glob("tensors-*.safetensors")):
                 try:
-                    opened = safe_open(str(path), "pt")
+                    opened = safe_open(str(inside(folder, path.name)), "pt")
                 except (OSError, SafetensorError) as error:
                     raise BackprobeError(f"{path} is damaged: {error}") from None
                 for name in opened.keys():  # noqa: SIM118 (not a dict)

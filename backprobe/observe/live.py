@@ -99,6 +99,7 @@ class LiveTrace(Trace):
         }
         made = self._collector.trace(session, info)
         self.steps, self.facts, self.info = made.steps, made.facts, made.info
+        self._read_sources = session.sources
         if self._plugged is not None:
             self._plugged.close(self)
         if error is not None:
@@ -114,7 +115,6 @@ class LiveTrace(Trace):
     def save(self, path: str | Path) -> Path:
         if self._session is None:
             raise BackprobeError("nothing to save: the trace has not been entered (with backprobe.trace() as t: ...)")
-        self.info = {**self.info, "sources": self._session.names.frames.sources()}  # a cell's is nowhere else
         folder = super().save(path)
         for batch in self._session.scene.batches.values():
             write_batch(folder, batch)
@@ -246,4 +246,4 @@ def explain(
     finally:
         for p, grad in kept.items():
             p.grad = grad
-    return Findings(live.findings)
+    return Findings(live.findings, lambda: live.sources)

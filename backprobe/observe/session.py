@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import torch
 
 from ..records import Facts, Measured, Step, Stopped, Unseen, Watched
+from ..source.excerpts import sources
 from ..source.first_runs import FirstRuns
 from ..source.frames import Frames, Spot
 from ..torch_texts import GLOBAL_HOOKS, NO_ROOM
@@ -399,6 +400,11 @@ class Session:
     def origins(self) -> Origins:
         """Where the nodes of a graph were made, as far as it was recorded."""
         return Origins(self.eye.log, self.modules, self.frames)
+
+    def sources(self, seen: Any = ()) -> dict[str, str]:
+        """The source text that is kept with what was recorded, by file; the lines that the records `seen` name are
+        among it (Note [Source excerpts])."""
+        return sources(self.names.frames, seen, self.settings.source)
 
     def facts(self) -> Facts:
         """What is known of the run as a whole, so far."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
 
 from .registry import record
 
 _CELL = "Cell In["
+#: Stands in the source text of a run for a line that the run has not kept; no line of Python is so.
+NOT_KEPT = "\N{HORIZONTAL ELLIPSIS}"
 
 
 def cell(path: str) -> str | None:
@@ -43,3 +47,18 @@ class Site:
 
     def __str__(self) -> str:
         return at_line(lasting(self.file), self.line)
+
+
+def sites_in(value: Any) -> Iterator[Site]:
+    """The source lines that records name, at any depth."""
+    stack = [value]
+    while stack:
+        one = stack.pop()
+        if isinstance(one, Site):
+            yield one
+        elif is_dataclass(one) and not isinstance(one, type):
+            stack += [getattr(one, field.name) for field in fields(one)]
+        elif isinstance(one, Mapping):
+            stack += one.values()
+        elif isinstance(one, (tuple, list)):
+            stack += one

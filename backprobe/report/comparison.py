@@ -15,12 +15,13 @@ from ..comparing.sides import Side
 from ..comparing.text import call, result, what
 from ..errors import BackprobeError
 from ..records import Finding, Site, Tape, TapeOp
+from ..records.places import NOT_KEPT
 from ..store.job import is_run, open_job
 from ..traced import Trace
 from .columns import clean, column
 from .html import save
 from .paired import Paired
-from .tables import Sites, read_source
+from .tables import Sites
 
 #: Version of the document; the page reads no other.
 FORMAT = 1
@@ -152,15 +153,15 @@ def side_by_side(a: Sequence[tuple[int, str]], b: Sequence[tuple[int, str]]) -> 
 
 
 def _around(place: Site | None, kept: Mapping[str, str]) -> list[tuple[int, str]]:
-    """Numbered lines around one; that line alone where the file is not there as it was."""
+    """Numbered lines around one; that line alone where the run has not kept those around it."""
     if place is None:
         return []
-    text = kept.get(place.file)
-    lines = (text if text is not None else read_source(place.file) or "").splitlines()
+    lines = kept.get(place.file, "").splitlines()
     if place.line > len(lines) or lines[place.line - 1].strip() != place.text.strip():
         return [(place.line, place.text)]
     first = max(1, place.line - AROUND)
-    return [(n, lines[n - 1]) for n in range(first, min(len(lines), place.line + AROUND) + 1)]
+    last = min(len(lines), place.line + AROUND)
+    return [(n, lines[n - 1]) for n in range(first, last + 1) if lines[n - 1] != NOT_KEPT]
 
 
 def _caller(op: TapeOp, sites: Sites) -> str:
@@ -237,5 +238,4 @@ def _folder(trace: Trace | None) -> str | None:
 
 
 def _sources(trace: Trace | None) -> Mapping[str, str]:
-    kept = trace.info.get("sources") if trace is not None else None
-    return kept if isinstance(kept, Mapping) else {}
+    return trace.sources if trace is not None else {}

@@ -76,8 +76,7 @@ def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
         "ranks": ranks(trace, sites.of),
         "levels": levels(trace, modules, parameters),
     }
-    kept = trace.info.get("sources")
-    return {**made, "sources": sites.sources(kept if isinstance(kept, Mapping) else {}), "sites": sites.rows()}
+    return {**made, "sources": sites.sources(trace.sources), "sites": sites.rows()}
 
 
 def packed(document: Mapping[str, Any]) -> bytes:

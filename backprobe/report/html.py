@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BackprobeError
+from ..files import replace_text
 from ..traced import Trace
 from .document import document, packed
 
@@ -58,7 +59,7 @@ def save(made: Mapping[str, Any], target: Path, title: str) -> Path:
     :raises BackprobeError: the file cannot be written.
     """
     try:
-        target.write_text(filled(made, title), encoding="utf-8")
+        replace_text(target, filled(made, title))
     except OSError as error:
         raise BackprobeError(f"cannot write the report to {target}: {error}") from error
     return target

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..records import FreeParameter, ModuleCall, Parameter, Site, together
-from ..records.places import cell
+from ..records.places import cell, lasting
 from ..text import packaged
 
 #: No file longer than this is put into a page, and no more than this of all files together.
@@ -61,35 +60,16 @@ class Sites:
         ]
 
     def sources(self, kept: Mapping[str, str]) -> list[dict[str, Any]]:
-        """The files that sites are in, the user's first: as the run kept them, else as they are on disk now.
-
-        A library's that has other lines now is left out.
-        """
+        """The files that sites are in, the user's first, as the run has kept them: nothing that it names is opened."""
         rows, room = [], SOURCE
-        lines: dict[str, list[Site]] = {}
-        for site in self._numbers:
-            lines.setdefault(site.file, []).append(site)
         libraries = self._libraries - self._mine
-        for file in sorted(lines, key=libraries.__contains__):
-            text, library = kept.get(file), file in libraries
-            if text is None:
-                text = read_source(file, room)
-                if text is not None and library and not _has(text.splitlines(), lines[file]):
-                    continue
+        files = dict.fromkeys(site.file for site in self._numbers)
+        for file in sorted(files, key=libraries.__contains__):
+            text = kept.get(lasting(file))
             if text is not None and len(text) <= room:
                 room -= len(text)
-                rows.append({"file": self.short(file), "lines": text.splitlines(), "library": library})
+                rows.append({"file": self.short(file), "lines": text.splitlines(), "library": file in libraries})
         return rows
-
-
-def read_source(file: str, most: int = SOURCE) -> str | None:
-    """The text of a source file or a notebook's cell; ``None`` where it is not there or longer than `most`."""
-    text = "".join(linecache.getlines(file))
-    return text if text and len(text) <= most else None
-
-
-def _has(lines: Sequence[str], sites: Sequence[Site]) -> bool:
-    return all(site.line <= len(lines) and lines[site.line - 1].strip() == site.text for site in sites)
 
 
 class Modules:

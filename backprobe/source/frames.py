@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 import site as site_packages
 import sys
@@ -12,7 +11,6 @@ from types import CodeType, FrameType
 from typing import Any
 
 from ..records import Site
-from ..records.places import lasting
 from ..torch_texts import GENERATED
 from ..torchside import places
 from ..torchside.compilations import FRAME
@@ -189,17 +187,14 @@ class Frames:
             stack.sites = tuple(site for spot in stack.called if (site := self.site(spot)) is not None)
         return stack.sites
 
-    def sources(self, most: int = 1 << 20) -> dict[str, str]:
-        """The text of the files that sites were made of, up to `most` characters in all: the user's first. Torch's own
-        are left out: they are much, and are where torch is."""
-        found: dict[str, str] = {}
-        files = dict.fromkeys(site.file for site in self._lines.values() if not site.file.startswith(places.TORCH))
-        for file in sorted(files, key=lambda name: not self.is_users_file(name)):
-            text = "".join(linecache.getlines(file))
-            if text and len(text) <= most:
-                most -= len(text)
-                found[lasting(file)] = text
-        return found
+    def sites(self) -> list[Site]:
+        """The lines that were recorded so far, of libraries too."""
+        return list(self._lines.values())
+
+    def codes(self) -> list[CodeType]:
+        """The code that the recorded lines are in, and the user's code that was met, each once."""
+        codes = (*(code for code, _ in list(self._lines)), *self.users_codes())
+        return list({id(code): code for code in codes}.values())
 
     def site_in(self, trace: str) -> Site | None:
         """The innermost line of the user's code in the text of a traceback."""

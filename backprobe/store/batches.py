@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BackprobeError
+from ..files import inside
 
 #: The entry of the header that is ours.
 _OURS = "backprobe"
@@ -142,7 +143,7 @@ def read_batch(folder: Path, step: int) -> Batch:
     """
     from safetensors import SafetensorError, safe_open
 
-    path = folder / file_of(step)
+    path = inside(folder, file_of(step))
     if not path.is_file():
         raise BackprobeError(f"{path} is not there")
     try:

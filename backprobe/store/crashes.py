@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import linecache
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..errors import BackprobeError
+from ..files import inside
 from ..records import Site
 from . import CRASH
 
@@ -23,9 +24,9 @@ _LIBRARY = re.compile(r"[/\\](?:(?:site|dist)-packages|lib[/\\]python\d+\.\d+)[/
 
 def read_crash(part: Path) -> tuple[str, Site | None, str] | None:
     """How a process crashed, the line of the script that its main thread was at, and the collective operation that this
-    was in, empty if it was in none; ``None`` where it did not."""
-    with contextlib.suppress(OSError):
-        text = (part / CRASH).read_text(errors="replace")
+    was in, empty if it was in none; ``None`` where it did not. The line has no text: its file is not opened."""
+    with contextlib.suppress(BackprobeError, OSError):
+        text = inside(part, CRASH).read_text(errors="replace")
         fatal = _FATAL.search(text)
         if fatal is not None:
             return fatal[1], *_place(text)
@@ -39,8 +40,7 @@ def _place(text: str) -> tuple[Site | None, str]:
         mine = next((at for at, (file, *_) in enumerate(frames) if not _is_library(file)), None)
         if mine is not None:
             file, line, function = frames[mine]
-            site = Site(file, int(line), function, linecache.getline(file, int(line)).strip())
-            return site, _collective(frames[:mine])
+            return Site(file, int(line), function), _collective(frames[:mine])
     return None, ""
 
 

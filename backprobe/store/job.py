@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..errors import BackprobeError
-from ..records import Facts, Finding, RankSeen, RankWait, Unseen, Watched
+from ..records import Facts, Finding, RankSeen, RankWait, Site, Unseen, Watched
+from ..records.places import NOT_KEPT, sites_in
 from ..traced import Trace, TracedStep
 from ..trust import is_there, missing, runs
 from . import FILE
@@ -134,6 +136,8 @@ def killed(part: Path, seen: RankSeen) -> RankSeen:
     if seen.over or seen.alive:
         return seen
     crash = read_crash(part)
+    if crash is not None and crash[1] is not None:
+        crash = crash[0], _with_text(crash[1], part, seen), crash[2]
     if crash is not None:
         how, site, op = crash
         seen = dataclasses.replace(seen, error=f"Fatal Python error: {how}", raised=site)
@@ -154,6 +158,22 @@ def killed(part: Path, seen: RankSeen) -> RankSeen:
             trace.close()
     except BackprobeError as error:
         return dataclasses.replace(seen, gaps=(*seen.gaps, str(error)))
+
+
+def _with_text(site: Site, part: Path, seen: RankSeen) -> Site:
+    """`site` with the text of its line, where what the process has recorded has it."""
+    same = (one for one in sites_in(seen) if (one.file, one.line) == (site.file, site.line))
+    if (known := next(same, None)) is not None:
+        return dataclasses.replace(site, text=known.text)
+    with contextlib.suppress(BackprobeError):
+        trace = open_run(part)
+        try:
+            lines = trace.sources.get(site.file, "").splitlines()
+        finally:
+            trace.close()
+        if 0 < site.line <= len(lines) and lines[site.line - 1] != NOT_KEPT:
+            return dataclasses.replace(site, text=lines[site.line - 1].strip())
+    return site
 
 
 def _chosen(folder: Path, seen: dict[Path, RankSeen], rank: int | None, findings: Sequence[Finding]) -> Path | None:

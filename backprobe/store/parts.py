@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BackprobeError
+from ..files import add_to, inside, replace_text
 from ..records import RankSeen, Unseen
 from ..trust import is_there
 from . import CODE, SEEN
@@ -56,23 +57,12 @@ def write_seen(part: Path, seen: RankSeen) -> None:
     replace_text(part / SEEN, json.dumps(plain))
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Write a file so that whoever reads it finds what was there or what is new, whole."""
-    part = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        part.write_text(text)
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
-
-
 def read_seen(part: Path) -> RankSeen | None:
     """What a process said last of itself; ``None`` where it has said nothing, or nothing that can be read."""
     try:
-        plain = json.loads((part / SEEN).read_text())
+        plain = json.loads(inside(part, SEEN).read_text())
         seen = Decoder(plain["fields"])(RankSeen, plain["seen"])
-    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+    except (BackprobeError, OSError, ValueError, TypeError, LookupError, AttributeError):
         return None
     if seen.over:
         code = _exit_code(part)
@@ -81,8 +71,8 @@ def read_seen(part: Path) -> RankSeen | None:
 
 
 def _exit_code(part: Path) -> int | None:
-    with contextlib.suppress(OSError):
-        written = (part / CODE).read_bytes()
+    with contextlib.suppress(BackprobeError, OSError):
+        written = inside(part, CODE).read_bytes()
         return written[-1] if written else None
     return None
 
@@ -90,11 +80,20 @@ def _exit_code(part: Path) -> int | None:
 def read_parts(folder: Path) -> dict[Path, RankSeen]:
     """The processes of the run in `folder` by the folders of their parts, ranks in their order first."""
     found = {}
-    for part in (folder / PARTS).glob("*/"):
+    for part in part_folders(folder):
         seen = read_seen(part)
         if seen is not None:
             found[part] = seen
     return dict(sorted(found.items(), key=lambda pair: in_order(pair[1])))
+
+
+def part_folders(folder: Path) -> list[Path]:
+    """The folders of the parts of the run in `folder`, without links that lead out of it."""
+    found = []
+    for part in (folder / PARTS).glob("*/"):
+        with contextlib.suppress(BackprobeError):
+            found.append(inside(folder, PARTS, part.name))
+    return found
 
 
 def tells(seen: RankSeen) -> bool:
@@ -111,7 +110,9 @@ def unwatched(folder: Path) -> list[Unseen]:
     """The processes of the run in `folder` that nothing is known of."""
     parts = folder / PARTS
     count = sum(1 for _ in parts.glob(f"{_UNWATCHED}*"))
-    count += sum(1 for part in parts.glob("*/") if (part / SEEN).exists() and read_seen(part) is None)
+    known = part_folders(folder)
+    count += sum(1 for part in parts.glob("*/") if part not in known)
+    count += sum(1 for part in known if (part / SEEN).exists() and read_seen(part) is None)
     return [Unseen("processes", count, "that the script started could not be watched")] if count else []
 
 
@@ -121,7 +122,7 @@ def read_job(folder: Path) -> Mapping[str, Any] | None:
     :raises BackprobeError: it cannot be read.
     """
     try:
-        found = json.loads((folder / JOB).read_text())
+        found = json.loads(inside(folder, JOB).read_text())
         return dict(found)
     except FileNotFoundError:
         return None
@@ -137,6 +138,6 @@ def locked(folder: Path) -> Iterator[None]:
         return
     import fcntl
 
-    with open(folder / ".lock", "a") as file:
+    with os.fdopen(add_to(folder / ".lock"), "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -13,6 +13,7 @@ from typing import Any
 
 from .. import __version__
 from ..errors import BackprobeError
+from ..files import inside
 from ..packed import Layout, Packed, PackedNodes, Signature
 from ..records import BackwardCall, BadValues, Finding, Measured, ModuleCall, NodeRun, ParameterStat, Step
 from ..traced import Shown, StepRow, Trace, TracedStep
@@ -30,9 +31,11 @@ def open_run(folder: str | Path) -> Trace:
     :raises BackprobeError: no run there, one of a newer format, or a damaged one. Looking at a step of a damaged one
         raises it too.
     """
-    file = Path(folder) / FILE
+    file = inside(Path(folder), FILE)
     if not file.is_file():
         raise BackprobeError(f"no run in {folder}: {FILE} is not there (backprobe runs lists those that are)")
+    for suffix in ("-wal", "-shm", "-journal"):  # SQLite opens them too
+        inside(Path(folder), FILE + suffix)
     with reading(file, "is damaged or not a run"):
         db = sqlite3.connect(file)
         try:

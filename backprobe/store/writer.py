@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..errors import BackprobeError
+from ..files import inside, replacing
 from ..packed import Layout, Packed, PackedNodes, Signature, pack
 from ..records import BackwardCall, Facts, Finding, KeptBatch, Measured, ModuleCall, Step
 from . import CODE, CRASH, FILE, FORMAT, SEEN
-from .batches import is_batch
+from .batches import file_of, is_batch
 from .codec import checksum, dumps, own_fields, squeeze, to_plain
 from .columns import layout_plain, signature_plain
 from .facts import facts_plain
@@ -219,9 +220,12 @@ def save(trace: Trace, folder: Path, limit: int = 1 << 30) -> Path:
             writer.backward(call, packed, packed.layout, bool(call.bad_nodes or call.raised or call.bad_ops))
         calls: tuple[ModuleCall, ...] = tuple(traced.module_calls)
         writer.step(traced.record, calls, lambda calls=calls: calls)
+    writer.put({"sources": trace.sources})
     writer.close(trace.facts, trace.findings)
     before: Path | None = getattr(trace.steps, "folder", None)
     for kept in trace.facts.of(KeptBatch):
-        if before is not None and (before / kept.file).is_file():
-            shutil.copyfile(before / kept.file, folder / kept.file)
+        name = file_of(kept.step)  # and not the name that is recorded, which may be any
+        if before is not None and inside(before, name).is_file():
+            with replacing(folder / name) as part:
+                shutil.copyfile(before / name, part)
     return folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from ..records import Finding
@@ -30,14 +31,24 @@ class Rows(Shown, tuple[_T, ...]):
 
 
 class Findings(list[Finding]):
-    """Findings as the terminal tells them, with their lines."""
+    """Findings as the terminal tells them, with their lines.
+
+    :param sources: gives the source text that was recorded with them, by file.
+    """
+
+    def __init__(self, findings: Iterable[Finding] = (), sources: Callable[[], Mapping[str, str]] = dict) -> None:
+        super().__init__(findings)
+        self._sources = sources
+
+    def __reduce__(self) -> tuple[type[Findings], tuple[list[Finding]]]:
+        return Findings, ([*self],)
 
     def __repr__(self) -> str:
         from ..view.cells import told
 
-        return told(self) if self else "[]"
+        return told(self, self._sources()) if self else "[]"
 
     def _repr_html_(self) -> str:
         from ..view.cells import told_html
 
-        return told_html(self)
+        return told_html(self, self._sources())

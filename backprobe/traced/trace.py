@@ -48,12 +48,15 @@ class Trace:
         info: Mapping[str, Any] | None = None,
         findings: Sequence[Finding] | None = None,
         ranks: Callable[[], Mapping[int, Trace]] = dict,
+        sources: Callable[[Any], Mapping[str, str]] | None = None,
     ) -> None:
+        """:param sources: gives the source text of the lines that records name, for what is recorded here."""
         self.steps: Sequence[TracedStep] = steps if isinstance(steps, Shown) else Steps(steps)
         self.facts = facts or Facts()
         self.info: Mapping[str, Any] = info or {}
-        self._findings = None if findings is None else Findings(findings)
+        self._findings = None if findings is None else Findings(findings, lambda: self.sources)
         self._open_ranks = ranks
+        self._read_sources = sources
 
     @property
     def over(self) -> bool:
@@ -72,6 +75,16 @@ class Trace:
     def ranks(self) -> Mapping[int, Trace]:
         """What was recorded in each rank, by its number, of a run of several processes that was read from disk."""
         return self._open_ranks()
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """The source text that was recorded, by file (Note [Source excerpts]). No file is opened for it that a run
+        names."""
+        if self._read_sources is not None:
+            return self._read_sources((self.facts.parameters, self.facts.seen, self._findings))
+        kept = self.info.get("sources")
+        texts = kept.items() if isinstance(kept, Mapping) else ()
+        return {str(file): text for file, text in texts if isinstance(text, str)}
 
     @property
     def parameters(self) -> Sequence[Parameter]:
@@ -195,7 +208,7 @@ class Trace:
             from ..findings import explain
 
             found, failed = explain(self)
-            self._findings = Findings(found)
+            self._findings = Findings(found, lambda: self.sources)
             self.note_unseen(failed)
         return self._findings
 

@@ -39,16 +39,16 @@ def html(records: Sequence[Any]) -> str:
     return html_table(head, body, _right(body)) if body else "<p>none</p>"
 
 
-def told(findings: Sequence[Finding]) -> str:
-    """Findings as the terminal tells them."""
+def told(findings: Sequence[Finding], sources: Mapping[str, str] | None = None) -> str:
+    """Findings as the terminal tells them. `sources`: the source text that was recorded with them."""
     out = io.StringIO()
-    write([problem(i, finding) for i, finding in enumerate(findings, 1)], out)
+    write([problem(i, finding, sources) for i, finding in enumerate(findings, 1)], out)
     return out.getvalue().strip("\n")
 
 
-def told_html(findings: Sequence[Finding]) -> str:
+def told_html(findings: Sequence[Finding], sources: Mapping[str, str] | None = None) -> str:
     """Findings as HTML, with the lines that they are about."""
-    shown = (_problem(problem(i, finding)) for i, finding in enumerate(findings, 1))
+    shown = (_problem(problem(i, finding, sources)) for i, finding in enumerate(findings, 1))
     return "".join(shown) or "<p>Nothing was found.</p>"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..records import Finding, FreeParameter, KeptBatch, Parameter, RankSeen, Site
-from ..records.places import at_line, cell, lasting
+from ..records.places import NOT_KEPT, at_line, cell, lasting
 from ..text import counted, few, number, plural
 from ..traced import Trace, TracedStep
 from ..trust import endings
@@ -88,8 +87,7 @@ def report(
         parts.append(Table(*ranks.table(several, findings)))
         if trace.info.get("part"):
             parts.append(Line(f"What follows is of {ranks.chosen(trace, several)}.", "quiet"))
-    kept = trace.info.get("sources")
-    sources: Mapping[str, str] = kept if isinstance(kept, Mapping) else {}
+    sources = trace.sources if findings else {}
     for i, finding in enumerate(findings, 1):
         parts.append(problem(i, finding, sources))
     if not findings:
@@ -206,16 +204,15 @@ def problem(i: int, finding: Finding, sources: Mapping[str, str] | None = None) 
 
 
 def place(role: str, site: Site, sources: Mapping[str, str] | None = None, around: int = 0) -> FindingPlace:
-    """`site` with as many lines `around` it, where its file still says there what it said in the run."""
+    """`site` with as many lines `around` it, as the run has kept them in `sources`."""
     where = f"{at_line(short(site.file), site.line)} in {site.function}"
     if not around:
         return FindingPlace(role, where, site.text, site.line)
-    kept = (sources or {}).get(lasting(site.file))
-    lines = kept.splitlines() if kept is not None else [t.rstrip("\n") for t in linecache.getlines(site.file)]
+    lines = (sources or {}).get(lasting(site.file), "").splitlines()
     if not 0 < site.line <= len(lines) or lines[site.line - 1].strip() != site.text.strip():
         return FindingPlace(role, where, site.text, site.line)
     first, last = max(site.line - around, 1), min(site.line + around, len(lines))
-    context = [(n, lines[n - 1].expandtabs(4).rstrip()) for n in range(first, last + 1)]
+    context = [(n, lines[n - 1].expandtabs(4).rstrip()) for n in range(first, last + 1) if lines[n - 1] != NOT_KEPT]
     while context[0][0] < site.line and not context[0][1]:
         del context[0]
     while context[-1][0] > site.line and not context[-1][1]:

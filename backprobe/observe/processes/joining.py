@@ -10,14 +10,16 @@ import hashlib
 import json
 import os
 import platform
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...errors import BackprobeError
+from ...files import replace_text
 from ...store.job import goes_on
-from ...store.parts import JOB, PARTS, claim, locked, read_job, read_parts, replace_text
+from ...store.parts import JOB, PARTS, claim, locked, read_job, read_parts
 from .identity import Identity
 
 #: Seconds in which ranks on several machines come.
@@ -80,6 +82,7 @@ def temporary(me: Identity) -> Path:
     name = hashlib.sha256(f"{me.job}/{me.world}".encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"backprobe-{os.getuid()}-{name}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
+    made = folder.lstat()  # a link of somebody else's may lead to a folder of ours
+    if made.st_uid != os.getuid() or not stat.S_ISDIR(made.st_mode):
         raise PermissionError(f"{folder} is somebody else's")
     return folder

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...files import NO_LINK
 from ...records import Finding, RankSeen, Site, Step
 from ...store import CRASH
 from ...store.parts import claim, read_parts, write_seen
@@ -138,7 +139,7 @@ def _note_crash(path: Path) -> None:
     if faulthandler.is_enabled() and not _crashes:
         return
     with contextlib.suppress(OSError):
-        _crashes.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        _crashes.append(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | NO_LINK, 0o600))
         faulthandler.enable(_crashes[-1])
 
 

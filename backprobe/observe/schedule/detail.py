@@ -65,6 +65,8 @@ class Settings:
     record_mb: int = 512
     #: Keep the batch of a step with an alarm or an error, in this many MiB at most of all such; 0: keep none.
     batch_mb: int = 0
+    #: The source text that is kept with what was recorded: ``lines``, ``full`` or ``none`` (Note [Source excerpts]).
+    source: str = "lines"
     #: The share of the script's own time that watching may take (Note [The budget]); ``None``: every step that the
     #: other settings ask for is recorded.
     budget: float | None = None

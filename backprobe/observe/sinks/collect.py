@@ -151,7 +151,7 @@ class Collector:
             steps.append(TracedStep(one.step, _Calls(one.backwards), _module_calls(session, one)))
         shown = Steps(steps)
         shown.measured = list(self._measured)
-        return Trace(shown, session.facts(), info)
+        return Trace(shown, session.facts(), info, sources=session.sources)
 
     def at(self, session: Session, recorded: Recorded) -> Trace:
         """What is known in the middle of a step, at a call that is going on, for who wants to know now."""

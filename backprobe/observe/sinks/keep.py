@@ -66,8 +66,9 @@ class Keep:
             self.writer.put(session.took.info())
         if step.index in (0, 2, 9) or now - self._written > 30:  # for a run that is killed
             self._written = now
-            self.writer.facts(session.facts())
-            self.writer.put({"sources": session.names.frames.sources()})
+            facts = session.facts()
+            self.writer.facts(facts)
+            self.writer.put({"sources": session.sources((facts.parameters, facts.seen))})
 
     def _trail_of(self, same: int, step: Step, details: Any) -> Any:
         """The key of a step's trail: that of the last step which was looked at and had the same calls. One that is
@@ -85,5 +86,6 @@ class Keep:
             if isinstance(live, LiveLayout) and self._naming.get(live.index) != naming
         }
         self.writer.rename(late)
-        self.writer.put({"skipped": self.skipped, "sources": session.names.frames.sources()})
+        named = trace.facts.parameters, trace.facts.seen, findings
+        self.writer.put({"skipped": self.skipped, "sources": session.sources(named)})
         self.writer.close(trace.facts, findings)

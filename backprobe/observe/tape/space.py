@@ -11,6 +11,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from ...files import replacing
+
 
 class Space:
     """Holds copies until the step is over. `stay`: until all is, where they are looked at in this process."""
@@ -45,8 +47,8 @@ class Space:
         :raises OSError: it cannot be written.
         """
         if self._held and folder is not None:
-            path = folder / f"tensors-{step:06d}.safetensors"
-            save_file(self._held, path)
+            with replacing(folder / f"tensors-{step:06d}.safetensors") as part:
+                save_file(self._held, part)
         if self._stay:
             self.all.update(self._held)
         self._held = {}

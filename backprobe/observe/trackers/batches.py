@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ...errors import BackprobeError
+from ...files import replacing
 from ...records import KeptBatch, Unseen
 from ...store.batches import Batch, BatchCall, LeftOut, file_of, packed
 from ...torchside import private
@@ -339,7 +340,8 @@ def write_batch(folder: Path, batch: Batch) -> None:
     tensors, header = packed(batch)
     path = folder / file_of(batch.step)
     try:
-        save_file(tensors, path, header)
+        with replacing(path) as part:
+            save_file(tensors, part, header)
     except (OSError, SafetensorError, ValueError, RuntimeError, KeyError) as error:
         raise BackprobeError(f"the batch of step {batch.step} cannot be written to {path}: {error}") from None
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ...files import add_to
 from ...records import BackwardCall, GradStat, NodeRun, Site
 from ...records.places import at_line, lasting
 from ...torchside.measure import shape_of
@@ -51,8 +52,8 @@ class NodeLog(Tracker):
                 sys.stderr.write(text)
                 sys.stderr.flush()
             else:
-                with open(self._target, "a", encoding="utf-8", errors="backslashreplace", buffering=1 << 24) as file:
-                    file.write(text)
+                with os.fdopen(add_to(self._target), "ab", buffering=1 << 24) as file:
+                    file.write(text.encode("utf-8", "backslashreplace"))
         except OSError as error:
             self.failed = error
             print(f"backprobe: the log of nodes ends here: {error}", file=sys.stderr)

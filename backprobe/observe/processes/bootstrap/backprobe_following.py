@@ -179,6 +179,7 @@ def unwatched(folder, pid):
         parts = os.path.join(folder, "parts")
         if not os.path.isdir(parts):
             os.mkdir(parts)
-        open(os.path.join(parts, "unwatched-%d" % pid), "w").close()
+        flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        os.close(os.open(os.path.join(parts, "unwatched-%d" % pid), flags, 0o666))
     except OSError:
         pass

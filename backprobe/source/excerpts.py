@@ -1,0 +1,94 @@
+"""The source text that a run keeps, so that nobody who reads the run has to open the files that it names.
+
+Note [Source excerpts]: Of a file, a run keeps the functions in which a line was recorded, and some lines around each
+    recorded line outside functions. Each other line is kept as ``NOT_KEPT``, so that line numbers stay right.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Iterable, Iterator
+from inspect import CO_OPTIMIZED
+from itertools import islice
+from types import CodeType
+from typing import Any
+
+from ..records import Site
+from ..records.places import NOT_KEPT, lasting, sites_in
+from .frames import Frames
+
+#: How much source a run may keep: the functions of recorded lines, whole files, or nothing.
+MODES = ("lines", "full", "none")
+#: Lines before and after a recorded line; the same inside a function of more than ``LONG`` lines.
+AROUND, AROUND_LONG, LONG = 3, 15, 300
+#: Characters of all files together.
+MAX_CHARACTERS = 1 << 20
+#: Code objects that are looked through for functions: some scripts make new ones all the time.
+MAX_CODES = 10_000
+
+
+def sources(frames: Frames, seen: Any = (), mode: str = "lines", most: int = MAX_CHARACTERS) -> dict[str, str]:
+    """The text of each file that a recorded line is in, the user's files first (Note [Source excerpts]).
+
+    :param seen: records; the lines that they name are recorded lines too.
+    :param mode: one of ``MODES``.
+    :param most: characters of all files together; a file that has no room left is left out.
+    """
+    if mode == "none":
+        return {}
+    functions: dict[str, set[tuple[int, int]]] = {}
+    for code in islice(frames.codes(), MAX_CODES):
+        functions.setdefault(code.co_filename, set()).update(_functions(code))
+    recorded: dict[str, set[Site]] = {}
+    for site in (*frames.sites(), *sites_in(seen)):
+        recorded.setdefault(site.file, set()).add(site)
+    found: dict[str, str] = {}
+    for file in sorted(recorded, key=lambda name: not frames.is_users_file(name)):
+        text = linecache.getlines(file)
+        if not all(_has(text, site) for site in recorded[file]):  # it is another file now
+            continue
+        if mode != "full":
+            text = _excerpt(text, {site.line for site in recorded[file]}, functions.get(file, ()))
+        size = sum(map(len, text))
+        if text and size <= most:
+            most -= size
+            found[lasting(file)] = "".join(text)
+    return found
+
+
+def _has(text: list[str], site: Site) -> bool:
+    return not site.text or (0 < site.line <= len(text) and text[site.line - 1].strip() == site.text)
+
+
+def _excerpt(text: list[str], recorded: Iterable[int], functions: Iterable[tuple[int, int]]) -> list[str]:
+    """`text`, with ``NOT_KEPT`` for each line that is far from all recorded lines; what follows the last is cut off."""
+    kept: set[int] = set()
+    for line in recorded:
+        first, last = min(
+            ((a, b) for a, b in functions if a <= line <= b), key=lambda one: one[1] - one[0], default=(line, line)
+        )
+        around = AROUND
+        if last - first >= LONG:
+            first, last, around = line, line, AROUND_LONG
+        kept.update(range(first, last + 1), range(line - around, line + around + 1))
+    last = max((n for n in kept if n <= len(text)), default=0)
+    return [line if n in kept else f"{NOT_KEPT}\n" for n, line in enumerate(text[:last], 1)]
+
+
+def _functions(code: CodeType) -> Iterator[tuple[int, int]]:
+    """First and last line of the function that `code` is, and of the functions inside it."""
+    stack = [code]
+    while stack:
+        one = stack.pop()
+        stack += [inner for inner in one.co_consts if isinstance(inner, CodeType)]
+        if one.co_flags & CO_OPTIMIZED:
+            yield one.co_firstlineno, _last_line(one)
+
+
+def _last_line(code: CodeType) -> int:
+    last, stack = code.co_firstlineno, [code]
+    while stack:
+        one = stack.pop()
+        stack += [inner for inner in one.co_consts if isinstance(inner, CodeType)]
+        last = max([last, *(line for _, _, line in one.co_lines() if line is not None)])
+    return last
