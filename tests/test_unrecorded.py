@@ -19,7 +19,10 @@ from watching import Calls, Ops
 from backprobe.observe.backward import between
 from backprobe.observe.backward.between import Between
 from backprobe.observe.backward.calls import loss_value
-from backprobe.observe.forward.writes import SeenMutation, inferred_write
+from backprobe.observe.events import Events
+from backprobe.observe.forward.modules import ModuleWatch
+from backprobe.observe.forward.write_inference import WrittenTensor, inferred_write
+from backprobe.observe.forward.writes import SeenMutation, WriteLog
 from backprobe.observe.schedule import budget as budgets
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.collect import Collector
@@ -224,6 +227,8 @@ def test_a_line_that_counts_is_not_taken_for_one_that_writes(
     frames.is_user(code)
     spots = {line: (code, begin) for begin, _, line in reversed(list(code.co_lines())) if line and line > 2}
     seen = SeenMutation("self", "Mul", (3,), 0, 1, None, None)
-    found = inferred_write(seen, name, [spots[line] for line in sorted(spots)], frames)
+    log = WriteLog(frames, ModuleWatch(frames, Events()))
+    tensor = WrittenTensor((name,) if name else ())
+    found = inferred_write(seen, tensor, 0, None, [spots[line] for line in sorted(spots)], log, frames)
     site = frames.site(found.spot) if found is not None else None
     assert (site.text if site is not None else None) == written

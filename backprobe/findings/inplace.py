@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..records import BackwardCall, Facts, Finding, RefusedToCompile
+from ..records import BackwardCall, Facts, Finding, RefusedToCompile, Site
 from .questions import WRONG, Kind, question, sites_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def inplace(call: BackwardCall, facts: Facts) -> list[Finding]:
                 "shape": list(change.shape),
                 "op": change.op,
                 "mutating_module": change.module,
-                **({"inferred": INFERRED} if change.inferred else {}),
+                **({"inferred": INFERRED, "candidates": _places(change.candidates)} if change.inferred else {}),
                 "call": run.node.call,
             },
             advice=_advice(change.op),
@@ -77,9 +77,12 @@ def refused(trace: Trace) -> list[Finding]:
 
 
 INFERRED = (
-    "ops were not noted in this step; of the lines that ran for the first time, or write to a variable of this name, "
-    "this one fits"
+    "nobody saw this line write, because operations were not noted in its step: it is the likeliest of the candidates"
 )
+
+
+def _places(sites: tuple[Site, ...]) -> list[str]:
+    return [f"{site.file}:{site.line} {site.text}" for site in sites]
 
 
 def _by(op: str, text: str) -> str:

@@ -104,6 +104,7 @@ class Session:
         self._first_runs = FirstRuns(frames)
         self._found_new: tuple[int, list[Spot]] = (-1, [])
         failures.news = calls.layouts.news = self._news
+        failures.noted_since = lambda seq: eye.noting and seq >= calls.noted_from
         self._switch = Switch(eye, modules, calls, self._unrecorded, events)
         #: Whether the next step is recorded, where that is known before this one is over.
         self._ahead: bool | None = None

@@ -73,7 +73,7 @@ class Mutation:
     """A saved tensor that was changed in place before its node ran.
 
     ``tensor`` is its name or what made it; ``op``, ``site`` and ``module`` are those of the write, where it was seen.
-    ``inferred``: it was not, and its line is the one that could have been it.
+    ``inferred``: it was not, and its line is the likeliest of `candidates`, all that it could have been.
     """
 
     tensor: str
@@ -86,6 +86,7 @@ class Mutation:
     #: The line of the checkpoint that kept it as an input, where one did.
     region: Site | None = None
     inferred: bool = False
+    candidates: tuple[Site, ...] = ()
 
 
 @record

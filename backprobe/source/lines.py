@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from .defined import syntax_nodes
@@ -64,30 +66,108 @@ def operations_on(file: str, line: int) -> list[str]:
     return [*functions, *calls_on(file, line), *signs]
 
 
-def writes_on(file: str, line: int) -> tuple[str, str] | None:
-    """What a line writes in place, if it does: the operation and the expression that it writes to."""
+#: Methods whose names end as those that write to data, and do not.
+_WRITE_NO_DATA = frozenset({"requires_grad_", "detach_", "share_memory_", "resolve_conj_", "rename_"})
+#: Methods of modules, and functions, that write to weights.
+_WRITE_WEIGHTS = frozenset({"load_state_dict", "reset_parameters", "update_parameters", "vector_to_parameters"})
+
+
+@dataclass(frozen=True)
+class LineWrite:
+    """What a line writes in place.
+
+    :ivar target: the expression that it writes to.
+    :ivar of: ``"gradients"`` or ``"weights"`` if it writes to those of what `target` is, ``""`` if to that itself.
+    """
+
+    op: str
+    target: str
+    of: str = ""
+
+
+@lru_cache(64)
+def _imported(file: str) -> frozenset[str]:
+    """The names that `file` imports."""
+    return frozenset(
+        alias.asname or alias.name.partition(".")[0]
+        for node, _ in syntax_nodes(file)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+    )
+
+
+def all_writes_on(file: str, line: int) -> list[LineWrite]:
+    """Each write in place that begins on a line."""
+    found = []
     for node in _parts(file, line):
         if isinstance(node, ast.AugAssign):
-            return f"__i{_OPERATORS.get(type(node.op), 'op')}__", ast.unparse(node.target)
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Subscript):
-                    return "__setitem__", ast.unparse(target.value)
-        if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
-            out = next((k.value for k in node.keywords if k.arg == "out"), None)
-            if out is not None:
-                return name or ast.unparse(node.func), ast.unparse(out)
-            if name.endswith("_") and not name.endswith("__") and isinstance(node.func, ast.Attribute):
-                first = node.args[0] if node.args and ast.unparse(node.func.value).endswith("init") else node.func.value
-                return name, ast.unparse(first)
+            found.append(LineWrite(f"__i{_OPERATORS.get(type(node.op), 'op')}__", ast.unparse(node.target)))
+        elif isinstance(node, ast.Assign):
+            parts = [target.value for target in node.targets if isinstance(target, ast.Subscript)]
+            found += [LineWrite("__setitem__", ast.unparse(part)) for part in parts]
+        elif isinstance(node, ast.Call) and (write := _write_of_call(node, _imported(file))) is not None:
+            found.append(write)
+    return [replace(w, of="gradients") if "grad" in w.target.split(".") and not w.of else w for w in found]
+
+
+def _write_of_call(node: ast.Call, imported: frozenset[str]) -> LineWrite | None:
+    name = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
+    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+    given = {k.arg: k.value for k in node.keywords}
+    is_function = owner is None or base_of(ast.unparse(owner)) in imported or ast.unparse(owner).endswith("init")
+    first = node.args[0] if node.args else None
+    target = first if is_function else owner
+    if "out" in given:
+        return LineWrite(name or ast.unparse(node.func), ast.unparse(given["out"]))
+    if target is None:
+        return None
+    if name.endswith("_") and not name.endswith("__") and name not in _WRITE_NO_DATA:
+        of = "gradients" if name.startswith("clip_grad") and is_function else ""
+        return LineWrite(name, ast.unparse(target), of)
+    if name in _WRITE_WEIGHTS:
+        return LineWrite(name, ast.unparse(target), "weights")
+    if "inplace" in given and getattr(given["inplace"], "value", True):
+        return LineWrite(name, ast.unparse(target))
     return None
+
+
+def writes_on(file: str, line: int) -> tuple[str, str] | None:
+    """What a line writes in place, if it does: the operation and the expression that it writes to."""
+    found = all_writes_on(file, line)
+    return (found[0].op, found[0].target) if found else None
+
+
+def names_in(expression: str) -> frozenset[str]:
+    """The variables and attributes in an expression such as ``net.scale[i].data``."""
+    return frozenset(re.findall(r"[^\W\d]\w*", expression))
 
 
 def writes_to(file: str, name: str) -> list[int]:
     """The lines of `file` that write in place to a variable of this name."""
-    written = ((line, writes_on(file, line)) for line in sorted(_by_line(file)))
-    return [line for line, write in written if write is not None and base_of(write[1]) == name]
+    return list(dict.fromkeys(line for line, write in writes_in(file) if base_of(write.target) == name))
+
+
+@lru_cache(64)
+def writes_in(file: str) -> tuple[tuple[int, LineWrite], ...]:
+    """Each write in place in `file`, with its line."""
+    return tuple((line, write) for line in sorted(_by_line(file)) for write in all_writes_on(file, line))
+
+
+def step_calls_like(file: str, line: int) -> list[int]:
+    """The lines of `file` that call ``step`` of what is called so on `line`, or give the same to a ``step``:
+    ``optimizer.step()``, ``scaler.step(optimizer)``."""
+    meant = {name for at, names in _step_calls(file) if at == line for name in names}
+    return [at for at, names in _step_calls(file) if meant & names]
+
+
+@lru_cache(64)
+def _step_calls(file: str) -> tuple[tuple[int, frozenset[str]], ...]:
+    calls = [node for node, _ in syntax_nodes(file) if isinstance(node, ast.Call)]
+    return tuple(
+        (node.lineno, frozenset(ast.unparse(part) for part in (node.func.value, *node.args[:1])))
+        for node in calls
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "step"
+    )
 
 
 def base_of(expression: str) -> str:

@@ -20,7 +20,8 @@ from ...torch_texts import CHANGED_BY_HOOK, FREED, IN_PLACE
 from ...torchside import private
 from ..forward.naming import Naming
 from ..forward.regions import Regions
-from ..forward.writes import inferred_write, mutation, names_of_storage, variable_of
+from ..forward.write_inference import WrittenTensor, inferred_write
+from ..forward.writes import mutation, names_of_storage, parameter_with_gradient, variables_of
 from .calls import Running
 from .layouts import LiveLayout
 from .recorded import Cause
@@ -51,7 +52,9 @@ class Failures:
         self._names, self._frames, self._regions = names, names.frames, regions
         self._past: deque[_Past] = deque(maxlen=1024)
         #: Places that ran for the first time lately, while steps are not recorded.
-        self.news: Callable[[], list[Spot]] | None = None
+        self.news: Callable[[], list[Spot]] = list
+        #: Whether all ops since the one that made a node were noted.
+        self.noted_since: Callable[[int], bool] = lambda seq: True
 
     def remember(self, running: Running) -> None:
         """The call is over: another may go through its graph again, which is freed where this one did not keep it."""
@@ -111,22 +114,28 @@ class Failures:
 
     def _mutated(self, node: int, text: str, running: Running) -> Cause:
         seq, region, writes = running.graph.seqs[node], None, self._regions.writes
-        mutated = mutation(text, private.saved_tensors(running.graph.nodes[node]), seq, writes)
+        noted = self.noted_since(seq)
+        mutated = mutation(text, private.saved_tensors(running.graph.nodes[node]), seq, writes, noted)
         inputs = self._regions.inputs_of(seq)
         if inputs is not None and mutated is not None and mutated.write is None:
             # The recomputation has not begun: what was changed is what the checkpoint keeps to begin with.
-            spot, first, tensors = inputs
-            mutated = mutation(text, [("input of the checkpoint", t) for t in tensors], first, writes)
+            spot, seq, tensors = inputs
+            mutated = mutation(text, [("input of the checkpoint", t) for t in tensors], seq, writes, noted)
             region = self._frames.site(spot)
         if mutated is None:
             return Cause(region=region)
-        named = names_of_storage(mutated.storage, self._names.modules) or variable_of(
-            mutated.storage, sys._getframe(1), self._frames
-        )
-        if mutated.write is None and self.news is not None:
-            name = named.rpartition(".")[2] if isinstance(named, str) else ""
-            mutated = replace(mutated, write=inferred_write(mutated, name, self.news(), self._frames))
-        return Cause(mutated, named, region)
+        weight = names_of_storage(mutated.storage, self._names.modules)
+        called = [] if weight else list(variables_of(mutated.storage, sys._getframe(1), self._frames))
+        if mutated.write is None and not noted:
+            tensor = WrittenTensor(tuple(called))
+            if weight is not None:
+                tensor = WrittenTensor((weight[1],), "weight")
+            elif parameter_with_gradient(mutated.storage, self._names.modules):
+                tensor = WrittenTensor(tuple(called), "gradient")
+            failed = self._frames.site(running.spot)
+            write = inferred_write(mutated, tensor, seq, failed, self.news(), writes, self._frames)
+            mutated = replace(mutated, write=write)
+        return Cause(mutated, weight or (called or [""])[0], region)
 
     def _reuse(self, node: int, running: Running) -> Reuse | None:
         """The earlier call that ran `node`, and where the new graph enters the old one on the way to it."""

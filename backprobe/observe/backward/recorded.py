@@ -61,6 +61,7 @@ class Cause:
             names.modules.place_of(write.where) if write else None,
             self.region,
             write is not None and write.inferred,
+            tuple(filter(None, map(names.frames.site, write.candidates))) if write else (),
         )
 
 

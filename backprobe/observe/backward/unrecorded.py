@@ -235,6 +235,7 @@ class Unrecorded:
 
     def _raised(self, call: Call, error: BaseException) -> None:
         self.settle()
+        self._counted.steps.tell_passed()  # optimizers that stepped since a call was counted
         if isinstance(error, Exception):
             self._events.tell("call_spoilt", f"backward raised {type(error).__name__}")
         if self._budget.explains:

@@ -11,13 +11,13 @@ import contextlib
 import sys
 import weakref
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ...source.frames import Frames, Spot, variables
-from ...source.lines import base_of, likely_write, writes_on, writes_to
 from ...source.roots import Where
 from ...torch_texts import IN_PLACE_DETAIL
 from ...torchside import private
@@ -48,9 +48,17 @@ def kind_of(func: Any) -> Any:
     return None
 
 
+#: Steps of one optimizer in which is learnt how often each step writes to each of its parameters; and of how many
+#: lines one knows that an optimizer steps there.
+LEARNING_STEPS, STEP_LINES = 3, 8
+
+
 @dataclass(frozen=True)
 class Write:
-    """One op's write to one storage. ``seq`` is the counter when it ran."""
+    """One op's write to one storage. ``seq`` is the counter when it ran.
+
+    :ivar inferred: the line was not seen to write then; it is one of `candidates`, the likeliest first.
+    """
 
     storage: int
     version: int
@@ -59,6 +67,63 @@ class Write:
     spot: Spot | None
     where: Where | None
     inferred: bool = False
+    candidates: tuple[Spot, ...] = ()
+
+
+@dataclass(frozen=True)
+class OptimizerStep:
+    """One step of an optimizer that writes to a storage.
+
+    :ivar spot: the line that called it; ``None`` if nobody looked when it did.
+    :ivar lines: lines from which this optimizer has stepped, the latest last.
+    :ivar bumps: how often one step writes to the storage; ``None`` if that is not known, or varies.
+    """
+
+    seq: int
+    op: str
+    spot: Spot | None
+    lines: tuple[Spot, ...]
+    bumps: int | None
+
+
+class _StepHabits:
+    """What is known of the steps of one optimizer: the lines that call it, and how often a step writes to each
+    parameter."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.ref = weakref.ref(optimizer)
+        self.lines: dict[Spot, None] = {}
+        self._steps = 0
+        self._before: dict[int, int] = {}
+        #: By id of a parameter; ``None`` if it varies.
+        self._bumps: dict[int, int | None] = {}
+
+    def begins(self, optimizer: Any) -> None:
+        learns = self._steps < LEARNING_STEPS
+        self._before = {id(p): version for p, version in _versions(optimizer)} if learns else {}
+
+    def over(self, optimizer: Any, spot: Spot | None) -> None:
+        if self._before:
+            self._steps += 1
+            for p, version in _versions(optimizer):
+                bumps = version - self._before.get(id(p), version)
+                if bumps:
+                    self._bumps[id(p)] = bumps if self._bumps.get(id(p), bumps) == bumps else None
+            self._before = {}
+        if spot is not None:
+            self.lines.pop(spot, None)
+            self.lines[spot] = None
+            if len(self.lines) > STEP_LINES:
+                del self.lines[next(iter(self.lines))]
+
+    def bumps(self, parameter: Any) -> int | None:
+        return self._bumps.get(id(parameter))
+
+
+def _versions(optimizer: Any) -> list[tuple[Any, int]]:
+    with contextlib.suppress(RuntimeError, AttributeError):  # inference tensors have no version
+        return [(p, p._version) for group in optimizer.param_groups for p in group["params"]]
+    return []
 
 
 class WriteLog:
@@ -67,8 +132,10 @@ class WriteLog:
     def __init__(self, frames: Frames, modules: ModuleWatch, limit: int = 65_536) -> None:
         self._frames, self._modules = frames, modules
         self._writes: deque[tuple[Any, ...]] = deque(maxlen=limit)
-        #: By id, where each optimizer stepped last.
-        self._stepped_from: dict[int, Spot | None] = {}
+        #: The counter when the first backward call began: writes before it set tensors up.
+        self._trains_from: int | None = None
+        #: By id of an optimizer.
+        self._habits: dict[int, _StepHabits] = {}
         #: Tensors that ``.data`` gave: they have a version counter of their own.
         self._data: dict[int, weakref.ref[Any]] = {}
         #: Those through ``.data``.
@@ -96,16 +163,28 @@ class WriteLog:
             if known is not None and known() is t:
                 self._add_silent(t, seq, func, self._frames.spot(frame), None)
 
+    def backward_begins(self) -> None:
+        if self._trains_from is None:
+            self._trains_from = private.next_sequence_nr()
+
+    def optimizer_begins(self, optimizer: Any) -> None:
+        known = self._habits.get(id(optimizer))
+        if known is None or known.ref() is not optimizer:
+            if len(self._habits) > 1000:
+                self._habits.clear()
+            known = self._habits[id(optimizer)] = _StepHabits(optimizer)
+        known.begins(optimizer)
+
     def optimizer_over(self, optimizer: Any) -> None:
         """An optimizer's writes are one entry: which tensors it wrote to is looked up when somebody asks."""
-        spot = self._stepped_from[id(optimizer)] = self._frames.spot(sys._getframe())
+        spot = self._frames.spot(sys._getframe())
+        if (known := self._habits.get(id(optimizer))) is not None:
+            known.over(optimizer, spot)
         self._writes.append((None, 0, private.next_sequence_nr(), weakref.ref(optimizer), spot, None))
-        if len(self._stepped_from) > 1000:
-            self._stepped_from.clear()
 
     def optimizer_passed(self, optimizer: Any, seq: int) -> None:
-        """One has stepped, and nobody looked, when the counter was `seq`: at the line where it steps, it seems."""
-        self._writes.append((None, 0, seq, weakref.ref(optimizer), self._stepped_from.get(id(optimizer)), None))
+        """An optimizer stepped while nobody looked, when the counter was `seq`."""
+        self._writes.append((None, 0, seq, weakref.ref(optimizer), None, None))
 
     def _add(self, tensor: Any, seq: int, op: Any, spot: Spot | None, where: Where | None) -> None:
         try:
@@ -135,28 +214,107 @@ class WriteLog:
                 return Write(storage, version, at, op.__name__, spot, where)
         return None
 
-    def first_after(self, storage: int, seq: int, version: int) -> Write | None:
-        """The write that took `storage` past `version`, after the op that made node `seq`."""
+    def first_after(self, storage: int, seq: int, version: int, found: int | None = None) -> Write | None:
+        """The write that took `storage` past `version`, after the op that made node `seq`, if all ops since then were
+        noted.
+
+        :param found: the version that it has now.
+        """
+        steps: list[OptimizerStep] = []
         for pointer, after, at, op, spot, where in self._writes:
-            if pointer is None and at > seq:
-                optimizer = op()
-                if optimizer is not None and storage in _written(optimizer):
-                    return Write(storage, version + 1, at, f"{type(optimizer).__name__}.step", spot, where)
-            elif pointer == storage and at > seq and after > version:
+            if at <= seq:
+                continue
+            if pointer is None:
+                steps += self._step_to(storage, op(), at, spot)
+            elif pointer == storage and after > version:
+                if steps and after > version + 1:  # one of these steps came first
+                    break
                 name = op if isinstance(op, str) else getattr(op, "__name__", str(op))
                 return Write(pointer, after, at, name, spot, where)
-        return None
+        return self._first_of(storage, version, found, steps) if steps else None
+
+    def explained_by_steps(self, storage: int, seq: int, version: int, found: int) -> bool:
+        """Whether steps of optimizers since the op that made node `seq` account for each write that took `storage` from
+        `version` to `found`: then no write is missing from the log, though ops were not noted."""
+        bumps = [step.bumps for step in self.steps_after(storage, seq)]
+        return bool(bumps) and None not in bumps and sum(filter(None, bumps)) == found - version
+
+    def of_steps(self, storage: int, seq: int, version: int, found: int) -> Write | None:
+        """The optimizer step that took `storage` past `version`, if ops were not noted since the one that made node
+        `seq`: no other write can have, and the line that called it was seen."""
+        first = next(iter(self.steps_after(storage, seq)), None)
+        if first is None or first.spot is None or not self.explained_by_steps(storage, seq, version, found):
+            return None
+        return Write(storage, version + 1, first.seq, first.op, first.spot, None)
+
+    def steps_after(self, storage: int, seq: int) -> list[OptimizerStep]:
+        """The steps of optimizers that hold what lives in `storage`, since the op that made node `seq`."""
+        return [
+            step
+            for pointer, _, at, op, spot, _ in self._writes
+            if pointer is None and at > seq
+            for step in self._step_to(storage, op(), at, spot)
+        ]
+
+    def lines_that_wrote(self, storage: int) -> list[tuple[int, str, Spot]]:
+        """(counter, op, line) of the noted writes to `storage` since training began, the oldest first; ``"step"`` for
+        one of an optimizer that holds it."""
+        found = []
+        for pointer, _, at, op, spot, _ in self._writes:
+            if self._trains_from is None or at < self._trains_from:
+                continue
+            if spot is not None and pointer == storage:
+                found.append((at, getattr(op, "__name__", str(op)), spot))
+            elif spot is not None and pointer is None and self._step_to(storage, op(), at, spot):
+                found.append((at, "step", spot))
+        return found
+
+    def lines_before_training(self) -> set[Spot]:
+        """The lines of writes that were noted before the first backward call began, and not since."""
+        early: dict[bool, set[Spot]] = {True: set(), False: set()}
+        for _, _, at, _, spot, _ in self._writes:
+            if spot is not None:
+                early[self._trains_from is None or at < self._trains_from].add(spot)
+        return early[True] - early[False]
+
+    def lines(self) -> Iterator[tuple[str, Spot]]:
+        """(op, line) of all noted writes but those of optimizers, the latest first."""
+        for pointer, _, _, op, spot, _ in reversed(self._writes):
+            if pointer is not None and spot is not None:
+                yield getattr(op, "__name__", str(op)), spot
+
+    def _first_of(self, storage: int, version: int, found: int | None, steps: list[OptimizerStep]) -> Write:
+        """The first of `steps` that wrote to `storage`: it had gone past `version` after them."""
+        bumps = [step.bumps for step in steps]
+        all_wrote = found is not None and None not in bumps and sum(filter(None, bumps)) == found - version
+        known = steps[0].spot is not None and (all_wrote or len({step.spot for step in steps}) == 1)
+        lines = [spot for step in steps for spot in (step.spot, *(() if step.spot else reversed(step.lines)))]
+        candidates = tuple(dict.fromkeys(line for line in lines if line is not None))
+        first = steps[0].spot or next(iter(candidates), None)
+        return Write(
+            storage, version + 1, steps[0].seq, steps[0].op, first, None, not known, () if known else candidates
+        )
+
+    def _step_to(self, storage: int, optimizer: Any, seq: int, spot: Spot | None) -> list[OptimizerStep]:
+        """A step of `optimizer`, if that holds what lives in `storage`, and is not known never to write to it."""
+        held = None if optimizer is None else _held_in(optimizer, storage)
+        if held is None:
+            return []
+        known = self._habits.get(id(optimizer))
+        lines = tuple(known.lines) if known is not None else ()
+        bumps = known.bumps(held) if known is not None else None
+        return [OptimizerStep(seq, f"{type(optimizer).__name__}.step", spot, lines, bumps)]
 
 
-def _written(optimizer: Any) -> set[int]:
-    """The storages that an optimizer writes to."""
-    found = set()
+def _held_in(optimizer: Any, storage: int) -> Any:
+    """The parameter of `optimizer` that lives in `storage`."""
     for group in optimizer.param_groups:
         for p in group["params"]:
-            if isinstance(p, torch.Tensor) and p.grad is not None and not _is_fake(p):
+            if isinstance(p, torch.Tensor) and not _is_fake(p):
                 with contextlib.suppress(RuntimeError, NotImplementedError):  # no storage
-                    found.add(p.untyped_storage().data_ptr())
-    return found
+                    if p.untyped_storage().data_ptr() == storage:
+                        return p
+    return None
 
 
 def targets(kind: Any, args: Any, kwargs: Any) -> list[Any]:
@@ -183,9 +341,14 @@ class SeenMutation:
     write: Write | None
 
 
-def mutation(text: str, saved_by: list[tuple[str, Any]], seq: int, log: WriteLog) -> SeenMutation | None:
+def mutation(
+    text: str, saved_by: list[tuple[str, Any]], seq: int, log: WriteLog, noted: bool = True
+) -> SeenMutation | None:
     """The write behind torch's in-place error `text`, raised while a node ran that was made at `seq` and keeps the
-    tensors `saved_by`."""
+    tensors `saved_by`.
+
+    :param noted: all ops since were noted: what is not in the log was not written by Python.
+    """
     match = IN_PLACE_DETAIL.search(text)
     if match is None:
         return None
@@ -195,7 +358,10 @@ def mutation(text: str, saved_by: list[tuple[str, Any]], seq: int, log: WriteLog
         if tensor._version != found or tuple(tensor.shape) != shape:
             continue
         storage = tensor.untyped_storage().data_ptr()
-        write = log.first_after(storage, seq, saved)
+        if noted:
+            write = log.first_after(storage, seq, saved, found)
+        else:
+            write = log.of_steps(storage, seq, saved, found)
         return SeenMutation(name, _short(match["op"]), shape, saved, found, storage, write)
     return SeenMutation("", _short(match["op"]), shape, saved, found, None, None)
 
@@ -207,26 +373,6 @@ def _is_fake(tensor: Any) -> bool:
 
 def _short(op: str | None) -> str:
     return (op or "").rpartition(":")[2]
-
-
-def inferred_write(seen: SeenMutation, name: str, news: list[Spot], frames: Frames) -> Write | None:
-    """A write that nobody saw, to a tensor that the user's code calls `name`: of the lines that ran for the first time
-    (`news`), the one that writes in place to a variable of that name, or else the one that is most likely to write to a
-    tensor; where there is none, the only one that ever writes to such a variable."""
-    found: list[tuple[int, str, Spot]] = []
-    for spot in news:
-        site = frames.site(spot)
-        write = writes_on(site.file, site.line) if site is not None else None
-        if site is not None and write is not None:
-            named = bool(name) and base_of(write[1]) == name
-            found.append((4 if named else likely_write(site.file, *write), write[0], spot))
-    if not found and name:
-        lines = [(file, line) for file in frames.users_files() for line in writes_to(file, name)]
-        spot_of_line = frames.spot_at(*lines[0]) if len(lines) == 1 else None
-        if spot_of_line is not None and (write := writes_on(*lines[0])) is not None:
-            found.append((4, write[0], spot_of_line))
-    likely, op, place = max(found, key=lambda one: one[0], default=(0, "", None))
-    return Write(seen.storage or 0, seen.found_version, 0, op, place, None, True) if likely else None
 
 
 def names_of_storage(storage: int | None, modules: Any) -> tuple[Any, str] | None:
@@ -243,16 +389,34 @@ def names_of_storage(storage: int | None, modules: Any) -> tuple[Any, str] | Non
     return None
 
 
-def variable_of(storage: int | None, frame: Any, frames: Frames) -> str:
-    """What the user's code calls a tensor that lives in `storage`."""
+def parameter_with_gradient(storage: int | None, modules: Any) -> str:
+    """The name of the parameter whose gradient lives in `storage`."""
+    for root in modules.roots if storage is not None else ():
+        module = root.ref()
+        for name, p in module.named_parameters() if module is not None else ():
+            grad = p.grad
+            if grad is not None and grad.layout is torch.strided:
+                with contextlib.suppress(RuntimeError, NotImplementedError):
+                    if grad.untyped_storage().data_ptr() == storage:
+                        return str(name)
+    return ""
+
+
+def variables_of(storage: int | None, frame: Any, frames: Frames) -> Iterator[str]:
+    """What the user's code calls tensors that live in `storage`, the innermost function's first."""
     while frame is not None and storage is not None:
         if frames.is_user(frame.f_code):
             for name, value in variables(frame).items():
                 if type(value) is torch.Tensor and value.layout is torch.strided:
                     try:
-                        if value.untyped_storage().data_ptr() == storage:
-                            return name
+                        lives_there = value.untyped_storage().data_ptr() == storage
                     except (RuntimeError, NotImplementedError):
                         continue
+                    if lives_there:
+                        yield name
         frame = frame.f_back
-    return ""
+
+
+def variable_of(storage: int | None, frame: Any, frames: Frames) -> str:
+    """What the user's code calls a tensor that lives in `storage`."""
+    return next(variables_of(storage, frame, frames), "")

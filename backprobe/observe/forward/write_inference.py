@@ -1,0 +1,185 @@
+"""Names the line of a write in place that was not seen, because ops were not noted in its step.
+
+Note [Writes that nobody saw]: steps of optimizers are always known, though perhaps not the line that called them. If
+they account for every write since the save (``WriteLog.explained_by_steps``), the first of them made it. If not, a line
+of the script wrote as well, or instead. Candidates are lines that ran for the first time and write in place, lines that
+wrote to the same weight or buffer in a recorded step, and the optimizers' steps; if there are none, lines that read as
+if they wrote to it. The finding names the likeliest candidate, lists all, and is never certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...records import Site
+from ...source.frames import Frames, Spot
+from ...source.lines import (
+    LineWrite,
+    all_writes_on,
+    base_of,
+    calls_on,
+    likely_write,
+    names_in,
+    step_calls_like,
+    writes_in,
+)
+from .writes import OptimizerStep, SeenMutation, Write, WriteLog
+
+#: How likely a line is the one, by why it is a candidate; lines that only may write score ``likely_write``, 0 to 3.
+NAMED, WROTE_BEFORE, STEPPED = 4.0, 3.75, 3.5
+#: What a line that is new has over others; ``likely_write`` of a method of torch's that writes.
+NEW, SURE = 0.125, 3.0
+#: Noted writes that are looked through for those of gradients, and candidates that are told.
+LATEST_WRITES, MOST_CANDIDATES = 2000, 5
+
+
+@dataclass(frozen=True)
+class WrittenTensor:
+    """What is known of the tensor that was written to.
+
+    :ivar names: what the user's code calls it: variables, or the path of a parameter or buffer.
+    :ivar kind: ``"weight"`` for a parameter or buffer, ``"gradient"``, or ``""`` for any other.
+    """
+
+    names: tuple[str, ...] = ()
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    score: float
+    op: str
+    spot: Spot
+
+
+def inferred_write(
+    seen: SeenMutation,
+    tensor: WrittenTensor,
+    seq: int,
+    failed: Site | None,
+    news: list[Spot],
+    log: WriteLog,
+    frames: Frames,
+) -> Write | None:
+    """The write to `seen` that is the likeliest of those that nobody saw, with all candidates.
+
+    :param seq: the number of the node that had saved the tensor.
+    :param failed: the line of the backward call. Among lines that are as likely, those before it in its function lead.
+    :param news: lines that ran for the first time lately.
+    """
+    steps = log.steps_after(seen.storage, seq) if seen.storage is not None else []
+    found = _by_optimizers(steps, news, frames)
+    if seen.storage is None or not log.explained_by_steps(seen.storage, seq, seen.saved_version, seen.found_version):
+        before = [c for spot in news for c in _on_new_line(spot, tensor, frames)]
+        if seen.storage is not None and tensor.kind == "weight":
+            before += _wrote_before(log.lines_that_wrote(seen.storage), bool(steps))
+        if tensor.kind == "gradient":
+            before += _wrote_gradients(log, frames)
+        found = [one for one in before if one.score > 0.0] + found
+    if not found:
+        found = _as_the_code_reads(tensor, log, frames)
+    if not found:
+        return None
+    sites = {one.spot: frames.site(one.spot) for one in found}
+    found.sort(key=lambda one: (-one.score, not _is_before(sites[one.spot], failed)))  # stable: of equals the first
+    best = found[0]
+    by_line: dict[tuple[str, int], Spot] = {}
+    for one in found:
+        site = sites[one.spot]
+        if site is not None:
+            by_line.setdefault((site.file, site.line), one.spot)
+    candidates = tuple(by_line.values())[:MOST_CANDIDATES]
+    return Write(seen.storage or 0, seen.found_version, 0, best.op, best.spot, None, True, candidates)
+
+
+def _is_before(site: Site | None, other: Site | None) -> bool:
+    """Whether `site` stands before `other` in the same function."""
+    if site is None or other is None:
+        return False
+    return (site.file, site.function) == (other.file, other.function) and site.line < other.line
+
+
+def _on_new_line(spot: Spot, tensor: WrittenTensor, frames: Frames) -> list[_Candidate]:
+    site = frames.site(spot)
+    writes = all_writes_on(site.file, site.line) if site is not None else []
+    return [_Candidate(_score(site.file, one, tensor), one.op, spot) for one in writes] if site is not None else []
+
+
+def _score(file: str, write: LineWrite, tensor: WrittenTensor) -> float:
+    if (write.of == "gradients") != (tensor.kind == "gradient") or (write.of == "weights" and tensor.kind != "weight"):
+        return 0.0
+    if tensor.kind == "gradient":
+        return NAMED
+    if tensor.kind == "weight":
+        path = "".join(tensor.names)
+        if write.target.endswith(path) or path.rpartition(".")[2] in names_in(write.target) - {"weight", "bias"}:
+            return NAMED
+    elif base_of(write.target) in tensor.names:
+        return NAMED
+    return float(likely_write(file, write.op, write.target))
+
+
+def _wrote_before(lines: list[tuple[int, str, Spot]], stepped: bool) -> list[_Candidate]:
+    """Lines that wrote to the same tensor in recorded steps. The first to write after a forward comes first: before it
+    the counter of nodes went furthest.
+
+    :param stepped: an optimizer that holds the tensor has stepped since the save: without that, its line is none.
+    """
+    gaps: dict[Spot, tuple[int, str]] = {}
+    before = 0
+    for at, op, spot in lines:
+        gaps[spot] = max(gaps.get(spot, (0, op)), (at - before, op))
+        before = at
+    ordered = sorted(gaps.items(), key=lambda item: -item[1][0])
+    return [_Candidate(WROTE_BEFORE, op, spot) for spot, (_, op) in ordered if stepped or op != "step"]
+
+
+def _wrote_gradients(log: WriteLog, frames: Frames) -> list[_Candidate]:
+    found: dict[Spot, str] = {}
+    for (op, spot), _ in zip(log.lines(), range(LATEST_WRITES), strict=False):
+        site = frames.site(spot) if spot not in found else None
+        if site is not None and any(one.of == "gradients" for one in all_writes_on(site.file, site.line)):
+            found[spot] = op
+    return [_Candidate(WROTE_BEFORE, op, spot) for spot, op in found.items()]
+
+
+def _by_optimizers(steps: list[OptimizerStep], news: Iterable[Spot], frames: Frames) -> list[_Candidate]:
+    """The lines of `steps`. Of one that nobody saw: new lines that call ``step``, those that it has stepped from, and
+    those that read alike."""
+    found = []
+    for step in steps:
+        if step.spot is not None:
+            found.append(_Candidate(STEPPED, step.op, step.spot))
+            continue
+        lines = [*reversed(step.lines), *(like for line in step.lines for like in _like(line, frames))]
+        found += [_Candidate(STEPPED + NEW, step.op, spot) for spot in news if _steps_on(spot, frames)]
+        found += [_Candidate(STEPPED, step.op, spot) for spot in lines]
+    return found
+
+
+def _steps_on(spot: Spot, frames: Frames) -> bool:
+    site = frames.site(spot)
+    return site is not None and "step" in calls_on(site.file, site.line)
+
+
+def _like(spot: Spot, frames: Frames) -> list[Spot]:
+    """Other lines that step the same optimizer, as the code reads."""
+    site = frames.site(spot)
+    lines = step_calls_like(site.file, site.line) if site is not None else []
+    return [like for line in lines if site is not None and (like := frames.spot_at(site.file, line)) is not None]
+
+
+def _as_the_code_reads(tensor: WrittenTensor, log: WriteLog, frames: Frames) -> list[_Candidate]:
+    """The lines of the user's files that seem to write to such a tensor: to one of its name, or else to weights at all.
+    Lines that wrote before training began are less likely."""
+    set_up = {(site.file, site.line) for spot in log.lines_before_training() if (site := frames.site(spot)) is not None}
+    found = []
+    for file in frames.users_files():
+        for line, write in writes_in(file):
+            score = _score(file, write, tensor)
+            if score == NAMED or (score >= SURE and tensor.kind == "weight"):
+                spot = frames.spot_at(file, line)
+                if spot is not None:
+                    found.append(_Candidate(score - ((file, line) in set_up) / 2, write.op, spot))
+    return found
