@@ -53,6 +53,18 @@ def few(names: Sequence[str], most: int = 3) -> str:
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
+def listed(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def seconds(count: float) -> str:
+    """``4 ms``, ``0.3 s``, ``3.2 s``, ``98 s``."""
+    if count < 0.0995:
+        return f"{1e3 * count:.0f} ms"
+    return f"{count:.1f} s" if count < 9.95 else f"{count:,.0f} s"
+
+
 def raised(error: BaseException) -> str:
     """``ValueError: what it says``, or its class alone where it says nothing."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -15,7 +15,7 @@ from .text import few
 from .torch_texts import COLLECTIVE
 
 #: What is stored with a run of what watching it took.
-_TOOK = ("cost", "first_steps", "first_cost", "own")
+_TOOK = ("cost", "first_steps", "first_cost", "own", "overhead")
 
 
 def watched(facts: Facts, info: Mapping[str, Any], steps: Sequence[int]) -> Watched:
@@ -116,7 +116,8 @@ def sampled(what: Watched) -> str:
     some = f"{what.recorded:,} of {what.steps:,} steps"
     passed = f", and {what.passed:,} were too short to be looked at but for their loss" if what.passed else ""
     alone = f", in {what.repeated:,} of them of a backward whose graph was known" if what.repeated else ""
-    return f"nodes were recorded in {some}{alone}, as a budget of {100 * what.budget:g}% allows{passed}"
+    bound = f"the budget is {100 * what.budget:g}% of the script's time after a second of work"
+    return f"nodes were recorded in {some}{alone}: {bound}{passed}"
 
 
 def endings(ran: Sequence[Process]) -> list[str]:

@@ -9,12 +9,14 @@ import torch
 from torch import nn
 from watching import watched
 
+from backprobe import process_clock
 from backprobe.observe import own_time
 from backprobe.observe.own_time import Often, OwnTime
 from backprobe.observe.schedule import cost
 from backprobe.observe.schedule.cost import ENOUGH, Cost, Slowed, Took
+from backprobe.process_clock import Moment, Startup
 from backprobe.torchside import overheads
-from backprobe.view.parts import took
+from backprobe.view.overhead import overhead
 
 
 @pytest.fixture
@@ -25,7 +27,14 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     monkeypatch.setattr(own_time, "_ran", lambda: time[0] - time[1] - time[2])
     monkeypatch.setattr(cost, "_clock", lambda: time[0])
     monkeypatch.setattr(cost, "waited", lambda: time[1])
+    monkeypatch.setattr(process_clock, "_clock", lambda: time[0])
+    monkeypatch.setattr(process_clock, "waited", lambda: time[1])
     return time
+
+
+def of_steps(took: Took) -> tuple[int, float, int, float, float]:
+    """What is told of the first and the later steps."""
+    return took.first_steps, took.first, took.steps, took.seconds, took.watching
 
 
 def steps(cost: Cost, own: OwnTime, now: list[float], *times: tuple[float, float]) -> None:
@@ -42,7 +51,7 @@ def test_first_steps_are_told_apart(now: list[float]) -> None:
     own = OwnTime()
     cost = Cost(own, careful=3)
     steps(cost, own, now, *[(1.0, 5.0)] * 3, *[(2.0, 0.5)] * 10)
-    assert cost.took == Took(3, 15.0, 10, 25.0, 5.0)
+    assert of_steps(cost.took) == (3, 15.0, 10, 25.0, 5.0)
     assert cost.took.share == 0.25
 
 
@@ -50,10 +59,9 @@ def test_the_seconds_that_any_run_has_are_told_with_the_first_steps(now: list[fl
     own = OwnTime()
     cost = Cost(own, careful=2, free=1.0)
     steps(cost, own, now, *[(1.0, 5.0)] * 2, *[(1.0, 0.25)] * 4)
-    assert cost.took == Took(6, 11.0, 0, 0.0, 0.0)  # just spent
-    assert took(cost.took.info()) == "watching took about 11.0 s"
+    assert of_steps(cost.took) == (6, 11.0, 0, 0.0, 0.0)  # just spent
     steps(cost, own, now, *[(1.0, 0.25)] * 10)
-    assert cost.took == Took(6, 11.0, 10, 12.5, 2.5) and cost.took.share == 0.25
+    assert of_steps(cost.took) == (6, 11.0, 10, 12.5, 2.5) and cost.took.share == 0.25
 
 
 def test_what_recorded_steps_slow_down_is_counted(now: list[float]) -> None:
@@ -85,7 +93,7 @@ def test_few_steps_have_no_share(now: list[float], later: int) -> None:
     cost = Cost(own, careful=3)
     steps(cost, own, now, *[(1.0, 5.0)] * 3, *[(1.0, 0.5)] * later)
     assert cost.took.share is None
-    assert took(cost.took.info()) == f"watching took about {15 + 0.5 * later:.1f} s"
+    assert cost.took.added == 15 + 0.5 * later
 
 
 def test_no_division_by_next_to_nothing(now: list[float]) -> None:
@@ -93,12 +101,12 @@ def test_no_division_by_next_to_nothing(now: list[float]) -> None:
     cost = Cost(own, careful=0)
     steps(cost, own, now, *[(1e-12, 1.0)] * 20)
     assert cost.took.share is None
-    assert took(cost.took.info()) == "watching took about 20.0 s"
+    assert overhead(cost.took.info(), parts=False) == "watching added 20 s to 0 ms"
     own = OwnTime()
     cost = Cost(own, careful=0)
     own.nodes, own.per_node = 1000, 1.0  # an estimate beyond the step: the step is all there is
     assert cost.step_over(2.0) == 2.0
-    assert cost.took == Took(0, 0.0, 1, 2.0, 2.0)
+    assert of_steps(cost.took) == (0, 0.0, 1, 2.0, 2.0)
 
 
 def test_a_script_without_a_step(now: list[float]) -> None:
@@ -107,16 +115,134 @@ def test_a_script_without_a_step(now: list[float]) -> None:
     mark = own.begin()
     now[0] += 0.25
     own.since(mark)
-    assert cost.took == Took(0, 0.25, 0, 0.0, 0.0)
-    assert took(cost.took.info()) == "watching took about 250 ms"
+    assert of_steps(cost.took) == (0, 0.25, 0, 0.0, 0.0)
+    assert cost.took.added == 0.25
 
 
 def test_what_is_not_known_is_not_said() -> None:
-    assert took({}) == ""
-    assert took({"cost": 71858862392.42}) == ""  # of a version that had no first steps: its share was wrong
-    assert took({"cost": 0.123, "first_steps": 3, "first_cost": 0.31}).replace("\N{NO-BREAK SPACE}", " ") == (
-        "watching took about 12%, and 310 ms in the first 3 steps"
-    )
+    assert overhead({}) == ""
+    assert overhead({"cost": 71858862392.42}) == ""  # of a version that had no first steps: its share was wrong
+    of_steps_alone = {
+        "cost": 0.123,
+        "first_steps": 3,
+        "first_cost": 0.31,
+        "own": 0.2,
+    }  # start and end were not measured
+    assert overhead(of_steps_alone) == "watching added at least 0.5 s"
+
+
+def whole_run(now: list[float], budget: float | None = 0.05) -> Cost:
+    """0.5 s of the start, 2 s of torch's import, 13 steps (three of 0.25 s of ours, then 0.5 s, a failure in one of
+    them), 0.125 s at the end, and 4 s of waiting for a processor outside of the steps."""
+    began = Moment.now()
+    now[0] += 2.5
+    own = OwnTime()
+    cost = Cost(own, careful=3, budget=budget)
+    cost.started(Startup(began, torch_s=2.0))
+    steps(cost, own, now, *[(1.0, 0.25)] * 3, *[(1.0, 0.5)] * 5)
+    cost.explains = True
+    steps(cost, own, now, (1.0, 2.0), *[(1.0, 0.5)] * 4)
+    now[:] = now[0] + 4.0, now[1] + 4.0, now[2]
+    mark = cost.mark_end()
+    now[0] += 0.0625
+    cost.begin_end(mark)
+    now[0] += 0.0625
+    return cost
+
+
+def test_the_parts_of_the_overhead_add_up_to_it_and_the_rest_is_the_scripts(now: list[float]) -> None:
+    cost = whole_run(now)
+    took = cost.freeze()
+    assert (took.start, took.first, took.watching, took.explaining, took.end) == (0.5, 0.75, 4.5, 2.0, 0.125)
+    assert took.added == 7.875 and took.waited == 4.0 and took.steps == 9
+    assert took.elapsed == 2.0 + 13.0 + took.added  # torch's import, the script's steps, and ours
+    now[0] += 100.0
+    assert cost.took == took  # what comes after the report is not counted
+    assert took.info()["overhead"]["alone"] == 15.0
+
+
+def test_a_run_says_one_number_and_what_it_is_made_of(now: list[float]) -> None:
+    info = whole_run(now).took.info()
+    whole = "watching added 7.9 s to 15 s (52%)"
+    waiting = ", besides 4.0 s of waiting for a processor"
+    assert overhead(info, parts=False) == whole + waiting
+    # the other parts are less than a tenth of it
+    assert overhead(info) == f"{whole}, of which 4.5 s in the later steps and 2.0 s to explain failures{waiting}"
+    generous = {**info, "overhead": {**info["overhead"], "budget": 0.6}}
+    assert overhead(generous) == f"{whole}, of which 2.0 s to explain failures{waiting}"
+    assert overhead(whole_run(now, None).took.info()) == overhead(info)  # without a budget, causes are named too
+
+
+def told(**parts: float) -> dict[str, object]:
+    known = dict.fromkeys(("start", "first_steps", "later_steps", "explaining", "end", "waited"), 0.0)
+    known |= {name: value for name, value in parts.items() if name in known}
+    added = sum(value for name, value in known.items() if name != "waited")
+    whole = {**known, "added": added, "alone": parts.get("alone", 1.0), "budget": 0.05}
+    return {"first_steps": 3, "overhead": whole}
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        (
+            {"start": 0.3, "first_steps": 0.1, "alone": 3.2},
+            "0.4 s to 3.2 s (12%), of which 0.3 s at the start and 0.1 s {3}",
+        ),
+        ({"start": 0.4, "later_steps": 3.6, "alone": 100.0}, "4.0 s to 100 s (4%)"),
+        ({"start": 0.004, "alone": 900.0}, "4 ms to 900 s (under 1%)"),
+        ({"start": 0.5, "alone": 0.002}, "0.5 s to 2 ms, of which 0.5 s at the start"),
+        ({"first_steps": 0.2, "end": 0.2}, "0.4 s to 1.0 s (40%), of which 0.2 s {3} and 0.2 s at the end"),
+        ({"explaining": 0.01, "start": 0.01}, "20 ms to 1.0 s (2%), of which 10 ms to explain failures"),
+        ({"later_steps": 0.5, "alone": 5.0}, "0.5 s to 5.0 s (10%), of which 0.5 s in the later steps"),
+        ({"start": 0.1, "alone": 2.0, "waited": 0.2}, "0.1 s to 2.0 s (5%)"),
+    ],
+)
+def test_the_words_of_the_overhead(parts: dict[str, float], text: str) -> None:
+    assert overhead(told(**parts)) == "watching added " + text.replace("{3}", "in the first 3 steps")
+
+
+def test_own_work_that_is_clocked_at_the_end_counts_once(now: list[float]) -> None:
+    """The last step is over while the session ends: its second is the step's, what follows is the end's."""
+    own = OwnTime()
+    cost = Cost(own, careful=0)
+    cost.started(None)
+    steps(cost, own, now, *[(1.0, 0.5)] * 10)
+    now[0] += 1.0
+    mark = cost.mark_end()
+    begin = own.begin()
+    now[0] += 0.25
+    own.since(begin)
+    cost.step_over(1.25)
+    begin = own.begin()
+    now[0] += 0.125
+    own.since(begin)  # in no step
+    cost.begin_end(mark)
+    now[0] += 0.5
+    took = cost.took
+    assert (took.watching, took.end) == (5.25, 0.625)
+    assert took.elapsed - took.added == 11.0
+
+
+def test_waiting_for_other_processes_is_no_overhead(now: list[float]) -> None:
+    cost = Cost(OwnTime(), careful=0)
+    cost.started(None)
+    cost.begin_end(cost.mark_end())
+    now[0] += 0.5
+    with cost.elsewhere():
+        now[0] += 30.0
+    now[0] += 0.25
+    assert cost.took.end == 0.75 and cost.took.elapsed == 30.75
+
+
+def test_what_was_clocked_before_the_script_is_the_starts_alone(now: list[float]) -> None:
+    own = OwnTime()
+    cost = Cost(own, careful=3)
+    begin = own.begin()
+    now[0] += 0.5
+    own.since(begin)
+    cost.started(None)
+    steps(cost, own, now, (1.0, 0.25))
+    assert (cost.took.start, cost.took.first) == (0.5, 0.25)
 
 
 def test_clocked_work_inside_clocked_work_counts_once(now: list[float]) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..errors import BackprobeError
+from ..process_clock import IMPORTED, Moment
 from .bench import Bench
 from .compare import Compare
 from .completion import Completion
@@ -49,9 +50,14 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one subcommand; return the exit code. A ``BackprobeError`` becomes one line and exit code 2."""
+    """Run one subcommand; return the exit code. A ``BackprobeError`` becomes one line and exit code 2.
+
+    :param argv: ``None`` if this process was started for it: then its imports are a part of what it takes.
+    """
+    began = Moment.now() if argv is not None else IMPORTED
     try:
         options = parser().parse_args(argv)
+        options.began = began
         try:
             code = int(options.command.run(options))
             if options.command.name not in _OF_SCRIPTS:

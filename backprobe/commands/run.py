@@ -13,6 +13,7 @@ from ..errors import BackprobeError
 from ..files import replace_text
 from ..findings import SEVERITIES, all_questions, own_questions
 from ..findings.levels import ALARMS
+from ..process_clock import Startup
 from ..tracking.writers import WRITERS, is_installed
 from .files import RUNS
 from .script import script_arguments, script_of
@@ -167,10 +168,11 @@ class Run:
         script = script_of(options)
         from ..observe.launch import launch
 
+        startup = Startup(options.began, options.torch_s)
         settings = settings_of(options)
         watcher = Watcher(options)
         with _changed(options.change):
-            code = launch(*script, watcher, settings, watcher.begin, watcher.finish)
+            code = launch(*script, watcher, settings, watcher.begin, watcher.finish, startup)
         bad = SEVERITIES[: SEVERITIES.index(options.fail_on) + 1] if options.fail_on else ()
         if code == 0 and bad and (watcher.stopped or any(f.severity in bad for f in watcher.findings)):
             return 3

@@ -7,12 +7,13 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackprobeError, add_note
+from ..process_clock import Moment
 from ..records import Finding, Measured, Replicas, Step
 from .files import RUNS, new_run, write_findings
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ..observe.sinks.plugged import Plugged
     from ..observe.sinks.tracked import Tracked
     from ..traced import Trace
+    from ..view.parts import Part as ReportPart
 
 #: Seconds that other processes have to come to their end where this one was interrupted, as long as they do something:
 #: another Ctrl-C ends that.
@@ -60,8 +62,8 @@ class Watcher:
         self.stopped = False
         self.folder: Path | None = None
         self._session: Session | None = None
-        self._begin = time.time()
-        self._shown = self._begin
+        self._begin = time.time() - (Moment.now().clock - options.began.clock)
+        self._shown = time.time()
 
     def begin(self, session: Session) -> None:
         from ..observe.alarmed import Alarmed, named
@@ -184,13 +186,13 @@ class Watcher:
         now = time.time()
         if now - self._shown < (10 if sys.stderr.isatty() else 60):
             return
-        from ..view.parts import took
+        from ..view.overhead import overhead
 
         self._shown = now
         seconds = now - self._begin
-        text = took(session.took.info())
+        text = overhead(session.took.info(), parts=False)
         print(
-            f"backprobe: {self.collector.counted(session):,} steps in {seconds:.0f} s, {text}",
+            f"backprobe: {self.collector.counted(session):,} steps in {seconds:.0f} s; {text}",
             file=sys.stderr,
             flush=True,
         )
@@ -240,11 +242,12 @@ class Watcher:
             self._alarmed.end()
         info = ending(session, self.collector, self._begin, error)
         if self._children is not None and session.scene.signal is None:
-            if isinstance(error, KeyboardInterrupt):  # the others were interrupted too, most likely
-                with suppress(KeyboardInterrupt):
-                    self._children.wait(INTERRUPTED)
-            elif not info["error"] and not info["code"]:
-                self._children.wait()
+            with session.cost.elsewhere():
+                if isinstance(error, KeyboardInterrupt):  # the others were interrupted too, most likely
+                    with suppress(KeyboardInterrupt):
+                        self._children.wait(INTERRUPTED)
+                elif not info["error"] and not info["code"]:
+                    self._children.wait()
         about: dict[str, Any] = {"pid": os.getpid(), "started": self._begin}
         if self._part is not None:
             about["part"] = self._part.folder.name
@@ -271,13 +274,17 @@ class Watcher:
             return
         assert self._children is not None
         job = job_of(self._children.folder, trace) if self._children.folder is not None else trace
+        numbers = self._kept() if job is trace and not options.quiet else None
+        parts = [] if options.quiet else self._parts(job, numbers, self.keep is not None)
+        job.info = {**job.info, **self._took()}  # what was printed is what is kept
+        self._keep_overhead()
         if self.keep is not None and self.folder is not None:
             with self._sinks.keeping():
                 write_findings(self.folder / "findings.json", job)
         if options.findings:
             write_findings(Path(options.findings), job)
         if not options.quiet:
-            self._report(job, self._kept() if job is trace else None, self.keep is not None)
+            self._print(parts, job.findings)
         job.close()
 
     def _finish_part(self, part: Part, trace: Trace, info: dict[str, Any]) -> None:
@@ -300,22 +307,43 @@ class Watcher:
             if options.findings:
                 write_findings(Path(options.findings), job)
         if not options.quiet and (last or failed):
-            self._report(job, None, not options.no_keep)
+            self._print(self._parts(job, None, not options.no_keep), job.findings)
         job.close()
         if last and options.no_keep:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _report(self, trace: Trace, numbers: Trace | None, kept: bool) -> None:
-        from ..view.github import workflow_commands
+    def _took(self) -> dict[str, Any]:
+        """What the run and watching it took, as it is printed and kept: both have the numbers of the first call."""
+        assert self._session is not None
+        took = self._session.cost.freeze()
+        return {**took.info(), "seconds": took.elapsed + took.waited}
+
+    def _keep_overhead(self) -> None:
+        from ..store.writer import amend
+
+        if self.keep is not None and self.folder is not None and not self._sinks.lost:
+            with suppress(BackprobeError):
+                amend(self.folder, self._took())
+
+    def _parts(self, trace: Trace, numbers: Trace | None, kept: bool) -> Sequence[ReportPart]:
+        """The parts of the report. What the run took is measured when all others are there, and the terminal's own
+        modules are loaded."""
+        from ..view import terminal  # noqa: F401
         from ..view.parts import report
+
+        own = trace.info.get("pid") == os.getpid()
+        return report(trace, self.folder if kept else None, numbers=numbers, took=self._took if own else None)
+
+    def _print(self, parts: Sequence[ReportPart], findings: Sequence[Finding]) -> None:
+        from ..view.github import workflow_commands
         from ..view.terminal import write
 
-        write(report(trace, self.folder if kept else None, numbers=numbers), sys.stderr)
+        write(parts, sys.stderr)
         for tracker, at, left_out in self._tracked.written if self._tracked is not None else ():
             less = f", without {left_out:,} curves of single layers (--log-keys)" if left_out else ""
             print(f"Written to {tracker}: {at}{less}", file=sys.stderr)
         if self.options.format == "github":
-            for line in workflow_commands(trace.findings):
+            for line in workflow_commands(findings):
                 print(line, file=sys.stderr)
 
     def _kept(self) -> Trace | None:

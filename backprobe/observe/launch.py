@@ -19,6 +19,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from ..errors import BackprobeError
+from ..process_clock import Startup
 from ..source.tracebacks import strip, without_ours
 from .session import Session, Settings, Sink
 
@@ -31,10 +32,12 @@ def launch(
     settings: Settings,
     begin: Callable[[Session], None],
     finish: Callable[[BaseException | None], None],
+    startup: Startup | None = None,
 ) -> int:
     """Run `script` as ``__main__``; return its exit code.
 
     `begin` is called with the session before the script starts, `finish` when it ended, with what it raised.
+    `startup`: when the command began, for the account of what watching takes.
     """
     try:
         if is_module:
@@ -53,7 +56,7 @@ def launch(
     process = os.getpid()
     failed: BaseException | None = None
     code = 0
-    session.start()
+    session.start(startup)
     try:
         program.run()
     except SystemExit as stop:

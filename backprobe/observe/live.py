@@ -15,6 +15,7 @@ from torch import nn
 
 from ..errors import BackprobeError, add_note
 from ..findings import all_questions
+from ..process_clock import Moment, Startup
 from ..records import Finding
 from ..source.tracebacks import strip
 from ..store.batches import Batch
@@ -64,6 +65,8 @@ class LiveTrace(Trace):
     def __enter__(self) -> LiveTrace:
         if self._session is not None:
             raise BackprobeError("this trace has been entered already; make a new one for each block")
+        startup = Startup(Moment.now())
+        self._begin = time.time()
         own = (os.getcwd(),)
         if self._plugins:
             self._plugged = Plugged(lambda: about(self._settings.level, time.time()), self._sink)
@@ -73,8 +76,7 @@ class LiveTrace(Trace):
             self._alarmed.begin(self._session)
         if self._model is not None:
             self._session.modules.add_root(self._model, self._name)
-        self._begin = time.time()
-        self._session.start()
+        self._session.start(startup)
         return self
 
     def __exit__(
@@ -94,7 +96,7 @@ class LiveTrace(Trace):
             "seconds": seconds,
             "steps": self._collector.counted(session),
             "backwards": session.calls,
-            **session.took.info(),
+            **session.cost.freeze().info(),
             "torch": torch.__version__,
         }
         made = self._collector.trace(session, info)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ..process_clock import Startup
 from ..records import Facts, Measured, Step, Stopped, Unseen, Watched
 from ..source.excerpts import sources
 from ..source.first_runs import FirstRuns
@@ -41,7 +42,7 @@ from .forward.writes import WriteLog
 from .scene import Scene
 from .schedule.budget import FREE, Budget
 from .schedule.cost import Cost, Took
-from .schedule.detail import Attention, Settings
+from .schedule.detail import CLOSE, Attention, Settings
 from .schedule.steps import StepWatch
 from .statistics.losses import Losses
 from .switch import Switch
@@ -86,7 +87,10 @@ class Session:
         regions, cuts = Regions(names, writes, events), Cuts(names)
         self._regions = regions
         # How much is looked at.
-        self._cost = Cost(events.own, self.settings.careful, 0.0 if self.settings.budget is None else FREE)
+        budget = self.settings.budget
+        self._cost = Cost(events.own, self.settings.careful, 0.0 if budget is None else FREE, budget)
+        #: Steps before this one that are inspected closely are so since a failure is to be explained.
+        self._explains_until = 0
         self._steps = steps = StepWatch(names, events, self._cost, self._step_over, share=self.settings.budget)
         self._attention = Attention(eye, modules, values, self.settings.careful)
         # Backward calls, and what the eye does at functions that mean something: calls go through it.
@@ -128,6 +132,7 @@ class Session:
                 self.attach(make(self.scene))
         events.listen("forward_begins", self._forward_begins)
         events.listen("backward_over", self._call_over)
+        events.listen("backward_over", self._call_explained)
         self._entered = self._over = False
         #: The step in which watching ended; ``None`` while it goes on.
         self.ended_in: int | None = None
@@ -149,12 +154,14 @@ class Session:
 
     # On and off
 
-    def start(self) -> None:
+    def start(self, startup: Startup | None = None) -> None:
+        """Attach. `startup`: when the first of backprobe's work began, if that was before this session was made."""
         self.eye.overheads = overheads = private.overheads()
         self.modules.overhead = overheads.module
         self.special.pid = os.getpid()
         self.eye.log.first = private.next_sequence_nr()
         self.resume()
+        self._cost.started(startup)
 
     def resume(self) -> None:
         """Attach. Does nothing where it is attached already."""
@@ -211,6 +218,7 @@ class Session:
 
     def stop(self) -> None:
         """Detach for good: the last step is over, and nothing of the graph is held any longer."""
+        mark = self._cost.mark_end()
         if not self._over:
             self.ended_in, self.ended_between = self._steps.index, self._steps.stepped
         self.pause()
@@ -222,6 +230,7 @@ class Session:
             self._handing.later.flush()
         except Exception as error:
             self.events.fault(self._handing, error)
+        self._cost.begin_end(mark)
 
     def _broke(self, error: BaseException) -> None:
         """What all stand on fails all the time. The script goes on as it would alone; we stop watching, and say so."""
@@ -250,6 +259,7 @@ class Session:
         repeats = recorded and self.budget.repeats and self._attention.is_usual(step)
         self._unrecorded.repeating = repeats
         careful = self._attention.begin_step(step, self.settings, recorded and not repeats)
+        self._cost.explains = self._cost.explains or (careful and step < self._explains_until)
         self._switch.to((recorded and not repeats) or step < self.settings.careful)
         self._steps.waits = recorded
         if recorded:
@@ -333,6 +343,13 @@ class Session:
             self.eye.noting, self.eye.careful = True, False
         self._switch.to(self._ahead or self._steps.index + 1 < self.settings.careful, True)
 
+    def _call_explained(self, running: Running, recorded: Recorded) -> None:
+        """A backward call was recorded. If something was wrong in it, this step, and the next ones if they are
+        inspected closely, explain a failure."""
+        if recorded.trouble:
+            self._cost.explains = True
+            self._explains_until = max(self._explains_until, recorded.step + 1 + CLOSE)
+
     def _news(self) -> list[Spot]:
         """What ran for the first time lately, while steps are not recorded."""
         if self._switch.on:
@@ -397,6 +414,11 @@ class Session:
     def took(self) -> Took:
         """What watching has taken so far."""
         return self._cost.took
+
+    @property
+    def cost(self) -> Cost:
+        """The account of what watching takes."""
+        return self._cost
 
     def origins(self) -> Origins:
         """Where the nodes of a graph were made, as far as it was recorded."""

@@ -12,7 +12,7 @@ from typing import Any
 from ..records import Finding, FreeParameter, ModuleCall, SavedBytes
 from ..traced import Trace, TracedStep
 from ..trust import ending, runs
-from ..view.parts import took
+from ..view.overhead import overhead
 from . import calls as backwards
 from .columns import clean, text
 from .compiled import compiled
@@ -108,7 +108,7 @@ def _run(trace: Trace, name: str) -> dict[str, Any]:
     }
     shown = ending(trace.processes[0])  # by a sign of its own
     row["gaps"] = [gap for gap in trace.gaps if gap != shown]
-    row["took"] = "; ".join(text for text in (took(info), trace.sampled) if text)
+    row["took"] = "; ".join(text for text in (overhead(info), trace.sampled) if text)
     for key in ("started", "ended", "seconds", "error"):
         row[key] = clean(info.get(key))
     for key in ("level", "torch", "python", "backprobe"):

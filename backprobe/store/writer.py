@@ -205,6 +205,25 @@ class Writer:
         self._db.close()
 
 
+def amend(folder: Path, info: Mapping[str, Any]) -> None:
+    """Replace what the run in `folder`, which is over, says of itself.
+
+    :raises BackprobeError: it cannot be written.
+    """
+    try:
+        db = sqlite3.connect(folder / FILE)
+        try:
+            with db:
+                for key, value in info.items():
+                    row = key, dumps(value)
+                    db.execute("insert or replace into info values (?, ?, ?)", (*row, checksum("info", *row)))
+            db.execute("pragma wal_checkpoint(truncate)")
+        finally:
+            db.close()
+    except (OSError, sqlite3.Error) as error:
+        raise BackprobeError(f"cannot write to the run in {folder}: {error}") from error
+
+
 def _or_less(value: float | None) -> float:
     return -1.0 if value is None else value  # a norm is never negative, and may be NaN
 

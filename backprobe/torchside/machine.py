@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
-
-_SCHEDULED = "/proc/thread-self/schedstat"
-
-
-def waited() -> float:
-    """Seconds that this thread was ready to run, so far, and had no processor; 0 where the system does not say."""
-    try:
-        file = os.open(_SCHEDULED, os.O_RDONLY)
-        try:
-            return int(os.read(file, 128).split()[1]) / 1e9
-        finally:
-            os.close(file)
-    except (OSError, ValueError, IndexError):
-        return 0.0
 
 
 @contextmanager

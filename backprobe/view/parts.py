@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -17,6 +17,7 @@ from ..trust import endings
 from . import compiled, ranks
 from .figures import figures, with_gradients
 from .flow import Bars, flow
+from .overhead import overhead
 
 #: A space at which a line is not broken.
 TIED = "\N{NO-BREAK SPACE}"
@@ -77,10 +78,12 @@ def report(
     details: bool = False,
     whole: bool = False,
     numbers: Trace | None = None,
+    took: Callable[[], Mapping[str, Any]] | None = None,
 ) -> list[Part]:
     """The report of a run. `details`: the gradients by module and step too, as ``backprobe show`` gives them; `whole`:
-    those of every parameter; `numbers`: the same run with more of its steps, for what is said of them all."""
-    parts: list[Part] = [Line(headline(trace), "head")]
+    those of every parameter; `numbers`: the same run with more of its steps, for what is said of them all; `took` gives
+    what the run took, if it is not over yet, and is asked last."""
+    parts: list[Part] = []
     findings = trace.findings
     several = ranks.several(trace)
     if several and (details or (len(several) > 1 and endings(trace.processes))):
@@ -103,7 +106,7 @@ def report(
         name = short(str(folder))
         text = f"Kept in {name}; to read it again: backprobe show {name}, or as a page: backprobe view {name}"
         parts.append(Line(text, "quiet"))
-    return parts
+    return [Line(headline(trace, took() if took is not None else None), "head"), *parts]
 
 
 def _batches(trace: Trace, folder: Path | None) -> list[str]:
@@ -133,8 +136,8 @@ def verdict(trace: Trace) -> Line:
     return Line("Nothing wrong found.", "good") if seen else Line("No backward call was seen.")
 
 
-def headline(trace: Trace) -> str:
-    info = trace.info
+def headline(trace: Trace, took: Mapping[str, Any] | None = None) -> str:
+    info = {**trace.info, **(took or {})}
     steps, calls = int(info.get("steps", len(trace.steps))), int(info.get("backwards", 0))
     calls = calls or sum(len(s.backwards) for s in trace.steps)
     stopped = trace.watched.stopped
@@ -151,29 +154,12 @@ def headline(trace: Trace) -> str:
         text += f" in {info['seconds']:.1f} s"
     if not trace.over and "started" in info and not several:
         text += " (the run was cut off)"
-    elif text_of_cost := took(ranks.took(several) or info):
-        text += f", {text_of_cost}"
+    elif text_of_overhead := overhead(ranks.took(several) or info):
+        text += f"; {text_of_overhead}"
     if several or info.get("signal"):
         text += "".join(f"; {how}" for how in endings(trace.processes))
     found = len(trace.findings)
     return f"{text}: {count(found, 'finding') if found else f'no{TIED}findings'}"
-
-
-def took(info: Mapping[str, Any]) -> str:
-    """What watching took: as a share of what the later steps would have taken alone, and in the first steps, which are
-    looked at closely, in seconds. In seconds alone where the later steps are too few."""
-    first, share = info.get("first_cost"), info.get("cost")
-    if first is None:  # a run of before, whose share was wrong
-        return ""
-    if share is None:
-        return f"watching took about {_seconds(first + info.get('own', 0.0))}"
-    text = f"watching took about {100 * share:.0f}%"
-    n = info.get("first_steps", 0)
-    return f"{text}, and {_seconds(first)} in the first {count(n, 'step')}" if n else text
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{1e3 * seconds:.0f} ms"
 
 
 def count(n: int, what: str) -> str:

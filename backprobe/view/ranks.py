@@ -44,7 +44,13 @@ def took(ran: Sequence[Process]) -> Mapping[str, Any]:
     """What watching took, as it is stored with a run, in that process which it slowed down most: the others wait for
     it. Not that of a launcher, which trains nothing."""
     told = [one.took for one in ran if (one.steps or one.backwards) and "own" in one.took]
-    return max(told, key=lambda one: (one["cost"] or 0.0, one["first_cost"] + one["own"]), default={})
+    return max(told, key=_added, default={})
+
+
+def _added(took: Mapping[str, Any]) -> float:
+    """Seconds that watching added to one process."""
+    told = took.get("overhead")
+    return float(took["first_cost"] + took["own"] if told is None else told["added"])
 
 
 def of(finding: Finding) -> str:

@@ -24,7 +24,8 @@ from ..traced import Trace, numbers_of
 from ..trust import endings
 from . import ranks
 from .figures import some_with_gradients
-from .parts import TIED, short, took
+from .overhead import overhead
+from .parts import short
 from .spark import BLOCKS, SIGNS, spark
 from .standing import Levels, Standing, alarm_text, said, words
 
@@ -116,7 +117,7 @@ class Watch:
             live=live,
             step=max(steps, default=None),
             rate=_rate(late),
-            watching=took(ranks.took(ran) or trace.info).replace(TIED, " "),
+            watching=overhead(ranks.took(ran) or trace.info, parts=False),
             losses=[p.loss for p in self._points if p.loss is not None],
             norms=[p.norm for p in self._points if p.norm is not None],
             lr=_range([*self._levels.of("lr").values()]),

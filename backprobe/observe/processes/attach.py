@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ...process_clock import Moment, Startup
 from ...records import Measured, Replicas, Step
 from ...source.tracebacks import Uncaught, mend, strip
 from ...store import CODE
@@ -44,11 +45,12 @@ _NOT_WATCHED = ("torch", "backprobe")
 _SPAWNED, _FORK_SERVER = "multiprocessing.spawn import spawn_main", "multiprocessing.forkserver import main"
 
 
-def arrived(plain: dict[str, Any], parent: str, following: Following) -> None:
+def arrived(plain: dict[str, Any], parent: str, following: Following, began: float | None = None) -> None:
     """Torch has just been imported in a process that was started anew.
 
     :param plain: what it was told, see ``Told``.
     :param parent: the rank in the environment of the process that started it.
+    :param began: the clock when backprobe's own imports began.
     """
     told = Told.of(plain)
     following.refused = lambda pid: unwatched(str(told.folder), pid)
@@ -61,7 +63,7 @@ def arrived(plain: dict[str, Any], parent: str, following: Following) -> None:
     elif threading.current_thread() is not threading.main_thread():
         unwatched(str(told.folder), os.getpid())
     else:
-        child = Child(told, me, anew=True)
+        child = Child(told, me, anew=True, began=began)
         atexit.register(child.exits)
 
 
@@ -133,9 +135,12 @@ class Child:
     """Its session, and what it leaves. A sink.
 
     :param anew: it was started with a script of its own.
+    :param began: the clock when backprobe's own imports began.
     """
 
-    def __init__(self, told: Told, me: Identity, anew: bool = False) -> None:
+    def __init__(self, told: Told, me: Identity, anew: bool = False, began: float | None = None) -> None:
+        now = Moment.now()
+        startup = Startup(now if began is None else Moment(began, now.waited))
         self._told, self._me, self._anew, self._began = told, me, anew, time.time()
         self._pid = os.getpid()
         self._collector = Collector()
@@ -161,7 +166,7 @@ class Child:
         self._tracked: Tracked | None = None
         self._wrote = self._over = False
         self._part.begin(self.session, self._collector)
-        self.session.start()
+        self.session.start(startup)
         self._terminated = Terminated(self._killed)
         self._terminated.start()
         self._stay = left_by(self._exits_at_once)

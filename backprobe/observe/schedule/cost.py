@@ -1,14 +1,24 @@
-"""What watching costs, step by step: Note [What watching takes]."""
+"""What watching costs, step by step: Note [What watching takes].
+
+Note [The overhead]: the overhead of a run is one number, the seconds that backprobe added, over the seconds that the
+script takes without it. Five parts add up to it, and no second is in two of them: the start (backprobe's imports and
+what a session sets up; torch's import is the script's), the first steps (inspected closely, or paid from the second of
+work that any run has), the later steps (what the budget bounds), the steps in which a failure was explained, and the
+end (findings, files, report). The script's seconds are all others since the start. Seconds in which the thread waited
+for a processor are in neither.
+"""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ...torchside.machine import waited
+from ...process_clock import Moment, Startup, waited
 from ..own_time import OwnTime
 
 #: Later steps that it takes to tell a share, and the share of their time that has to be the script's own.
@@ -31,6 +41,11 @@ class Took:
         the seconds that any run has; and the seconds of our work in them.
     :ivar steps, seconds, watching: the steps after them, their seconds, and what of those was our work; without those
         in which they waited for a processor.
+    :ivar explaining: seconds of our work in steps in which a failure was explained; these are in no other number.
+    :ivar start, end: seconds of our work before the script began and after it ended.
+    :ivar elapsed, waited: seconds since the start: those in which this thread ran or slept, and those in which it
+        waited for a processor.
+    :ivar budget: the share of the script's time that the later steps may take.
     """
 
     first_steps: int
@@ -38,6 +53,12 @@ class Took:
     steps: int
     seconds: float
     watching: float
+    explaining: float = 0.0
+    start: float = 0.0
+    end: float = 0.0
+    elapsed: float = 0.0
+    waited: float = 0.0
+    budget: float | None = None
 
     @property
     def share(self) -> float | None:
@@ -46,9 +67,26 @@ class Took:
         alone = self.seconds - self.watching
         return self.watching / alone if self.steps >= FEW and alone > OWN * self.seconds else None
 
+    @property
+    def added(self) -> float:
+        """Seconds that backprobe added to the script's."""
+        return self.start + self.first + self.watching + self.explaining + self.end
+
     def info(self) -> dict[str, Any]:
-        """As it is stored with a run: ``cost`` is the share."""
-        return {"cost": self.share, "first_steps": self.first_steps, "first_cost": self.first, "own": self.watching}
+        """The numbers as a run stores them: ``overhead`` is the whole, ``cost`` the share of the later steps."""
+        overhead = {
+            "added": self.added,
+            "alone": max(self.elapsed - self.added, 0.0),
+            "waited": self.waited,
+            "start": self.start,
+            "first_steps": self.first,
+            "later_steps": self.watching,
+            "explaining": self.explaining,
+            "end": self.end,
+            "budget": self.budget,
+        }
+        steps = {"cost": self.share, "first_steps": self.first_steps, "first_cost": self.first, "own": self.watching}
+        return {**steps, "overhead": overhead}
 
 
 class Slowed:
@@ -78,10 +116,21 @@ class Cost:
 
     :param careful: how many steps at the start are looked at closely.
     :param free: seconds of our work after those that are told with them.
+    :param budget: the share of the script's time that the later steps may take.
     """
 
-    def __init__(self, own: OwnTime, careful: int, free: float = 0.0) -> None:
-        self._own, self._careful, self._free = own, careful, free
+    def __init__(self, own: OwnTime, careful: int, free: float = 0.0, budget: float | None = None) -> None:
+        self._own, self._careful, self._free, self._budget = own, careful, free, budget
+        #: When the first of our work began, and the seconds until the script's first line and after its last.
+        self._began = Moment.now()
+        self._start = self._end = 0.0
+        self._end_from: Moment | None = None
+        self._frozen: Took | None = None
+        #: Whether a failure is explained in the running step, and the seconds of our work in such steps.
+        self.explains = False
+        self._explaining = 0.0
+        #: How many steps came after the first ones in which no failure was explained.
+        self._later = 0
         self._steps = self._at_first = 0
         #: Seconds of our work before the running step.
         self._before = 0.0
@@ -108,6 +157,38 @@ class Cost:
         """Seconds of our work since the last step was over."""
         return self._ours - self._before
 
+    def started(self, startup: Startup | None) -> None:
+        """The script is about to begin. All since `startup`, or since this object was made, is the start."""
+        if startup is not None:
+            self._began = startup.began
+        elsewhere = startup.torch_s if startup is not None else 0.0
+        self._start = max(self._began.seconds_until(Moment.now()) - elsewhere, 0.0)
+        self._before = self._ours  # what was clocked until now is a part of the start, not of the first step
+
+    def mark_end(self) -> tuple[Moment, float]:
+        """The script is over, and its session is about to end: give this to ``begin_end`` when it has."""
+        return Moment.now(), self._ours
+
+    def begin_end(self, mark: tuple[Moment, float]) -> None:
+        """The session has ended. All since `mark` is the end, but for what was told with the last step since then."""
+        if self._end_from is None:
+            self._end_from, before = mark
+            self._end = before - self._ours + (self.of_step if self._steps >= self._careful else 0.0)
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """What is done inside, such as waiting for other processes, is no part of the end."""
+        begin = Moment.now()
+        try:
+            yield
+        finally:
+            self._end -= begin.seconds_until(Moment.now())
+
+    def freeze(self) -> Took:
+        """The end is over: ``took`` stays as it is now."""
+        self._frozen = took = self.took
+        return took
+
     def goes_on(self) -> None:
         """Steps go on after a pause: what was waited in it is in none."""
         self._waited, self._stood = waited(), self._own.stood
@@ -131,11 +212,17 @@ class Cost:
             mine += self._slowed.step_over((self.seconds - mine) / steps, recorded)
             mine = min(mine, seconds)
         self._steps += steps
-        if closely or self._free > 0:
+        explains, self.explains = self.explains, False
+        first = closely or self._free > 0
+        self._free -= 0.0 if closely else mine
+        if first:
             self._at_first = self._steps
+        if explains:
+            self._explaining += mine
+        elif first:
             self._first += mine
-            self._free -= 0.0 if closely else mine
         else:
+            self._later += steps
             self._seconds += self.seconds
             self._watching += mine
         return mine
@@ -158,7 +245,18 @@ class Cost:
 
     @property
     def took(self) -> Took:
-        first = self._at_first
+        if self._frozen is not None:
+            return self._frozen
         # What was done before a first step was over, as in a script without one, is told with the first steps.
         rest = self.of_step if self._steps < self._careful else 0.0
-        return Took(first, self._first + rest, self._steps - first, self._seconds, self._watching)
+        now = Moment.now()
+        end = 0.0 if self._end_from is None else max(self._end_from.seconds_until(now) + self._end, 0.0)
+        return Took(
+            *(self._at_first, self._first + rest, self._later, self._seconds, self._watching),
+            explaining=self._explaining,
+            start=self._start,
+            end=end,
+            elapsed=self._began.seconds_until(now),
+            waited=max(now.waited - self._began.waited, 0.0),
+            budget=self._budget,
+        )

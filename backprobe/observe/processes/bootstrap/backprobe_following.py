@@ -143,15 +143,16 @@ class _Finder:
     def over(self):
         """Torch has been imported."""
         import json
+        from time import perf_counter
 
-        told = json.loads(self.told)
+        told, began = json.loads(self.told), perf_counter()
         try:
             sys.path.insert(0, told["root"])
             try:
                 from backprobe.observe.processes.attach import arrived
             finally:
                 sys.path.remove(told["root"])
-            arrived(told, self.parent, self.following)
+            arrived(told, self.parent, self.following, began)
         except Exception:  # the child runs as it would alone, whatever is wrong with ours
             unwatched(told["folder"], os.getpid())
 

@@ -1,0 +1,52 @@
+"""Reads how long this process has run and waited. No torch, so that it can be read before torch is imported."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import NamedTuple
+
+_clock = time.perf_counter
+_SCHEDULED = "/proc/thread-self/schedstat"
+
+
+def waited() -> float:
+    """Seconds that this thread was ready to run, so far, and had no processor; 0 if the system does not say."""
+    try:
+        file = os.open(_SCHEDULED, os.O_RDONLY)
+        try:
+            return int(os.read(file, 128).split()[1]) / 1e9
+        finally:
+            os.close(file)
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+class Moment(NamedTuple):
+    """A point in time: seconds on the clock, and seconds that this thread had waited for a processor until then."""
+
+    clock: float
+    waited: float
+
+    @classmethod
+    def now(cls) -> Moment:
+        return cls(_clock(), waited())
+
+    def seconds_until(self, later: Moment) -> float:
+        """Seconds from here to `later`, without those that the thread waited for a processor."""
+        return max(later.clock - self.clock - max(later.waited - self.waited, 0.0), 0.0)
+
+
+class Startup(NamedTuple):
+    """The begin of a watched process.
+
+    :ivar began: when the first of backprobe's own work began.
+    :ivar torch_s: seconds since then that the script would have spent too: the import of torch.
+    """
+
+    began: Moment
+    torch_s: float = 0.0
+
+
+#: When this module was imported. Of a process that was started for a command that is when the command began.
+IMPORTED = Moment.now()
