@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.autograd.graph import get_gradient_edge
 
 from ..torch_texts import COPY_SLICES
 from ..torchside import modes, references
+from ..torchside.autograd_engine import gradient_edge
 from .options import Treatment
 
 #: Why a gradient cannot be told.
@@ -116,8 +116,7 @@ def has_node(tensor: Any) -> bool:
 def watch(tensor: Any, keep: Treatment, handles: list[Any]) -> tuple[GradRecord, Any]:
     """Start to record the gradient of `tensor` as it is now. Gives its gradient edge too."""
     record = GradRecord(keep)
-    with torch.enable_grad():  # finding a leaf's accumulator needs it
-        edge = get_gradient_edge(tensor)
+    edge = gradient_edge(tensor)
     handles.append(edge.node.register_prehook(_arrival(record, edge.output_nr)))
     return record, edge
 

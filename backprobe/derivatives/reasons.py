@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.autograd.graph import get_gradient_edge
 
 from ..errors import BackprobeError
 from ..torch_texts import (
@@ -21,6 +20,7 @@ from ..torch_texts import (
     ONCE,
     REENTRANT,
 )
+from ..torchside.autograd_engine import gradient_edge
 from ..torchside.walk import Plans, walk
 from .named import Named
 
@@ -74,14 +74,14 @@ class Reach:
     """The nodes of the graph of `roots`, and the edges in it: node and number of its output."""
 
     def __init__(self, roots: list[torch.Tensor]) -> None:
-        begin = [tuple(get_gradient_edge(root)[:2]) for root in roots]
+        begin = [tuple(gradient_edge(root)[:2]) for root in roots]
         graph = walk([node for node, _ in begin], Plans(1))
         self.nodes, plan = graph.nodes, graph.plan
         inner = zip(plan.targets, plan.numbers, strict=True)
         self.edges = {*begin, *((self.nodes[to], number) for to, number in inner if to >= 0)}
 
     def holds(self, tensor: torch.Tensor) -> bool:
-        return tuple(get_gradient_edge(tensor)[:2]) in self.edges
+        return tuple(gradient_edge(tensor)[:2]) in self.edges
 
 
 def unreached(y: Named, x: Named, none: list[int]) -> list[int]:

@@ -10,6 +10,7 @@ import torch
 
 from ..errors import BackprobeError, UnknownName
 from ..select import near, quoted
+from ..torchside.autograd_engine import gradient_edge
 from .dense import chunk_of, refuse_complex, units
 from .flat import Flat, Frame, generator_of
 from .guard import Guard
@@ -201,7 +202,7 @@ def _notes(fit: dict[str, torch.Tensor]) -> dict[str, str]:
     """What a reader must know of tensors that were written in place or stand under two names."""
     same: dict[tuple[object, int], list[str]] = {}
     for key, t in fit.items():
-        edge = torch.autograd.graph.get_gradient_edge(t)
+        edge = gradient_edge(t)
         same.setdefault((edge.node, edge.output_nr), []).append(key)
     found = {}
     for keys in same.values():

@@ -39,7 +39,7 @@ def accumulate(start: Start, grads: Mapping[Any, torch.Tensor | None]) -> None:
     """Add gradients of leaves to ``.grad``; hooks after the accumulation run."""
     for leaf, grad in grads.items():
         assert grad is not None
-        node = torch.autograd.graph.get_gradient_edge(leaf).node
+        node = private.gradient_edge(leaf).node
         with torch.set_grad_enabled(start.create_graph):
             grad = grad.to(leaf.dtype)
             node(grad if start.create_graph else grad.clone())  # type: ignore[operator]

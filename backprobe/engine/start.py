@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge
 
 from ..errors import BackprobeError
 from ..torchside import private
@@ -93,4 +93,4 @@ def _edge(value: Any, what: str) -> GradientEdge:
             f"{what} has no graph: it does not require grad. It was made under no_grad, detached, or from tensors that "
             "do not require grad"
         )
-    return get_gradient_edge(value)
+    return private.gradient_edge(value)

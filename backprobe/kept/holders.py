@@ -115,15 +115,14 @@ def _references_of_a_graph() -> tuple[int, int]:
     def make() -> None:
         with torch.enable_grad():
             inner = torch.ones(1, requires_grad=True).clone()
-            made.append((inner * inner).grad_fn)
+            made.extend(((inner * inner).grad_fn, [torch.ones(2)]))
 
-    thread = threading.Thread(target=make)  # where no saved-tensor hooks are on
+    thread = threading.Thread(target=make)  # without the script's modes and saved-tensor hooks
     thread.start()
     thread.join()
     storages = Storages()
     storages.add(0, made[0])
-    box = [torch.ones(2)]
-    storages.content(0, "", box)
+    storages.content(0, "", made[1])
     plain, held = storages.found.values()
     return plain.references(*plain.keep), held.references(*held.keep)
 

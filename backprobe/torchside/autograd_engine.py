@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from .modes import no_dispatch_modes
+from .modes import no_dispatch_modes, undispatched, unseen
 
 #: Sequence number that the next node made on this thread will get.
 next_sequence_nr = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
@@ -43,6 +44,13 @@ def last_graph_task() -> int:
     except RuntimeError:
         pass
     return found[-1]
+
+
+def gradient_edge(tensor: torch.Tensor) -> GradientEdge:
+    """The gradient edge of `tensor`. Torch makes a view of a leaf to find its accumulator: no mode of the script's sees
+    that view."""
+    with unseen(), undispatched():
+        return get_gradient_edge(tensor)
 
 
 def current_node() -> Any:

@@ -9,6 +9,10 @@ looks at it. Dynamo is not imported for it: it is met when ``torch.compile`` has
 Note [As long as its graph]: a call of a region is worth keeping while its node is there, and no longer: a script that
 evaluates with gradients on calls it without end. So the node carries an object of ours that dies with it. What a call
 keeps has no graph, so nothing else hangs on it.
+
+Note [Regions that are not run again]: no call is kept of a region that takes or makes a tensor of a class with a
+dispatch of its own (``DTensor``, a jagged nested tensor): such an op runs the class's code, and it may call the other
+ranks (Note [No collective of ours]). The same holds for a region that calls them itself. They are counted.
 """
 
 from __future__ import annotations
@@ -23,8 +27,10 @@ from functools import partial, wraps
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from ..torch_texts import IN_PLACE
+from .modes import has_dispatch, undispatched, unseen
 from .thread_state import autocast_now
 from .uncompiled import leave_alone, passes_on
 
@@ -46,6 +52,8 @@ class CompiledGraph:
     draws: bool
     #: Of each input, where the compiled function finds it: ``L['self'].body.weight``; empty where that is not told.
     sources: tuple[str, ...] = ()
+    #: Whether it can run again: Note [Regions that are not run again].
+    can_run_again: bool = True
     #: What was to compile it, and what it made of it.
     compiler: Any = None
     made: Any = None
@@ -115,6 +123,8 @@ class CompiledGraphs:
         self._ours: dict[tuple[int, str], tuple[dict[str, Any], Any, Any]] = {}
         self._thread = threading.get_ident()
         self.on = self._met = False
+        #: Calls that were not kept: Note [Regions that are not run again].
+        self.not_kept = 0
 
     def attach(self) -> None:
         self._thread, self.on = threading.get_ident(), True
@@ -198,12 +208,15 @@ class CompiledGraphs:
             return
         sources = tuple(_source(node) for node in module.graph.nodes if node.op == "placeholder")
         graph = copy_of(module.graph)
-        self._graphs[name] = CompiledGraph(name, module, graph, draws(module, graph), sources, compiler)
+        again = not (_has_subclasses(module.graph) or communicates(module, graph))
+        self._graphs[name] = CompiledGraph(name, module, graph, draws(module, graph), sources, again, compiler)
 
     def _not_compiled(self, graph: Any, module: Any) -> None:
         try:
             region = self._graphs.pop(module.meta.get("backend_id"), None)
-            if region is not None and self.on and threading.get_ident() == self._thread:
+            if region is None or not region.can_run_again:
+                return
+            if self.on and threading.get_ident() == self._thread:
                 self._refused(region, graph.example_inputs())
         except Exception as error:
             self._failed(error)
@@ -250,7 +263,11 @@ class CompiledGraphs:
     def _begin(self, region: CompiledGraph, args: tuple[Any, ...]) -> RegionCall | None:
         if not torch.is_grad_enabled() or torch._C._functorch.maybe_current_level() is not None:
             return None
-        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        tensors = [a for a in args if isinstance(a, torch.Tensor)]
+        if not region.can_run_again or any(map(has_dispatch, tensors)):
+            self.not_kept += 1
+            return None
+        with unseen(), undispatched():
             kept = tuple(a.detach() if isinstance(a, torch.Tensor) and a.grad_fn is not None else a for a in args)
             versions = tuple(a._version if isinstance(a, torch.Tensor) and not a.is_inference() else None for a in kept)
             with_grad = tuple(
@@ -264,7 +281,7 @@ class CompiledGraphs:
         return RegionCall(region, with_grad, versions, autocast_now(), random, made=made)
 
     def _over(self, call: RegionCall, out: Any) -> None:
-        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+        with unseen():
             made = [_made_by(one) for one in (out if isinstance(out, (tuple, list)) else (out,))]
         call.outputs = [(id(one[0]), *one[1:]) if one is not None else None for one in made]
         node = next((one[0] for one in made if one is not None), None)
@@ -323,6 +340,31 @@ def draws(module: Any, graph: Any) -> bool:
     return False
 
 
+def communicates(module: Any, graph: Any) -> bool:
+    """Whether other ranks take part in it."""
+    for node in graph.nodes:
+        if node.op == "call_function" and "c10d" in _namespace(node.target):
+            return True
+        inner = getattr(module, node.target, None) if node.op == "get_attr" and "." not in node.target else None
+        if isinstance(inner, torch.fx.GraphModule) and communicates(inner, inner.graph):
+            return True
+    return False
+
+
+def _namespace(target: Any) -> str:
+    """Of an operator: ``_c10d_functional``; of a function: its module, ``torch.distributed.distributed_c10d``."""
+    return str(getattr(target, "namespace", None) or getattr(target, "__module__", None) or "")
+
+
+def _has_subclasses(graph: Any) -> bool:
+    """Whether a node of Dynamo's graph gives a tensor of a class with a dispatch of its own: torch keeps fake tensors
+    beside its nodes, and a fake one of such a class is of that class."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    examples = tree_leaves([node.meta.get("example_value") for node in graph.nodes])
+    return any(isinstance(t, torch.Tensor) and has_dispatch(t) and not isinstance(t, FakeTensor) for t in examples)
+
+
 def _named(target: Any) -> str:
     return target if isinstance(target, str) else getattr(target, "__name__", str(target))
 
@@ -364,5 +406,6 @@ def known() -> tuple[str, ...]:
         "grapharg",
         "example_inputs",
         "compiler_fn",
+        "example_value",
         *_META,
     )

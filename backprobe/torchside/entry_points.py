@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge
 
 from ..graphs.plan import needed_for
 from ..records import Root
 from . import backward_by_name, modes
+from .autograd_engine import gradient_edge
 from .local import is_partial, local
 from .measure import bad_values, dtype_name, shape_of
 from .walk import LiveGraph
@@ -79,7 +80,7 @@ def node_of(root: Any) -> Any:
         if root.grad_fn is not None:
             return root.grad_fn
         if root.requires_grad:
-            return get_gradient_edge(root).node
+            return gradient_edge(root).node
     except (AttributeError, RuntimeError, TypeError):
         pass
     return None

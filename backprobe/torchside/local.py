@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from .modes import is_symbolic
+
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
@@ -36,12 +38,15 @@ def is_freed(tensor: Any) -> bool:
 
 
 def local(tensor: Any) -> Any:
-    """The tensor to read for the values that this process has of `tensor`; ``None`` where their memory was given back.
+    """The tensor to read for the values that this process has of `tensor`; ``None`` where their memory was given back,
+    and for one that has no values (``is_symbolic``).
 
     See Note [No collective of ours]. A tensor of another subclass is what it is.
     """
     if type(tensor) in _PLAIN:
         return None if is_freed(tensor) else tensor
+    if is_symbolic(tensor):
+        return None
     if is_distributed(tensor):
         return local(_done(tensor._local_tensor))
     return _done(tensor)

@@ -319,7 +319,9 @@ def _read(numbers: list[Any]) -> list[float]:
 
 def joint_norm(tensors: Iterable[Any]) -> float | None:
     """2-norm of the plain float tensors among `tensors`, all of them together; ``None`` where that cannot be had."""
-    norms = []
+    norms: list[float] = []
+    if modes.in_transform():
+        return None
     with modes.unseen(), modes.unnoticed(), torch.no_grad():
         for tensor in tensors:
             if tensor.dtype not in FLOATS or tensor.layout is not torch.strided or tensor.is_meta:
@@ -331,7 +333,7 @@ def joint_norm(tensors: Iterable[Any]) -> float | None:
                 return None
             try:
                 norms.append(norm(tensor.detach()))
-            except (RuntimeError, NotImplementedError):  # a tensor of no values of its own, as under vmap
+            except (RuntimeError, NotImplementedError):  # a tensor of no values of its own
                 return None
     return together(norms) if norms else None
 

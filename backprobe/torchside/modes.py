@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.overrides
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes, is_traceable_wrapper_subclass
 
 #: True where Dynamo is tracing, which reads it as a constant: what follows ``if compiling(): return`` is not compiled
 #: into the user's function.
@@ -40,6 +41,62 @@ OURS = "of_backprobe"
 
 #: Whether a profiler, where one is on, is to record the ops of this thread.
 record_ops = torch._C._autograd._enable_record_function
+
+
+_Key = torch._C._TorchDispatchModeKey
+#: The keys of the dispatch modes that PyTorch traces with: fake tensors, proxies of ``make_fx``, functionalization.
+_TRACING_KEYS = (_Key.FAKE, _Key.PROXY, _Key.FUNCTIONAL)
+_dispatch_mode = torch._C._get_dispatch_mode
+_is_key_included, _PRE_DISPATCH = torch._C._dispatch_tls_is_dispatch_key_included, torch._C.DispatchKey.PreDispatch
+_NO_DISPATCH = torch.Tensor.__torch_dispatch__
+
+
+def tracing() -> bool:
+    """Whether PyTorch traces in this thread: ops are written down as a graph, and compute nothing of the script's.
+
+    Note [Stand aside in a trace]: in ``torch.jit.trace``, ``make_fx``, ``torch.export``, AOT Autograd and under
+    ``FakeTensorMode`` every op of ours would enter the script's graph, and every number that we read would be a
+    constant, a guard, or an unbacked symbol in it. So the handlers of modes and of module hooks return at once there,
+    and what was not watched is counted. ``hands_off`` says the same of one tensor: the two are the only places that
+    know the kinds of tracing."""
+    return (
+        jit_tracing() is not None
+        or (dispatch_modes() > 0 and any(_dispatch_mode(key) is not None for key in _TRACING_KEYS))
+        or _is_key_included(_PRE_DISPATCH)
+    )
+
+
+def has_dispatch(tensor: Any) -> bool:
+    """Whether the class of `tensor` computes in ``__torch_dispatch__``, as wrapper subclasses do (``DTensor``, a jagged
+    nested tensor, a fake tensor).
+
+    Note [No subclass below dispatch]: an op on such a tensor while dispatch to Python is off reaches a kernel that
+    reads its memory, and it has none: the process crashes. So the dispatcher's part for Python is turned off only
+    around tensors for which this is false."""
+    return type(tensor).__torch_dispatch__ is not _NO_DISPATCH
+
+
+def is_symbolic(tensor: Any) -> bool:
+    """Whether `tensor` stands for values that a trace does not have: a fake or functional tensor, or a wrapper subclass
+    with one inside."""
+    if not has_dispatch(tensor):
+        return torch._is_functional_tensor(tensor)  # type: ignore[attr-defined, no-any-return]
+    if isinstance(tensor, _symbolic_classes()):
+        return True
+    if not is_traceable_wrapper_subclass(tensor):
+        return False
+    try:
+        names = tensor.__tensor_flatten__()[0]  # type: ignore[attr-defined]
+        return any(is_symbolic(getattr(tensor, name)) for name in names)
+    except Exception:  # the script's own class
+        return False
+
+
+def _symbolic_classes() -> tuple[type, ...]:
+    """The classes of fake and functional tensors, as far as their modules are loaded."""
+    places = (("fake_tensor", "FakeTensor"), ("functional_tensor", "FunctionalTensor"))
+    loaded = ((sys.modules.get(f"torch._subclasses.{module}"), name) for module, name in places)
+    return tuple(getattr(module, name) for module, name in loaded if hasattr(module, name))
 
 
 _ASIDE = "backprobe: aside"
@@ -209,7 +266,8 @@ def no_dispatch_modes() -> Iterator[None]:
 
 @contextmanager
 def below_autograd() -> Iterator[None]:
-    """What is computed inside is seen by no mode, makes no node and raises no version."""
+    """What is computed inside is seen by no mode, makes no node and raises no version. Not for tensors with
+    ``has_dispatch``: Note [No subclass below dispatch]."""
     with torch._C._AutoDispatchBelowAutograd(), unseen(), torch._C._DisableTorchDispatch():
         yield
 
@@ -312,12 +370,14 @@ def is_plain(tensor: Any) -> bool:
 
 
 def hands_off(tensor: torch.Tensor, past_ours: bool = False) -> bool:
-    """Whether reading `tensor`'s values here would disturb or mislead: inside a ``torch.func`` transform, under a
-    dispatch mode or ``torch.jit.trace``, in a CUDA graph capture, or on the meta device. `past_ours`: it is read where
-    modes do not see it (``undispatched``), so that those of our own are no reason."""
+    """Whether reading `tensor`'s values here would disturb or mislead: while PyTorch traces, inside a ``torch.func``
+    transform, under a dispatch mode, in a CUDA graph capture, on the meta device, and for a tensor without values. See
+    Note [Stand aside in a trace]. `past_ours`: modes do not see the read (``undispatched``), so that those of our own
+    are no reason."""
     return bool(
         torch._C._functorch.maybe_current_level() is not None
         or (in_mode_of_others() if past_ours else in_mode())
-        or torch._C._get_tracing_state() is not None
+        or tracing()
         or (not tensor.is_cpu and (tensor.is_meta or (tensor.is_cuda and torch.cuda.is_current_stream_capturing())))
+        or is_symbolic(tensor)
     )

@@ -46,7 +46,8 @@ _SET = torch.Tensor.__setitem__
 _next = private.next_sequence_nr
 _compiling = private.compiling
 _frame, _clock = sys._getframe, time.perf_counter
-_profiled, _tracing = private.profiled, private.jit_tracing
+_profiled, _jit_tracing = private.profiled, private.jit_tracing
+_dispatch_modes, _tracing = private.dispatch_modes, private.tracing
 
 
 class Op:
@@ -175,7 +176,8 @@ class Eye(TorchFunctionMode):
             self.wake()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if _compiling() or _tracing():
+        # Note [Stand aside in a trace]. `_jit_tracing` and `_dispatch_modes` cost less, and are enough for ops.
+        if _compiling() or _jit_tracing() or (_dispatch_modes() and _tracing()):
             return func(*args, **(kwargs or {}))
         if self.idle:
             return self._pass_on(func, args, kwargs or {}, _frame(1))
@@ -186,7 +188,7 @@ class Eye(TorchFunctionMode):
         try:
             frame = _frame(1)
             special = self.special.get(func)
-            if special is not None:
+            if special is not None and not _tracing():
                 return special(func, args, kwargs or {}, frame)
             made = None if timed else self._made.get((id(frame.f_code), frame.f_lasti))
             call = made[0] if made is not None else self._stand_ins(frame)

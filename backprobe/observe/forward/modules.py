@@ -28,7 +28,7 @@ from ...torchside.sharding import plain_class
 from ...torchside.structure import tensors_in
 from ..events import Events
 
-_compiling = private.compiling
+_compiling, _tracing = private.compiling, private.tracing
 _in_region = private.checkpoint_mark
 _ident = threading.get_ident
 _grad_on = torch.is_grad_enabled
@@ -96,6 +96,8 @@ class ModuleWatch:
         self.grad_off: Site | None = None
         self.other_threads = 0
         self.dropped = 0
+        #: Outermost modules that were called while PyTorch traced: Note [Stand aside in a trace].
+        self.traced = 0
 
     def start(self) -> None:
         self.thread, self._idle = _ident(), False
@@ -129,6 +131,9 @@ class ModuleWatch:
 
     def _enter(self, module: nn.Module, args: Any) -> None:
         if _compiling():
+            return
+        if _tracing():
+            self.traced += not isinstance(module, torch.fx.GraphModule)  # which compilers call, not the script
             return
         if self._idle:
             if _ident() == self.thread:
@@ -213,7 +218,7 @@ class ModuleWatch:
         self._events.tell("mode_query_ends")
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        if _compiling():
+        if _compiling() or _tracing():
             return
         if _ident() != self.thread:
             return
@@ -334,10 +339,14 @@ class ModuleWatch:
         return where
 
     def unseen(self) -> list[Unseen]:
-        if not self.other_threads:
-            return []
-        text = "only the thread that started backprobe is watched"
-        return [Unseen("module calls in other threads", self.other_threads, text)]
+        found = []
+        if self.other_threads:
+            text = "only the thread that started backprobe is watched"
+            found.append(Unseen("module calls in other threads", self.other_threads, text))
+        if self.traced:
+            text = "torch.export, torch.jit.trace, make_fx, fake tensors: there are no values to look at"
+            found.append(Unseen("module calls that PyTorch traced", self.traced, text, hides=False))
+        return found
 
     def was_called(self, module: nn.Module) -> bool:
         seen = self._seen.get(id(module))

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge
 
 from ...errors import BackprobeError
 from ...graphs.data import Columns, GraphFacts, GraphRoot, NodePlace, TensorMeta
@@ -173,7 +173,7 @@ def _start(name: str, value: Any, what: str) -> tuple[Any, int, TensorMeta | Non
                 f"the {what} {name!r} ({dtype_name(value.dtype)}{list(value.shape)}) has no graph: it does not require "
                 f"a gradient. {reason}"
             )
-        edge = get_gradient_edge(value)
+        edge = private.gradient_edge(value)
         return edge.node, edge.output_nr, _meta(value)
     if hasattr(value, "next_functions") and hasattr(value, "_sequence_nr"):
         return value, 0, None

@@ -93,7 +93,7 @@ class TapeMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if self.quiet:
+        if self.quiet or private.tracing():
             return func(*args, **kwargs)
         known = self._schemas.get(func)
         if known is None:
@@ -144,7 +144,7 @@ class TapeMode(TorchDispatchMode):
             named[key] = as_json(value, reading(key in writes))
             if key in writes:
                 written += _tensors(value)
-        if any(_fake(one) for one in (*_tensors(args), *written)):
+        if any(private.is_symbolic(one) for one in (*_tensors(args), *written)):
             return None
         generator = _generator(args, kwargs) if random else None
         state = _state(generator)
@@ -190,7 +190,7 @@ class TapeMode(TorchDispatchMode):
             self._writers[_memory(one)] = index
         returned = [one for one in _tensors(out) if not any(one is w for w in written)]
         for number, one in enumerate((*written, *returned)):
-            value = None if empty or _fake(one) else self._value(one, bool(op.random))
+            value = None if empty or private.is_symbolic(one) else self._value(one, bool(op.random))
             values.append(value)
             self._givers[_key(one)] = (index, number, value)
         self.ops.append((replace(op, outputs=tuple(values)), where))
@@ -306,11 +306,9 @@ def _tensors(value: Any) -> Iterator[Any]:
             yield from _tensors(one)
 
 
-def _fake(tensor: Any) -> bool:
-    return tensor.__class__ is not torch.Tensor and tensor.__class__.__name__ in ("FakeTensor", "FunctionalTensor")
-
-
 def _memory(tensor: Any) -> int:
+    if private.has_dispatch(tensor):  # a wrapper has no memory, and no address of its own
+        return id(tensor)
     try:
         return private.storage_key(tensor.untyped_storage())
     except (RuntimeError, NotImplementedError):
@@ -318,7 +316,7 @@ def _memory(tensor: Any) -> int:
 
 
 def _key(tensor: Any) -> Any:
-    if _fake(tensor):  # torch warns of asking one
+    if private.has_dispatch(tensor):
         return id(tensor)
     try:
         return (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)

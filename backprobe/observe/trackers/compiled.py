@@ -344,6 +344,9 @@ class InsideRegions(Tracker):
         if self._norms.too_large:
             note = "too large, or no memory for it: gradients inside that grow or shrink are not found"
             found.append(Unseen("compiled regions that were not run again", self._norms.too_large, note))
+        if self._graphs.not_kept:
+            note = "other ranks take part in them, or tensor subclasses: what happens inside is not looked into"
+            found.append(Unseen("calls of compiled regions", self._graphs.not_kept, note))
         return tuple(found)
 
     def records(self) -> tuple[Any, ...]:

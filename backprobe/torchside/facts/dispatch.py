@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.functional_tensor import FunctionalTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -348,11 +351,46 @@ def transforms() -> None:
 
 @fact(
     "tracing",
-    "torch.jit.trace records what backprobe computes",
-    "_get_tracing_state",
+    "torch.jit.trace, torch.export and make_fx record what backprobe computes, or fail",
+    "_get_tracing_state _TorchDispatchModeKey _get_dispatch_mode _dispatch_tls_is_dispatch_key_included DispatchKey "
+    "_is_functional_tensor _subclasses",
     [OWN_PROCESS],
 )
 def tracing() -> None:
+    _jit_trace()
+    _fake_and_proxy_modes()
+    _symbolic_tensors()
+
+
+def _fake_and_proxy_modes() -> None:
+    seen: list[bool] = []
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        seen.append(modes.tracing())
+        return x + 1
+
+    expect(not modes.tracing(), "a trace counts as going on where none is")
+    with FakeTensorMode():
+        function(leaf().detach())
+    for options in ({}, {"tracing_mode": "symbolic"}, {"pre_dispatch": True}):
+        make_fx(function, **options)(leaf().detach())
+    with FunctionalTensorMode():
+        seen.append(modes.tracing())
+    with _Dispatched():
+        expect(not modes.tracing(), "a dispatch mode of the user's counts as a trace")
+    expect(seen == [True] * 5, f"fake tensors, three kinds of make_fx and functionalization count as {seen}")
+
+
+def _symbolic_tensors() -> None:
+    with FakeTensorMode():
+        fake = leaf()
+    functional = torch._to_functional_tensor(leaf().detach())  # type: ignore[attr-defined]
+    symbolic = [modes.is_symbolic(x) and modes.hands_off(x) for x in (fake, functional)]
+    expect(symbolic == [True, True], f"a fake and a functional tensor count as without values: {symbolic}")
+    expect(modes.has_dispatch(fake) and not modes.is_symbolic(leaf()), "a plain tensor counts as one without values")
+
+
+def _jit_trace() -> None:
     seen: list[bool] = []
 
     def function(x: torch.Tensor) -> torch.Tensor:
