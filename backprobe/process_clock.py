@@ -41,11 +41,11 @@ class Startup(NamedTuple):
     """The begin of a watched process.
 
     :ivar began: when the first of backprobe's own work began.
-    :ivar torch_s: seconds since then that the script would have spent too: the import of torch.
+    :ivar script_s: seconds since then that were the script's own: its lines up to its import of torch, and that import.
     """
 
     began: Moment
-    torch_s: float = 0.0
+    script_s: float = 0.0
 
 
 #: When this module was imported. Of a process that was started for a command that is when the command began.

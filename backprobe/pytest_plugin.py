@@ -48,7 +48,7 @@ class Watch:
 
     def __init__(self, wanted: Wanted) -> None:
         from .observe.live import LiveTrace
-        from .observe.schedule.detail import Settings
+        from .observe.schedule.settings import Settings
 
         self.wanted = wanted
         ask = {*wanted.ask, *(["memory"] if wanted.max_saved is not None else [])}

@@ -24,7 +24,7 @@ from torch import nn
 from torch._dynamo.utils import counters
 
 from backprobe.observe.schedule import budget as budgets
-from backprobe.observe.schedule.detail import budget_of
+from backprobe.observe.schedule.settings import budget_of
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.collect import Collector
 

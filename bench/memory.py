@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from backprobe.observe.schedule.detail import budget_of
+from backprobe.observe.schedule.settings import budget_of
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.collect import Collector
 from backprobe.observe.sinks.keep import Keep

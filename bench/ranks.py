@@ -31,7 +31,7 @@ from torch.nn.parallel import DistributedDataParallel
 from backprobe.observe.processes.identity import Identity
 from backprobe.observe.processes.part import Part
 from backprobe.observe.schedule import budget as budgets
-from backprobe.observe.schedule.detail import budget_of
+from backprobe.observe.schedule.settings import budget_of
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.collect import Collector
 

@@ -26,7 +26,7 @@ from backprobe.observe.backward.inferred import culprit
 from backprobe.observe.forward.oplog import UNKNOWN, OpLog
 from backprobe.observe.schedule import budget as budgets
 from backprobe.observe.schedule.budget import Budget
-from backprobe.observe.schedule.detail import budget_of
+from backprobe.observe.schedule.settings import budget_of
 from backprobe.observe.session import Session, Settings
 from backprobe.observe.sinks.collect import Collector
 from backprobe.records import Watched

@@ -138,7 +138,7 @@ def whole_run(now: list[float], budget: float | None = 0.05) -> Cost:
     now[0] += 2.5
     own = OwnTime()
     cost = Cost(own, careful=3, budget=budget)
-    cost.started(Startup(began, torch_s=2.0))
+    cost.started(Startup(began, script_s=2.0))
     steps(cost, own, now, *[(1.0, 0.25)] * 3, *[(1.0, 0.5)] * 5)
     cost.explains = True
     steps(cost, own, now, (1.0, 2.0), *[(1.0, 0.5)] * 4)

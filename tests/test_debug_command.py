@@ -209,7 +209,6 @@ def test_a_script_that_reads_standard_input(tmp_path: Path) -> None:
     [
         (("--break", "at the end"), "'at the end' is no breakpoint; give a node type"),
         (("--break", "norm >"), "the condition 'norm >' is not a Python expression"),
-        (("-m",), "no such module: train.py"),
     ],
 )
 def test_wrong_use(tmp_path: Path, options: tuple[str, ...], text: str) -> None:

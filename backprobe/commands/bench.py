@@ -5,9 +5,20 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
+from typing import TYPE_CHECKING
 
 from ..errors import BackprobeError
+from ..observe.launch import launch
+from ..observe.schedule.settings import Settings
+from ..text import raised
+from ..view.parts import Line, Part, Table
+from ..view.terminal import write
 from .script import script_arguments, script_of
+
+if TYPE_CHECKING:
+    from ..observe.benching import Alternate
+    from ..observe.program import Program
+    from ..observe.session import Session
 
 _TOOLS = ("plain", "watch", "trace", "detect_anomaly")
 
@@ -24,20 +35,14 @@ class Bench:
         script_arguments(parser)
 
     def run(self, options: argparse.Namespace) -> int:
-        script = script_of(options)
-        from ..observe.benching import Alternate
-        from ..observe.launch import launch
-        from ..observe.session import Settings
-        from ..view.parts import Line, Part, Table
-        from ..view.terminal import write
-
-        alternate = Alternate(list(_TOOLS))
-        code = launch(*script, alternate, Settings(), alternate.begin, lambda error: alternate.end())
-        rows = table(alternate.times)
-        if not rows:
+        comparing = _Comparing()
+        code = launch(script_of(options), comparing)
+        alternate = comparing.alternate
+        rows = table(alternate.times) if alternate is not None else []
+        if alternate is None or not rows:
+            steps = alternate.steps if alternate is not None else 0
             raise BackprobeError(
-                f"{alternate.steps} optimizer steps are too few to compare {len(_TOOLS)} tools: "
-                "let the script run longer"
+                f"{steps} optimizer steps are too few to compare {len(_TOOLS)} tools: let the script run longer"
             )
         parts: list[Part] = [
             Line(f"Time of a step against the plain step, {alternate.steps} steps, by lot", "head"),
@@ -45,6 +50,37 @@ class Bench:
         ]
         write(parts, sys.stderr)
         return code
+
+
+class _Comparing:
+    """Attaches what switches between the tools."""
+
+    def __init__(self) -> None:
+        self.alternate: Alternate | None = None
+
+    def begin(self, program: Program) -> None: ...
+
+    def attach(self, own: tuple[str, ...], script_s: float) -> Session:
+        from ..observe.benching import Alternate
+        from ..observe.session import Session
+
+        self.alternate = Alternate(list(_TOOLS))
+        session = Session(self.alternate, Settings(), own)
+        session.scene.whole = True
+        self.alternate.begin(session)
+        session.start()
+        return session
+
+    def forked(self) -> None: ...
+
+    def failed(self, error: Exception) -> None:
+        print(f"backprobe: watching could not begin: {raised(error)}", file=sys.stderr)
+
+    def finish(self, error: BaseException | None, code: int) -> None:
+        if self.alternate is not None:
+            self.alternate.end()
+
+    abandon = forked
 
 
 def table(times: dict[str, dict[int, list[float]]]) -> list[list[str]]:

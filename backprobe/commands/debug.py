@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..engine.options import breakpoint_from
+from ..observe.launch import launch
+from ..observe.schedule.settings import Settings
+from ..observe.sinks.collect import Collector
+from ..text import raised
 from .script import script_arguments, script_of
 
 if TYPE_CHECKING:
     from ..engine.attach import Stops
+    from ..engine.breakpoints import Breakpoint
     from ..engine.prompt.reading import Terminal
+    from ..observe.program import Program
     from ..observe.session import Session
 
 
@@ -50,40 +57,37 @@ class Debug:
         parser.add_argument(
             "--tty", action="store_true", help="talk on the terminal itself, not on standard input and output"
         )
-        script_arguments(parser)
+        script_arguments(parser, code=False)
 
     def run(self, options: argparse.Namespace) -> int:
-        script = script_of(options)
-        from ..engine.options import breakpoint_from
-        from ..engine.prompt.reading import Terminal
-        from ..observe.launch import launch
-        from ..observe.session import Settings
-        from ..observe.sinks.collect import Collector
-
-        points = [breakpoint_from(text, {}) for text in options.breaks]
-        source = Terminal() if options.tty else None
-        collector = Collector()
-        debugging = _Debugging(options, points, source, collector)
+        debugging = _Debugging(options, [breakpoint_from(text, {}) for text in options.breaks])
         try:
-            return launch(*script, collector, Settings(careful=0), debugging.begin, debugging.finish)
+            return launch(script_of(options), debugging)
         finally:
-            if source is not None:
-                source.close()
+            debugging.close()
 
 
 class _Debugging:
     """What is attached to the session, and what is said at the end."""
 
-    def __init__(self, options: Any, points: list[Any], source: Terminal | None, collector: Any) -> None:
-        self._options, self._points, self._source, self._collector = options, points, source, collector
+    def __init__(self, options: argparse.Namespace, points: list[Breakpoint]) -> None:
+        self._options, self._points = options, points
+        self._source: Terminal | None = None
         self._stops: Stops | None = None
 
-    def begin(self, session: Session) -> None:
+    def begin(self, program: Program) -> None: ...
+
+    def attach(self, own: tuple[str, ...], script_s: float) -> Session:
         from ..engine.attach import Stops
         from ..engine.prompt import Prompt
+        from ..engine.prompt.reading import Terminal
         from ..engine.resume import CONTINUE, Resume
+        from ..observe.session import Session
 
-        options = self._options
+        options, collector = self._options, Collector()
+        session = Session(collector, Settings(careful=0), own)
+        session.scene.whole = True
+        self._source = Terminal() if options.tty else None
         prompt = Prompt(
             session.frames,
             options.commands,
@@ -91,14 +95,28 @@ class _Debugging:
             SystemExit(0),
         )
         resume = CONTINUE if self._points else Resume("step", 1)
-        stops = self._stops = Stops(session, self._collector, prompt.ask, resume, True, options.retain)
+        stops = self._stops = Stops(session, collector, prompt.ask, resume, True, options.retain)
         prompt.pilot = stops.pilot
         for point in self._points:
             stops.pilot.add(point)
+        session.start()
+        return session
 
-    def finish(self, error: BaseException | None) -> None:
+    def forked(self) -> None: ...
+
+    def failed(self, error: Exception) -> None:
+        print(f"backprobe: watching could not begin: {raised(error)}", file=sys.stderr)
+
+    abandon = forked
+
+    def close(self) -> None:
+        if self._source is not None:
+            self._source.close()
+
+    def finish(self, error: BaseException | None, code: int) -> None:
         stops = self._stops
         if stops is None:
+            print("backprobe: the script did not import torch, so there was no backward to stop in", file=sys.stderr)
             return
         elsewhere = stops.session.modules.other_threads
         if elsewhere:

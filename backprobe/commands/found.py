@@ -10,6 +10,8 @@ import zipfile
 
 from ..errors import BackprobeError
 
+#: Programs that run scripts of theirs, and no Python.
+_OTHERS = re.compile(rb"#! *(?:\S*/env +)?(?:\S*/)?(?:sh|bash|dash|zsh|ksh|fish|csh|tcsh|perl|ruby|node)\b")
 #: The first line of a script that a Python runs; where the name is too long for it, the line after it has it.
 _PYTHONS = (
     re.compile(rb"#! *(\S*/env +python[\d.]*|\S*python[\d.]*)"),
@@ -22,15 +24,14 @@ def file_of(script: str) -> str:
 
     :raises BackprobeError: it is none that Python can run here; the text says what to type.
     """
-    found = script if os.path.exists(script) or os.sep in script else shutil.which(script)
-    if found is None or not os.path.exists(found):
-        raise BackprobeError(f"no such script: {script}")
-    if os.path.isdir(found) or zipfile.is_zipfile(found):
-        return found
+    found = script if os.path.exists(script) or os.sep in script else shutil.which(script) or script
+    if not os.path.isfile(found) or not os.access(found, os.R_OK) or zipfile.is_zipfile(found):
+        return found  # Python says what is wrong with it, if anything is; a pipe can be read once
     with open(found, "rb") as file:
         head = file.read(500)
     python = next((match for pattern in _PYTHONS if (match := pattern.match(head))), None)
-    if found == script and (python is not None or not head.startswith((b"#!", b"\x7fELF"))):
+    is_other = head.startswith(b"\x7fELF") or _OTHERS.match(head) is not None
+    if found == script and (python is not None or not is_other):
         return found
     if python is None:
         if re.fullmatch(r"python[\d.]*", os.path.basename(found)):

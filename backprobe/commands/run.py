@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..errors import BackprobeError
 from ..files import replace_text
 from ..findings import SEVERITIES, all_questions, own_questions
 from ..findings.levels import ALARMS
-from ..process_clock import Startup
+from ..observe.changes import check
+from ..observe.launch import launch
+from ..observe.schedule.settings import Settings, budget_of
 from ..tracking.writers import WRITERS, is_installed
 from .files import RUNS
 from .script import script_arguments, script_of
 from .watcher import Watcher
-
-if TYPE_CHECKING:
-    from ..observe.schedule.detail import Settings
 
 
 class Run:
@@ -166,13 +162,9 @@ class Run:
         if options.keep_batch and options.no_keep:
             raise BackprobeError("--keep-batch keeps a batch with the run: leave out --no-keep")
         script = script_of(options)
-        from ..observe.launch import launch
-
-        startup = Startup(options.began, options.torch_s)
-        settings = settings_of(options)
-        watcher = Watcher(options)
-        with _changed(options.change):
-            code = launch(*script, watcher, settings, watcher.begin, watcher.finish, startup)
+        check(options.change)
+        watcher = Watcher(options, settings_of(options))
+        code = launch(script, watcher)
         bad = SEVERITIES[: SEVERITIES.index(options.fail_on) + 1] if options.fail_on else ()
         if code == 0 and bad and (watcher.stopped or any(f.severity in bad for f in watcher.findings)):
             return 3
@@ -184,8 +176,6 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
     :raises BackprobeError: they do not fit together.
     """
-    from ..observe.schedule.detail import Settings, budget_of
-
     first, last = options.steps
     settings = Settings(
         *(options.level, options.every, first, last),
@@ -199,21 +189,6 @@ def settings_of(options: argparse.Namespace) -> Settings:
         batch_mb=options.batch_mb if options.keep_batch else 0,
     )
     return replace(settings, budget=budget_of(options.budget, settings))
-
-
-@contextmanager
-def _changed(given: list[str]) -> Iterator[None]:
-    """The script is run with these changes.
-
-    :raises BackprobeError: there is no such change.
-    """
-    from ..observe.changed import change
-
-    undo = change(given)
-    try:
-        yield
-    finally:
-        undo()
 
 
 def _folder_first(options: argparse.Namespace) -> None:

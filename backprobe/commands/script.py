@@ -3,42 +3,65 @@
 from __future__ import annotations
 
 import argparse
-import importlib
-from contextlib import suppress
+import importlib.util
 
 from ..errors import BackprobeError
-from ..loading import load
-from ..process_clock import Moment
+from ..observe.program import Script
 from .found import file_of
 
 
-def script_arguments(parser: argparse.ArgumentParser) -> None:
-    """The last ones: what follows the script is the script's."""
-    parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
-    parser.add_argument("script", help="the script to run, or a launcher, such as torchrun")
+def script_arguments(parser: argparse.ArgumentParser, code: bool = True) -> None:
+    """The last ones: what follows the script is the script's (``split``).
+
+    :param code: ``-c CODE`` is a script too.
+    """
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
+    if code:
+        group.add_argument("-c", dest="code", action="store_true", help="SCRIPT is a program passed in as a string")
+    parser.add_argument(
+        "script", help="the script to run, or a launcher, such as torchrun; - reads it from standard input"
+    )
     parser.add_argument("args", nargs=argparse.REMAINDER, help="the script's own arguments")
 
 
-def import_torch() -> float:
-    """Import torch, as the script is about to; the seconds that took. Without torch nothing happens."""
-    began = Moment.now()
-    with suppress(ModuleNotFoundError):
-        importlib.import_module("torch")
-    return began.seconds_until(Moment.now())
+def split(parser: argparse.ArgumentParser, given: list[str]) -> tuple[list[str], list[str]]:
+    """`given` as options of a command and the script with its arguments, which ``argparse`` is to leave alone.
 
-
-def script_of(options: argparse.Namespace) -> tuple[str, list[str], bool]:
-    """The script, its arguments, and whether it is a module's name, as ``launch`` takes them. ``torch_s`` of `options`
-    becomes the seconds that the import of torch took.
-
-    :raises BackprobeError: there is no such file, or no torch that can be watched.
+    As Python has it: ``-m`` and ``-c`` end the options, and the next argument is the script whatever it looks like.
     """
-    script = options.script if options.module else file_of(options.script)
-    options.torch_s = import_torch()
-    try:
-        load("observe.launch")
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise BackprobeError("torch is not installed: kept runs can be shown, and nothing can be watched") from None
-    return script, options.args, options.module
+    known = parser._option_string_actions
+    rest = iter(enumerate(given))
+    for at, one in rest:
+        if one == "--":
+            return given[:at], given[at + 1 :]
+        if one == "-" or not one.startswith("-"):
+            return given[:at], given[at:]
+        if one.startswith("--"):
+            name, has_value, _ = one.partition("=")
+            fits = [name] if name in known else [full for full in known if full.startswith(name)]
+        else:
+            name, has_value = one[:2], one[2:]
+            fits = [name]
+            if name in known and known[name].dest in ("module", "code"):
+                return [*given[:at], name], ([has_value] if has_value else []) + given[at + 1 :]
+        if len(fits) == 1 and fits[0] in known and known[fits[0]].nargs != 0 and not has_value:
+            next(rest, None)
+    return given, []
+
+
+def script_of(options: argparse.Namespace) -> Script:
+    """The script that is to run.
+
+    :raises BackprobeError: Python is not to run it here, or there is no torch that can be watched.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise BackprobeError("torch is not installed: kept runs can be shown, and nothing can be watched")
+    args = tuple(options.args)
+    if options.module:
+        return Script("module", options.script, args)
+    if getattr(options, "code", False):
+        return Script("code", options.script, args)
+    if options.script == "-":
+        return Script("stdin", "-", args)
+    return Script("file", file_of(options.script), args)

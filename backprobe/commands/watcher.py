@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 import argparse
+import linecache
 import os
+import platform
 import shutil
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackprobeError, add_note
-from ..process_clock import Moment
-from ..records import Finding, Measured, Replicas, Step
+from ..observe.alarm_functions import named
+from ..observe.processes.child_launch import ChildLaunch
+from ..observe.processes.ending import Terminated, left_by
+from ..observe.processes.identity import identity
+from ..observe.processes.joining import join, temporary
+from ..observe.processes.told import Told
+from ..observe.sinks.collect import Collector
+from ..observe.sinks.keep import Keep
+from ..observe.sinks.plugged import Plugged, about
+from ..observe.sinks.telling import Telling
+from ..observe.sinks.tracked import Tracked
+from ..process_clock import Moment, Startup
+from ..records import Facts, Finding, Measured, RankSeen, Replicas, Site, Step, Unseen
+from ..store.job import goes_on, job_of, open_job
+from ..store.parts import locked, read_parts, write_seen
+from ..store.reader import open_run
+from ..store.writer import Writer, amend
+from ..text import raised
+from ..traced import Trace
+from ..view.github import workflow_commands
+from ..view.overhead import overhead
+from ..view.parts import Part as ReportPart
+from ..view.parts import report
+from ..view.terminal import write
 from .files import RUNS, new_run, write_findings
 
 if TYPE_CHECKING:
@@ -22,14 +48,10 @@ if TYPE_CHECKING:
     from ..observe.alarmed import Alarmed
     from ..observe.backward.recorded import Recorded
     from ..observe.processes.children import Children
-    from ..observe.processes.ending import Terminated
     from ..observe.processes.part import Part
+    from ..observe.program import Program
+    from ..observe.schedule.settings import Settings
     from ..observe.session import Session
-    from ..observe.sinks.keep import Keep
-    from ..observe.sinks.plugged import Plugged
-    from ..observe.sinks.tracked import Tracked
-    from ..traced import Trace
-    from ..view.parts import Part as ReportPart
 
 #: Seconds that other processes have to come to their end where this one was interrupted, as long as they do something:
 #: another Ctrl-C ends that.
@@ -37,69 +59,127 @@ INTERRUPTED = 60.0
 
 
 class Watcher:
-    """Collects what the session sees, keeps it, shows progress, and says what was found."""
+    """Collects what the session sees, keeps it, shows progress, and says what was found.
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        from ..observe.processes.identity import identity
-        from ..observe.sinks.collect import Collector
-        from ..observe.sinks.telling import Telling
+    Before the script imports torch there is no session: ``begin`` makes what has to be there from the start (the folder
+    of the run, what child processes are told), and ``attach`` the rest.
+    """
 
-        self.options = options
+    def __init__(self, options: argparse.Namespace, settings: Settings) -> None:
+        self.options, self.settings = options, settings
         self.collector = Collector()
         self.keep: Keep | None = None
         self._plugged: Plugged | None = None
         self._tracked: Tracked | None = None
         self._sinks = Telling([self.collector])
         self._me = identity(os.environ)
-        #: Of several that were started so: the part of the run that is this process's.
+        #: Of several that were started so: the folder of this process's part of the run, and that part.
+        self._place: Path | None = None
         self._part: Part | None = None
+        self._launch: ChildLaunch | None = None
+        self._undo: Callable[[], None] = lambda: None
         self._children: Children | None = None
-        self._terminated: Terminated | None = None
+        self._terminated = Terminated(self._killed)
         self._stay: Callable[[], None] = lambda: None
         self.findings: list[Finding] = []
         self._alarmed: Alarmed | None = None
-        #: Watching ended before the script did.
+        #: Watching ended before the script did, or could not begin.
         self.stopped = False
+        self._failure: Unseen | None = None
         self.folder: Path | None = None
         self._session: Session | None = None
+        self._own = ""
+        #: How the script ended; a signal, if one ended it.
+        self._code, self._signal = 0, False
         self._begin = time.time() - (Moment.now().clock - options.began.clock)
         self._shown = time.time()
+        self._findings_file = Path(os.path.abspath(options.findings)) if options.findings else None
 
-    def begin(self, session: Session) -> None:
-        from ..observe.alarmed import Alarmed, named
-        from ..observe.processes.children import Children
-        from ..observe.processes.ending import Terminated, left_by
-        from ..observe.sinks.plugged import Plugged, about
-
-        self._session = session
-        options = self.options
-        self._alarmed = Alarmed(self._alarm, named(options.on_alarm) if options.on_alarm else None)
-        self._alarmed.begin(session)
-        info = {"script": options.script, "arguments": options.args, **about(options.level, self._begin)}
-        mine = self._place()
-        if self._part is not None:
-            info["part"] = self._part.folder.name
+    def begin(self, program: Program) -> None:
+        options, self._own = self.options, program.folder
+        self._on_alarm = named(options.on_alarm) if options.on_alarm else None
+        self._info = {"script": options.script, "arguments": options.args, **about(options.level, self._begin)}
+        mine = self._folders()
+        if self._is_part:
+            assert mine is not None
+            self._info["part"] = mine.name
         if not options.no_keep and mine is not None:
-            session.scene.record_to = mine
-            self._begin_keeping(mine, info)
-        self._plugged = Plugged(lambda: {**info, "run": str(self.folder) if self.folder else None})
-        self._sinks.add(self._plugged)
+            self._begin_keeping(mine, self._info)
         if options.to and not self._me.rank:
             self._begin_tracking()
-        if self._part is not None:
-            self._part.begin(session, self.collector)
-        tracking = (tuple(options.to), tuple(options.log_keys), self._name)
-        if self._me.rank:
-            tracking = ((), (), "")
-        alarms = (tuple(options.stop_on), options.on_alarm or "")
-        self._children = Children(session, self.folder, options.keep_mb << 20, tracking, alarms)
-        self._children.equals = self._part is not None
-        session.attach(self._children)
-        self._children.start()
-        self._terminated = Terminated(self._killed)
+        self._launch = ChildLaunch(self.folder, self._told, equals=self._is_part)
+        self._launch.start()
         self._terminated.start()
-        if self._part is not None:
+        if self._is_part:
             self._stay = left_by(self._leaves)
+            self._save_seen(over=False)  # for one that is killed
+
+    def _told(self, folder: Path) -> Told:
+        options = self.options
+        told = Told(
+            *(folder, self.settings, (self._own,), options.keep_mb << 20),
+            stop_on=tuple(options.stop_on),
+            on_alarm=options.on_alarm or "",
+            first=os.getpid(),
+        )
+        if self._me.rank:
+            return told
+        return replace(told, to=tuple(options.to), keys=tuple(options.log_keys), name=self._name)
+
+    @property
+    def _is_part(self) -> bool:
+        """Whether this process is one of several that were started so."""
+        return self._place is not None
+
+    def attach(self, own: tuple[str, ...], script_s: float) -> Session:
+        from ..observe.alarmed import Alarmed
+        from ..observe.changed import change
+        from ..observe.processes.children import Children
+        from ..observe.processes.part import Part
+        from ..observe.session import Session
+
+        assert self._launch is not None
+        self._undo = change(self.options.change)
+        self._session = session = Session(self, self.settings, own)
+        session.scene.whole = True
+        self._alarmed = Alarmed(self._alarm, self._on_alarm)
+        self._alarmed.begin(session)
+        if self.keep is not None:
+            session.scene.record_to = self._place or self.folder
+        self._plugged = Plugged(lambda: {**self._info, "run": str(self.folder) if self.folder else None})
+        self._sinks.add(self._plugged)
+        if self._place is not None:
+            assert self.folder is not None
+            self._part = Part(self.folder, self._me, self._place)
+            self._part.begin(session, self.collector)
+        self._children = Children(session, self._launch)
+        session.attach(self._children)
+        self._terminated.listen()
+        session.start(Startup(self.options.began, script_s))
+        return session
+
+    def forked(self) -> None:
+        from ..observe.processes.attach import begin_child
+
+        assert self._launch is not None
+        begin_child(self._launch.told)
+
+    def failed(self, error: Exception) -> None:
+        if self._part is not None and self._part.waiting is not None:
+            self._part.waiting.stop()
+        self._session = self._part = None
+        self._failure = Unseen("script", 1, f"watching could not begin: {raised(error)}"[:300])
+        self.stopped = True
+
+    def abandon(self) -> None:
+        self._stay()
+        self._terminated.stop()
+        if self._launch is not None:
+            self._launch.stop()
+        if self.keep is not None and self.folder is not None and self._place is None:
+            self.keep.writer.abandon()
+            if not self.options.out:
+                shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def _name(self) -> str:
@@ -110,18 +190,13 @@ class Watcher:
 
     def _begin_tracking(self) -> None:
         """Before the script's processes are told to be watched: those of trackers are none of them."""
-        from ..observe.sinks.tracked import Tracked
-
         options = self.options
         folder = os.path.relpath(self.folder) if self.folder is not None else ""
         self._tracked = Tracked.of(options.to, options.log_keys, options.script, folder, self._name)
         self._sinks.add(self._tracked)
 
-    def _place(self) -> Path | None:
+    def _folders(self) -> Path | None:
         """Where this process writes: the folder of the run, or its own in that of all ranks."""
-        from ..observe.processes.joining import join, temporary
-        from ..observe.processes.part import Part
-
         options, me = self.options, self._me
         out = Path(options.out).absolute() if options.out else None
         try:
@@ -131,16 +206,13 @@ class Watcher:
             if options.no_keep:
                 out = temporary(me)
             self.folder, mine = join(me, out, Path(RUNS).absolute(), lambda: new_run(options.script).absolute())
-            self._part = Part(self.folder, me, mine)
+            self._place = mine
             return mine
         except OSError as error:
             self._cannot_keep(BackprobeError(f"cannot write a run to {out or RUNS}: {error}"))
             return None
 
     def _begin_keeping(self, folder: Path, info: dict[str, Any]) -> None:
-        from ..observe.sinks.keep import Keep
-        from ..store.writer import Writer
-
         try:
             self.keep = Keep(Writer(folder, info, self.options.keep_mb << 20))
         except BackprobeError as error:
@@ -186,8 +258,6 @@ class Watcher:
         now = time.time()
         if now - self._shown < (10 if sys.stderr.isatty() else 60):
             return
-        from ..view.overhead import overhead
-
         self._shown = now
         seconds = now - self._begin
         text = overhead(session.took.info(), parts=False)
@@ -199,81 +269,123 @@ class Watcher:
 
     def _killed(self, main: bool) -> None:
         """The process is ended by a signal. `main`: this is the main thread, where all can be undone."""
-        session = self._session
-        assert session is not None
-        if main:
-            session.stop()
-        else:
-            self.collector.cut(session)
-        session.scene.signal = 15
-        self.finish(None)
+        self._signal = True
+        self._stop(main)
+        if self._session is not None:
+            self._session.scene.signal = 15
+        self.finish(None, 0)
 
     def _leaves(self, code: int, frame: Any, main: bool) -> None:
         """A rank leaves by ``os._exit``."""
         session = self._session
-        assert session is not None and self._part is not None
-        self._part.left = session.frames.site(session.frames.spot(frame))
-        session.scene.code = code
-        if main:
-            session.stop()
-        else:
-            self.collector.cut(session)
-        self.finish(None)
+        if session is not None and self._part is not None:
+            self._part.left = session.frames.site(session.frames.spot(frame))
+        self._stop(main)
+        self.finish(None, code)
 
-    def finish(self, error: BaseException | None) -> None:
-        assert self._session is not None and self._terminated is not None and self._children is not None
+    def _stop(self, main: bool) -> None:
+        if self._session is None:
+            return
+        if main:
+            self._session.stop()
+        else:
+            self.collector.cut(self._session)
+
+    def finish(self, error: BaseException | None, code: int) -> None:
+        assert self._launch is not None
         self._stay()
-        own = self._session.scene.signal is None
+        self._code = code
+        if self._session is not None and not self._signal:
+            self._session.scene.raised, self._session.scene.code = error, code
         try:
-            with self._terminated.after() if own else nullcontext():
+            with nullcontext() if self._signal else self._terminated.after():
                 self._finish(error)
         finally:
-            self._children.stop()
-            if own:
+            self._launch.stop()
+            if self._children is not None:
+                self._children.stop()
+            self._undo()
+            if not self._signal:
                 self._terminated.stop()
 
-    def _finish(self, error: BaseException | None) -> None:
-        from ..observe.processes.part import ending
-        from ..store.job import job_of
+    def _ending(self, error: BaseException | None) -> dict[str, Any]:
+        """What is known of the process at its end, as it is stored."""
+        if self._session is not None:
+            from ..observe.processes.part import ending
 
-        session, options = self._session, self.options
-        assert session is not None
-        if self._alarmed is not None and error is None and session.scene.signal is None:
+            return ending(self._session, self.collector, self._begin, error)
+        return {
+            "steps": 0,
+            "backwards": 0,
+            "seconds": time.time() - self._begin,
+            "code": None if self._signal else self._code,
+            "error": None if error is None else raised(error)[:2000],
+            "torch_imported": "torch" in sys.modules,
+            **({"signal": 15} if self._signal else {}),
+        }
+
+    def _trace(self, info: dict[str, Any]) -> Trace:
+        if self._session is not None:
+            return self.collector.trace(self._session, info)
+        assert self._launch is not None
+        unseen = [*self._launch.unseen()]
+        if self._failure is not None:
+            unseen.append(self._failure)
+        elif info["torch_imported"]:
+            unseen.append(Unseen("script", 1, "torch was loaded without an import of it that backprobe could see"))
+        return Trace((), Facts(unseen=tuple(unseen), seen=self._launch.seen()), info)
+
+    def _wait(self, error: BaseException | None, failed: bool) -> None:
+        """Give other processes of the run the time to come to their end."""
+        if self._launch is None or self._signal:
+            return
+        with self._session.cost.elsewhere() if self._session is not None else nullcontext():
+            self._wait_for_others(self._launch, error, failed)
+
+    def _wait_for_others(self, launch: ChildLaunch, error: BaseException | None, failed: bool) -> None:
+        waiting = self._session.scene.waiting if self._session is not None else None
+        ranked = waiting is not None and waiting.rank is not None
+        if isinstance(error, KeyboardInterrupt):  # the others were interrupted too, most likely
+            with suppress(KeyboardInterrupt):
+                launch.wait(ranked, INTERRUPTED)
+        elif not failed:
+            launch.wait(ranked)
+
+    def _finish(self, error: BaseException | None) -> None:
+        options = self.options
+        if self._alarmed is not None and error is None and not self._signal:
             self._alarmed.end()
-        info = ending(session, self.collector, self._begin, error)
-        if self._children is not None and session.scene.signal is None:
-            with session.cost.elsewhere():
-                if isinstance(error, KeyboardInterrupt):  # the others were interrupted too, most likely
-                    with suppress(KeyboardInterrupt):
-                        self._children.wait(INTERRUPTED)
-                elif not info["error"] and not info["code"]:
-                    self._children.wait()
+        info = self._ending(error)
+        self._wait(error, bool(info["error"] or info["code"]))
         about: dict[str, Any] = {"pid": os.getpid(), "started": self._begin}
-        if self._part is not None:
-            about["part"] = self._part.folder.name
-        trace = self.collector.trace(session, {**about, **info})
+        if self._place is not None:
+            about["part"] = self._place.name
+        trace = self._trace({**about, **info})
         self.findings = list(trace.findings)
         if self._plugged is not None:
             self._plugged.close(trace)
         if self._tracked is not None:
-            self._tracked.close(self.findings, killed=session.scene.signal is not None)
+            self._tracked.close(self.findings, killed=self._signal)
             trace.note_unseen(self._tracked.unseen)
         if error is not None and not options.quiet:
             for finding in self.findings[:1]:
                 add_note(error, f"backprobe: {finding}")
-        self.stopped = trace.watched.stopped is not None
+        self.stopped = self.stopped or trace.watched.stopped is not None
         trace.note_unseen(self._sinks.lost)
         if self.keep is not None and not self._sinks.lost:
             with self._sinks.keeping():
                 self.keep.writer.put(info)
-                self.keep.close(session, trace, self.findings)
+                if self._session is not None:
+                    self.keep.close(self._session, trace, self.findings)
+                else:
+                    self.keep.writer.close(trace.facts, self.findings)
             if self._sinks.lost:
                 trace.note_unseen(self._sinks.lost)
-        if self._part is not None:
-            self._finish_part(self._part, trace, info)
+        if self._place is not None:
+            self._finish_part(error, trace, info)
             return
-        assert self._children is not None
-        job = job_of(self._children.folder, trace) if self._children.folder is not None else trace
+        assert self._launch is not None and self._launch.of_parts is not None
+        job = job_of(self._launch.of_parts, trace)
         numbers = self._kept() if job is trace and not options.quiet else None
         parts = [] if options.quiet else self._parts(job, numbers, self.keep is not None)
         job.info = {**job.info, **self._took()}  # what was printed is what is kept
@@ -281,63 +393,74 @@ class Watcher:
         if self.keep is not None and self.folder is not None:
             with self._sinks.keeping():
                 write_findings(self.folder / "findings.json", job)
-        if options.findings:
-            write_findings(Path(options.findings), job)
+        if self._findings_file is not None:
+            write_findings(self._findings_file, job)
         if not options.quiet:
             self._print(parts, job.findings)
         job.close()
 
-    def _finish_part(self, part: Part, trace: Trace, info: dict[str, Any]) -> None:
+    def _finish_part(self, error: BaseException | None, trace: Trace, info: dict[str, Any]) -> None:
         """Of several: what is known of all of them is written by each that ends, and told by the last."""
-        from ..store.job import goes_on, open_job
-        from ..store.parts import locked, read_parts
-
         options, folder = self.options, self.folder
-        assert folder is not None and self._session is not None
+        assert folder is not None
         how = {name: info.get(name) for name in ("code", "signal")}
         failed = bool(info["error"] or info["code"])
         with locked(folder):
-            how["replicas"] = trace.facts.of(Replicas)
-            part.over(failed, self.findings, trace.hidden, error=(info["error"] or "")[:500], **how)
+            how["error"] = (info["error"] or "")[:500]
+            if self._part is not None:
+                how["replicas"] = trace.facts.of(Replicas)
+                self._part.over(failed, self.findings, trace.hidden, **how)
+            else:
+                self._save_seen(over=True, gaps=tuple(trace.hidden), raised=self._raised_at(error), **how)
             job = open_job(folder)
             self.findings = list(job.findings)
             last = not any(goes_on(seen) for seen in read_parts(folder).values())
             if not options.no_keep:
                 write_findings(folder / "findings.json", job)
-            if options.findings:
-                write_findings(Path(options.findings), job)
+            if self._findings_file is not None:
+                write_findings(self._findings_file, job)
         if not options.quiet and (last or failed):
             self._print(self._parts(job, None, not options.no_keep), job.findings)
         job.close()
         if last and options.no_keep:
             shutil.rmtree(folder, ignore_errors=True)
 
+    def _save_seen(self, over: bool, **how: Any) -> None:
+        """Say in the folder of this process's part how far it is, while it has not imported torch."""
+        me, place = self._me, self._place
+        assert place is not None
+        seen = RankSeen(me.rank, os.getpid(), over=over, local=me.local, world=me.world, restart=me.restart, **how)
+        with suppress(OSError):
+            write_seen(place, replace(seen, machine=platform.node(), part=place.name, said=time.time()))
+
+    def _raised_at(self, error: BaseException | None) -> Site | None:
+        """The innermost line of the script's own folder in the traceback of `error`."""
+        found = None
+        for frame, line in traceback.walk_tb(error.__traceback__ if error is not None else None):
+            code = frame.f_code
+            if code.co_filename.startswith(self._own + os.sep) and "site-packages" not in code.co_filename:
+                text = linecache.getline(code.co_filename, line).strip()
+                found = Site(code.co_filename, line, code.co_name, text)
+        return found
+
     def _took(self) -> dict[str, Any]:
         """What the run and watching it took, as it is printed and kept: both have the numbers of the first call."""
-        assert self._session is not None
+        if self._session is None:
+            return {}
         took = self._session.cost.freeze()
         return {**took.info(), "seconds": took.elapsed + took.waited}
 
     def _keep_overhead(self) -> None:
-        from ..store.writer import amend
-
         if self.keep is not None and self.folder is not None and not self._sinks.lost:
             with suppress(BackprobeError):
                 amend(self.folder, self._took())
 
     def _parts(self, trace: Trace, numbers: Trace | None, kept: bool) -> Sequence[ReportPart]:
-        """The parts of the report. What the run took is measured when all others are there, and the terminal's own
-        modules are loaded."""
-        from ..view import terminal  # noqa: F401
-        from ..view.parts import report
-
+        """The parts of the report. What the run took is measured when all others are there."""
         own = trace.info.get("pid") == os.getpid()
         return report(trace, self.folder if kept else None, numbers=numbers, took=self._took if own else None)
 
     def _print(self, parts: Sequence[ReportPart], findings: Sequence[Finding]) -> None:
-        from ..view.github import workflow_commands
-        from ..view.terminal import write
-
         write(parts, sys.stderr)
         for tracker, at, left_out in self._tracked.written if self._tracked is not None else ():
             less = f", without {left_out:,} curves of single layers (--log-keys)" if left_out else ""
@@ -348,8 +471,6 @@ class Watcher:
 
     def _kept(self) -> Trace | None:
         """The run as it was kept: memory has fewer of its steps."""
-        from ..store.reader import open_run
-
         try:
             return open_run(self.folder) if self.keep is not None and self.folder is not None else None
         except BackprobeError:

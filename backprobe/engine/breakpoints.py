@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import BackprobeError
 from ..records import ACCUMULATE_SEQ
 from ..select import Selection, described, nothing_chosen, selector
-from .backward_graph import BackwardGraph, NodeInfo, short
-from .provenance import UNKNOWN, Provenance, around
+
+if TYPE_CHECKING:
+    from .backward_graph import BackwardGraph, NodeInfo
+    from .provenance import Provenance
 
 PHASES = ("before", "after", "both")
 FILE_AND_LINE = re.compile(r"^(?P<file>.*\.py[w]?|<[^>]*>):(?P<line>\d+)$")
@@ -149,6 +151,8 @@ class Breakpoint:
             found = [i for i in found if graph.seqs[i] == self.seq]
         if isinstance(self.node, (str, re.Pattern)):
             fits = selector(self.node)
+            from .backward_graph import short
+
             names = {name for name in set(graph.plan.names) if fits(short(name), None)}
             found = [i for i in found if graph.plan.names[i] in names]
         elif self.node is not None:
@@ -176,6 +180,8 @@ class Breakpoint:
     def modules_of(self, module: str | None) -> list[str]:
         """The chosen ones among `module` and those around it: a module's nodes are also those of the modules in it."""
         chosen = selector(self.module)
+        from .provenance import around
+
         return [] if module is None else [path for path in around(module) if chosen(path, None)]
 
     def check(self, graph: BackwardGraph) -> None:
@@ -184,6 +190,8 @@ class Breakpoint:
         :raises BackprobeError: no node of `graph` fits, with names that look like what was given.
         """
         if (self.module is not None or self.line is not None) and not graph.forward.watched:
+            from .provenance import UNKNOWN
+
             raise BackprobeError(f"no node fits {self}: {UNKNOWN}")
         if self.bare or self.named(graph):
             return

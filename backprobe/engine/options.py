@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from ..errors import BackprobeError
 from ..select import Selection
 from .breakpoints import FILE_AND_LINE, PHASES, Breakpoint
-from .conditions import Condition
+
+if TYPE_CHECKING:
+    from .conditions import Condition
 
 _TYPE = re.compile(r"^[\w*?\[\]:!.-]+$")
 #: A word that only a condition has.

@@ -133,7 +133,7 @@ class Watching:
         atexit.register(self.end)  # a framework does not tell of every training that fails
 
     def _settings(self) -> Any:
-        from ..observe.schedule.detail import BATCH_MB, Settings, budget_of
+        from ..observe.schedule.settings import BATCH_MB, Settings, budget_of
 
         options = self._options
         ask = {*_names(options["ask"]), *(["levels"] if options["statistics"] else [])}

@@ -8,8 +8,6 @@ meant to end a script.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Callable
@@ -18,7 +16,6 @@ from typing import Any
 
 from torch.optim import optimizer as optim
 
-from ..errors import BackprobeError
 from ..findings.levels import Alarm, Monitor, finding_of
 from ..records import Finding, FindingSite, Measured, Step, Unseen
 from ..torchside import private
@@ -119,29 +116,3 @@ class Alarmed(Tracker):
 
 def said(alarm: Alarm) -> str:
     return f"{alarm.quantity} of {alarm.name} is {alarm.value:.3g} in step {alarm.step}"
-
-
-def named(text: str) -> Callable[[Finding], object]:
-    """The function that ``MODULE:FUNCTION`` names. Its module is imported when it is called for the first time: what
-    that does, such as drawing random numbers, is no part of a run without alarms.
-
-    :raises BackprobeError: there is no such module, as far as can be told without importing it.
-    """
-    name = text.partition(":")[0]
-    top = name.partition(".")[0]
-    if top != "__main__" and top not in sys.modules and importlib.util.find_spec(top) is None:
-        raise BackprobeError(f"--on-alarm {text}: no module named {top!r}")
-    return by_name(text)
-
-
-def by_name(text: str) -> Callable[[Finding], object]:
-    """That function. Calling it raises where there is none."""
-    name, _, function = text.partition(":")
-
-    def call(finding: Finding) -> object:
-        module: Any = importlib.import_module(name)
-        for part in function.split("."):
-            module = getattr(module, part)
-        return module(finding)
-
-    return call

@@ -16,8 +16,7 @@ import torch
 from torch import nn
 
 from ..errors import BackprobeError
-
-KINDS = ("dtype", "compiled", "device", "seed", "threads")
+from .changes import check, no_dtype
 
 
 def change(given: list[str]) -> Callable[[], None]:
@@ -25,6 +24,7 @@ def change(given: list[str]) -> Callable[[], None]:
 
     :raises BackprobeError: there is no such change.
     """
+    check(given)
     undo: list[Callable[[], None]] = []
     calls: dict[str, Any] = {}
     for one in given:
@@ -32,7 +32,7 @@ def change(given: list[str]) -> Callable[[], None]:
         if kind == "dtype":
             dtype = getattr(torch, value, None)
             if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-                raise BackprobeError(f"{value} is no dtype of floats, such as float64 or bfloat16")
+                raise no_dtype(value)
             calls["dtype"] = dtype
         elif kind == "device":
             try:
@@ -41,12 +41,8 @@ def change(given: list[str]) -> Callable[[], None]:
                 raise BackprobeError(f"{value}: {str(error).splitlines()[0]}") from None
         elif kind == "compiled":
             calls["compiled"] = value or "inductor"
-        elif kind in ("seed", "threads"):
-            if not value.isdigit():
-                raise BackprobeError(f"{kind} is {value!r}; it is a whole number")
-            undo.append(_seeded(int(value)) if kind == "seed" else _threads(int(value)))
         else:
-            raise BackprobeError(f"no change {kind!r}: there are {', '.join(KINDS)}")
+            undo.append(_seeded(int(value)) if kind == "seed" else _threads(int(value)))
     if calls:
         undo.append(_called(**calls))
 

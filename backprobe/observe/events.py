@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .forward.eye import Op
     from .forward.oplog import Entry
     from .scene import Scene
-    from .schedule.detail import Settings
+    from .schedule.settings import Settings
 
 Heard = tuple[Callable[..., Any], ...]
 #: Faults in a row after which a listener is told nothing any more.

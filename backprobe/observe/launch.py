@@ -1,77 +1,189 @@
-"""Run a script as Python itself would, with a session around it."""
+"""Run a script as Python itself would, and watch it from its import of torch on. No torch before that."""
 
 from __future__ import annotations
 
-import builtins
-import io
+import _thread
+import ctypes
 import os
-import runpy
 import signal
 import sys
 import threading
 import traceback
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib.machinery import SourceFileLoader
-from types import CodeType, ModuleType
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import BackprobeError
-from ..process_clock import Startup
+from ..loading import load
+from ..process_clock import Moment
 from ..source.tracebacks import strip, without_ours
-from .session import Session, Settings, Sink
+from .processes.bootstrap.backprobe_torch_import import TorchImport
+from .program import Program, Script
+
+if TYPE_CHECKING:
+    from .session import Session
 
 
-def launch(
-    script: str,
-    args: Sequence[str],
-    is_module: bool,
-    sink: Sink,
-    settings: Settings,
-    begin: Callable[[Session], None],
-    finish: Callable[[BaseException | None], None],
-    startup: Startup | None = None,
-) -> int:
+class Watching(Protocol):
+    """What watches a script."""
+
+    def begin(self, program: Program) -> None:
+        """The script is about to start. Torch is not imported here.
+
+        :raises BackprobeError: it is not to start.
+        """
+        ...
+
+    def attach(self, own: tuple[str, ...], script_s: float) -> Session:
+        """Torch has just been imported: the session, started.
+
+        :param own: folders whose code is the user's though it may be installed.
+        :param script_s: seconds that the script has run until now, its import of torch among them.
+        :raises BackprobeError: this torch cannot be watched.
+        """
+        ...
+
+    def forked(self) -> None:
+        """Torch has just been imported in a process that the script forked before."""
+        ...
+
+    def failed(self, error: Exception) -> None:
+        """``attach`` failed, and the script goes on as it would alone."""
+        ...
+
+    def finish(self, error: BaseException | None, code: int) -> None:
+        """The script has ended, with that uncaught error or exit code."""
+        ...
+
+    def abandon(self) -> None:
+        """The script could not begin, or what was asked for cannot be done. Undo, and say nothing."""
+        ...
+
+
+class _Refused(BaseException):
+    """Ends the script: what was asked for cannot be done. No ``except Exception`` of the script catches it."""
+
+
+def launch(script: Script, watching: Watching) -> int:
     """Run `script` as ``__main__``; return its exit code.
 
-    `begin` is called with the session before the script starts, `finish` when it ended, with what it raised.
-    `startup`: when the command began, for the account of what watching takes.
+    :raises BackprobeError: what was asked for cannot be done.
+    :raises CannotStart: Python does not start such a script.
     """
-    try:
-        if is_module:
-            sys.path.insert(0, os.getcwd())
-            program = _of_module(script)
-            sys.argv[:] = [program.file, *args]
-        else:
-            sys.path[0] = os.path.dirname(os.path.abspath(script))
-            program = _of_file(script)
-            sys.argv[:] = [script, *args]
-    except SyntaxError as error:  # of a module
-        return _uncaught(error)
-    session = Session(sink, settings, (os.path.dirname(os.path.abspath(program.file)),))
-    session.scene.whole = True
-    begin(session)
+    program = Program(script)
+    program.enter()
+    watching.begin(program)
+    attaching = _Attaching(watching, (program.folder,))
     process = os.getpid()
     failed: BaseException | None = None
     code = 0
-    session.start(startup)
+    exits: SystemExit | None = None
     try:
+        attaching.start()
         program.run()
     except SystemExit as stop:
-        code = _exit_code(stop)
+        exits, code = stop, _exit_code(stop)
     except BaseException as raised:
-        failed = session.scene.raised = raised
+        failed, code = raised, 1
     finally:
         with _once(failed):
-            session.stop()
+            attaching.stop(failed)
+    if attaching.refused is not None:
+        watching.abandon()
+        raise attaching.refused
+    if exits is not None and not program.has_begun:
+        watching.abandon()
+        return code
     if os.getpid() == process:  # not in a child that was forked and ran to its end: that is not ours to report
-        session.scene.raised, session.scene.code = failed, code if failed is None else 1
-        finish(failed)
-    elif failed is not None:
-        sys.last_value = failed  # as Python has it: what watches the child reads it at the end
-    return code if failed is None else _uncaught(failed)
+        watching.finish(failed, code)
+    if failed is None:
+        if exits is None:
+            program.leave()
+        return code
+    sys.last_value = failed  # as Python has it: what watches a forked child reads it at the end
+    code = _uncaught(failed)
+    program.leave()
+    return code
+
+
+class _Attaching:
+    """Has a session attached when torch has been imported, by whomever, and stops it.
+
+    Note [The thread that is watched]: a session watches the thread that it is started in. That is the main thread,
+    where scripts train, also if another one imports torch to have it ready: then the session is started in the main
+    thread, as soon as that runs. If the main thread waits for another (``join``, a queue, a future), the one that
+    imports torch is the one that works, and is watched itself.
+    """
+
+    def __init__(self, watching: Watching, own: tuple[str, ...]) -> None:
+        self._watching, self._own = watching, own
+        self._process = os.getpid()
+        self._session: Session | None = None
+        self._imported = TorchImport(self._torch_is_there)
+        self._is_over = False
+        self._script_began = Moment.now()
+        #: Why the script was ended by us.
+        self.refused: BackprobeError | None = None
+        #: Keeps the callback that the interpreter is to call.
+        self._pending: Any = None
+
+    def start(self) -> None:
+        self._imported.start()
+        self._script_began = Moment.now()
+
+    def stop(self, error: BaseException | None) -> None:
+        """Nothing is attached from now on; what is attached is taken off. `error`: what ended the script."""
+        self._imported.stop()
+        self._is_over = True
+        if self._session is not None:
+            if error is not None:
+                self._session.scene.raised = error
+            self._session.stop()
+
+    def _torch_is_there(self) -> None:
+        main = threading.main_thread()
+        if threading.current_thread() is main or _waits(sys._current_frames().get(main.ident or 0)):
+            self._attach()
+        else:
+            self._in_main_thread(self._attach)
+
+    def _in_main_thread(self, call: Callable[[], None]) -> None:
+        def pending(_: Any) -> int:
+            try:
+                call()
+            except _Refused:
+                _thread.interrupt_main()
+            return 0
+
+        self._pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(pending)
+        ctypes.pythonapi.Py_AddPendingCall(self._pending, None)
+
+    def _attach(self) -> None:
+        if self._is_over or self._session is not None:
+            return
+        script_s = self._script_began.seconds_until(Moment.now())
+        try:
+            if os.getpid() != self._process:
+                self._watching.forked()
+                return
+            with warnings.catch_warnings():  # of what our modules import; the script may have made them errors
+                warnings.simplefilter("ignore")
+                load("observe.session")
+            self._session = self._watching.attach(self._own, script_s)
+        except BackprobeError as error:
+            self.refused = error
+            raise _Refused from None
+        except Exception as error:  # the script runs as it would alone, whatever is wrong with ours
+            self._watching.failed(error)
+
+
+def _waits(frame: FrameType | None) -> bool:
+    """Whether a thread at that frame waits for another thread."""
+    while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename == threading.__file__
 
 
 @contextmanager
@@ -90,61 +202,18 @@ def _once(error: BaseException | None) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-@dataclass
-class Program:
-    """What is to run as ``__main__``.
-
-    Note [The script's world]: the module stays ``__main__`` when the script has ended, as it does under Python itself.
-    What runs later (atexit handlers, threads that go on, ``__del__`` of its globals) finds it and can pickle from it.
-    """
-
-    file: str
-    code: Callable[[], CodeType]
-    #: What the module knows of itself besides its name.
-    known: dict[str, Any]
-
-    def run(self) -> None:
-        module = ModuleType("__main__")
-        module.__dict__.update(__builtins__=builtins, __annotations__={}, __file__=self.file, **self.known)
-        sys.modules["__main__"] = module
-        exec(self.code(), module.__dict__)
-
-
-def _of_file(script: str) -> Program:
-    """`script` as ``python script`` runs it: ``__file__`` is absolute, ``sys.argv[0]`` as it was given. A folder or an
-    archive runs the ``__main__`` in it."""
-    path = os.path.abspath(script)
-    if os.path.isdir(path) or zipfile.is_zipfile(path):
-        sys.path[0] = path
-        mine = sys.modules.pop("__main__")
-        try:
-            return _of_module("__main__", of=script)
-        finally:
-            sys.modules["__main__"] = mine
-
-    def code() -> CodeType:
-        with io.open_code(path) as file:
-            return compile(file.read(), path, "exec", dont_inherit=True)
-
-    return Program(path, code, {"__cached__": None, "__loader__": SourceFileLoader("__main__", path), "__spec__": None})
-
-
-def _of_module(name: str, of: str = "") -> Program:
-    """The module `name` as ``python -m name`` runs it."""
-    try:
-        _, spec, code = runpy._get_module_details(name, BackprobeError)  # type: ignore[attr-defined]
-    except BackprobeError as error:
-        raise BackprobeError(f"{of}: {error}" if of else f"no such module: {name} ({error})") from None
-    known = {"__cached__": spec.cached, "__loader__": spec.loader, "__spec__": spec, "__package__": spec.parent}
-    return Program(spec.origin or name, lambda: code, known)
-
-
 def _exit_code(stop: SystemExit) -> int:
+    """The exit code that Python makes of ``sys.exit(...)``; what is no number is written to standard error."""
     if stop.code is None:
         return 0
     if isinstance(stop.code, int):
         return stop.code
-    print(stop.code, file=sys.stderr)
+    try:
+        text = str(stop.code)
+    except Exception:
+        text = ""
+    with suppress(Exception):  # standard error is closed, or there is none
+        sys.stderr.write(text + "\n")
     return 1
 
 
@@ -153,14 +222,17 @@ def _uncaught(error: BaseException) -> int:
 
     :raises KeyboardInterrupt: where that is the error: the interpreter then dies by the signal, as it would.
     """
-    strip(error, runner=True)
+    strip(error)
+    sys.last_type, sys.last_traceback = type(error), error.__traceback__
+    if sys.version_info >= (3, 12):
+        sys.last_exc = error
     try:
         sys.excepthook(type(error), error, error.__traceback__)
     except SystemExit as stop:
         return _exit_code(stop)
     except BaseException as failed:
         print("Error in sys.excepthook:", file=sys.stderr)
-        failed.__traceback__ = without_ours(failed.__traceback__, runner=True)
+        failed.__traceback__ = without_ours(failed.__traceback__)
         traceback.print_exception(failed)
         print("\nOriginal exception was:", file=sys.stderr)
         traceback.print_exception(error)

@@ -21,7 +21,7 @@ from ..source.tracebacks import strip
 from ..store.batches import Batch
 from ..traced import Findings, Trace
 from .alarmed import Alarmed
-from .schedule.detail import BATCH_MB, budget_of
+from .schedule.settings import BATCH_MB, budget_of
 from .session import Session, Settings, Sink
 from .sinks.collect import Collector
 from .sinks.plugged import Plugged, about

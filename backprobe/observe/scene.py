@@ -20,7 +20,7 @@ from .forward.naming import Naming
 from .forward.origins import Origins
 from .forward.values import Values
 from .forward.writes import WriteLog
-from .schedule.detail import Settings
+from .schedule.settings import Settings
 from .schedule.steps import StepWatch
 
 if TYPE_CHECKING:

@@ -42,7 +42,8 @@ from .forward.writes import WriteLog
 from .scene import Scene
 from .schedule.budget import FREE, Budget
 from .schedule.cost import Cost, Took
-from .schedule.detail import CLOSE, Attention, Settings
+from .schedule.detail import CLOSE, Attention
+from .schedule.settings import Settings
 from .schedule.steps import StepWatch
 from .statistics.losses import Losses
 from .switch import Switch

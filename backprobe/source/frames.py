@@ -17,7 +17,7 @@ from ..torchside.compilations import FRAME
 from ..torchside.compiled_regions import generated_from
 from .library import Stack
 from .sites import site_at
-from .stand_ins import STAND_IN
+from .tracebacks import STAND_IN
 
 #: A place in the code as the eye notes it: cheap to take, turned into a ``Site`` when somebody asks.
 Spot = tuple[CodeType, int]

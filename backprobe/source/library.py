@@ -16,7 +16,7 @@ from typing import Any
 
 from ..records import Site
 from ..torchside import places
-from .stand_ins import STAND_IN
+from .tracebacks import STAND_IN
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 #: No more frames than these are noted, the innermost ones.

@@ -16,9 +16,7 @@ from typing import Any
 
 from ..torchside import places
 from ..torchside.uncompiled import leave_alone, passes_on
-
-#: What the code of a stand-in is called.
-STAND_IN = "<called under backprobe>"
+from .tracebacks import STAND_IN
 
 
 def _call(func: Any, args: Any, kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tracebacks as they would be alone: without frames of ours."""
+"""Tracebacks as they would be alone: without frames of ours. No torch before the script has imported it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import pickle
-import runpy
 import signal
 import sys
 import traceback
@@ -17,22 +16,20 @@ from pathlib import Path
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
-from ..torchside import places
-from .stand_ins import STAND_IN
-
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _EXAMPLES = os.path.join(_OURS, "examples") + os.sep
+#: What the code of a stand-in is called (``stand_ins.py``).
+STAND_IN = "<called under backprobe>"
+#: The module that knows the functions of torch through which a call comes to us, once something watches torch.
+_PLACES = "backprobe.torchside.places"
 
 
-def strip(error: BaseException, runner: bool = False) -> None:
+def strip(error: BaseException) -> None:
     """Take our frames out of the traceback of `error`, and of those that it came from, and of what ``record`` of
-    ``torch.distributed.elastic`` has written of it.
-
-    :param runner: those of ``runpy`` are ours too.
-    """
+    ``torch.distributed.elastic`` has written of it."""
     _mend(error, os.environ.get("TORCHELASTIC_ERROR_FILE"), of_elastic=True)
     for one in _chain(error):
-        one.__traceback__ = without_ours(one.__traceback__, runner)
+        one.__traceback__ = without_ours(one.__traceback__)
 
 
 def of_handler(error: BaseException) -> bool:
@@ -131,10 +128,10 @@ def _lines_of_ours(error: BaseException) -> list[str]:
     return found
 
 
-def without_ours(trace: TracebackType | None, runner: bool = False) -> TracebackType | None:
+def without_ours(trace: TracebackType | None) -> TracebackType | None:
     """`trace`, changed in place where its first frame is not ours."""
     frames = list(_frames(trace))
-    dropped = _ours(frames, runner)
+    dropped = _ours(frames)
     kept = None
     for i, one in reversed(list(enumerate(frames))):
         if i in dropped:
@@ -150,17 +147,16 @@ def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
         trace = trace.tb_next
 
 
-def _ours(frames: Sequence[TracebackType], runner: bool = False) -> set[int]:
+def _ours(frames: Sequence[TracebackType]) -> set[int]:
     """Which of `frames` are there for us."""
     dropped = set()
+    handles = getattr(sys.modules.get(_PLACES), "HANDLE_TORCH_FUNCTION", None)
     for i, one in enumerate(frames):
         file = one.tb_frame.f_code.co_filename
         if one.tb_frame.f_code.co_name == STAND_IN or (file.startswith(_OURS) and not file.startswith(_EXAMPLES)):
             dropped.add(i)
             # A function of torch that is written in Python asks for modes first: the call that went to us, and the
             # function that made it and is called again.
-            if i >= 2 and frames[i - 1].tb_frame.f_code is places.HANDLE_TORCH_FUNCTION:
+            if handles is not None and i >= 2 and frames[i - 1].tb_frame.f_code is handles:
                 dropped.update((i - 1, i - 2))
-        if runner and (file == runpy.__file__ or file.startswith("<frozen runpy")):
-            dropped.add(i)
     return dropped

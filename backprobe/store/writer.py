@@ -195,6 +195,10 @@ class Writer:
         self._bytes = (pages - free) * size
         self._thin_at = self._bytes + self._bytes // 8  # not again at every step
 
+    def abandon(self) -> None:
+        """Close the file as it is: the script did not run."""
+        self._db.close()
+
     def close(self, facts: Facts, findings: Sequence[Finding]) -> None:
         """Write what is known at the end, and the findings."""
         self.facts(facts)

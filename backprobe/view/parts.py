@@ -133,7 +133,11 @@ def verdict(trace: Trace) -> Line:
     some = trace.sampled
     if seen and some:
         return Line(f"Nothing wrong found ({some}; errors and losses that are not finite are seen in any).", "good")
-    return Line("Nothing wrong found.", "good") if seen else Line("No backward call was seen.")
+    if seen:
+        return Line("Nothing wrong found.", "good")
+    if trace.info.get("torch_imported") is False:
+        return Line("The script did not import torch: there was nothing to watch.")
+    return Line("No backward call was seen.")
 
 
 def headline(trace: Trace, took: Mapping[str, Any] | None = None) -> str:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import multiprocessing
 import multiprocessing.context
+import multiprocessing.process
 import multiprocessing.util
 import os
 import sys
@@ -20,7 +21,8 @@ from ...records import Measured, Replicas, Step
 from ...source.tracebacks import Uncaught, mend, strip
 from ...store import CODE
 from ...store.writer import Writer
-from ..alarmed import Alarmed, by_name, said
+from ..alarm_functions import by_name
+from ..alarmed import Alarmed, said
 from ..backward.recorded import Recorded
 from ..session import Session
 from ..sinks.collect import Collector
@@ -56,7 +58,9 @@ def arrived(plain: dict[str, Any], parent: str, following: Following, began: flo
     following.refused = lambda pid: unwatched(str(told.folder), pid)
     kind, what = _runs(sys.orig_argv)
     me = identity(os.environ, parent)
-    if kind == "-c" and (_SPAWNED in what or _FORK_SERVER in what):
+    if multiprocessing.parent_process() is not None and _target_runs():
+        begin_child(told, me)
+    elif kind == "-c" and (_SPAWNED in what or _FORK_SERVER in what):
         at_target(told, me, _SPAWNED in what)
     elif kind == "-m" and what.partition(".")[0] in _NOT_WATCHED:
         return
@@ -65,6 +69,11 @@ def arrived(plain: dict[str, Any], parent: str, following: Following, began: flo
     else:
         child = Child(told, me, anew=True, began=began)
         atexit.register(child.exits)
+
+
+def _target_runs() -> bool:
+    """Whether this process of ``multiprocessing`` is past the place where ``at_target`` would begin."""
+    return not isinstance(multiprocessing.current_process(), multiprocessing.process._MainProcess)  # type: ignore[attr-defined]
 
 
 def _runs(command: list[str]) -> tuple[str, str]:
@@ -169,6 +178,7 @@ class Child:
         self.session.start(startup)
         self._terminated = Terminated(self._killed)
         self._terminated.start()
+        self._terminated.listen()
         self._stay = left_by(self._exits_at_once)
         begin_after_fork(self, self._forked, self.session.frames.is_user)
 

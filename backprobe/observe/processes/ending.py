@@ -48,6 +48,21 @@ class Terminated:
         main = threading.current_thread() is threading.main_thread()
         if os.name != "posix" or not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
             return
+        signal.signal(signal.SIGTERM, self._handle)
+        mine = weakref.ref(self)
+
+        def forked() -> None:
+            one = mine()
+            if one is not None:
+                one.stop()
+
+        os.register_at_fork(after_in_child=forked)
+
+    def listen(self) -> None:
+        """After ``start``: from now on the main thread may be where no handler of Python's is called."""
+        main = threading.current_thread() is threading.main_thread()
+        if not main or self._pipe is not None or signal.getsignal(signal.SIGTERM) != self._handle:
+            return
         read, write = os.pipe()
         os.set_blocking(write, False)
         before = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
@@ -58,15 +73,6 @@ class Terminated:
         else:
             self._pipe = read, write
             threading.Thread(target=self._listen, args=(read,), name="backprobe-ending", daemon=True).start()
-        signal.signal(signal.SIGTERM, self._handle)
-        mine = weakref.ref(self)
-
-        def forked() -> None:
-            one = mine()
-            if one is not None:
-                one.stop()
-
-        os.register_at_fork(after_in_child=forked)
 
     def stop(self) -> None:
         """As before ``start``."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..session import Settings
+from ..schedule.settings import Settings
 
 
 @dataclass(frozen=True)

@@ -161,7 +161,7 @@ class Cost:
         """The script is about to begin. All since `startup`, or since this object was made, is the start."""
         if startup is not None:
             self._began = startup.began
-        elsewhere = startup.torch_s if startup is not None else 0.0
+        elsewhere = startup.script_s if startup is not None else 0.0
         self._start = max(self._began.seconds_until(Moment.now()) - elsewhere, 0.0)
         self._before = self._ours  # what was clocked until now is a part of the start, not of the first step
 

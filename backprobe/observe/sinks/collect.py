@@ -7,12 +7,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...records import BackwardCall, Measured, ModuleCall, Step
 from ...traced import Shown, Steps, Trace, TracedStep
-from ..backward.recorded import Recorded
-from ..session import Session
+
+if TYPE_CHECKING:
+    from ..backward.recorded import Recorded
+    from ..session import Session
 
 #: How far beyond the usual a gradient is, where a step is kept for it; and how many such steps are.
 SPIKE, SPIKES = 1e5, 4

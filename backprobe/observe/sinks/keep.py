@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...records import Finding, Measured, Step
 from ...store.writer import Writer
 from ...traced import Trace
-from ..backward.layouts import LiveLayout
-from ..backward.recorded import Recorded
-from ..session import Session
+
+if TYPE_CHECKING:
+    from ..backward.recorded import Recorded
+    from ..session import Session
 
 #: Share of the run's time that writing new graphs may take, after the first steps.
 NEW_GRAPHS = 0.03
@@ -79,6 +80,8 @@ class Keep:
         return last
 
     def close(self, session: Session, trace: Trace, findings: list[Finding]) -> None:
+        from ..backward.layouts import LiveLayout
+
         naming = session.modules.naming
         late = {
             number: live.layout(session.names)

@@ -6,13 +6,15 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...plugins import CONTAINED, failure, load
 from ...records import Measured, Step, Unseen
 from ...traced import Trace
-from ..backward.recorded import Recorded
-from ..session import Session, Sink
+
+if TYPE_CHECKING:
+    from ..backward.recorded import Recorded
+    from ..session import Session, Sink
 
 #: The entry points of plugins that want to know: each a function that is given what is known of the run, and returns
 #: a sink (``Sink``), which may have ``close(trace, findings)`` too.

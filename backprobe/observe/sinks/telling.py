@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ...errors import BackprobeError
 from ...records import Measured, Step, Unseen
-from ..backward.recorded import Recorded
-from ..session import Session, Sink
 from .keep import Keep
+
+if TYPE_CHECKING:
+    from ..backward.recorded import Recorded
+    from ..session import Session, Sink
 
 FAILURES = (OSError, sqlite3.Error, BackprobeError)
 

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...gradients import LeafGradients, gradients_of
 from ...records import BackwardCall, Finding, Measured, Step, Unseen
@@ -17,8 +17,10 @@ from ...tracking.numbers import Chosen
 from ...tracking.open_runs import OPEN, wandb
 from ...tracking.outbox import Outbox
 from ...tracking.writers import WRITERS, is_installed
-from ..backward.recorded import Recorded
-from ..session import Session
+
+if TYPE_CHECKING:
+    from ..backward.recorded import Recorded
+    from ..session import Session
 
 #: Seconds that trackers have at the end, all together: of a script that ended (or what this variable says), and of one
 #: that is being killed.

@@ -22,7 +22,7 @@ from ...exact.prints import digest, plain, print_of, values_of
 from ...records import Site, Taken, TapeOp
 from ...source.frames import Frames
 from ...source.roots import Where
-from ...source.stand_ins import STAND_IN
+from ...source.tracebacks import STAND_IN
 from ...torchside import places, private
 from .applied import Calls
 from .arguments import as_json

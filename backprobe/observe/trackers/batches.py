@@ -31,7 +31,7 @@ from ...torchside.structure import is_a, parts
 from ..backward.recorded import Recorded
 from ..events import Tracker
 from ..scene import Scene
-from ..schedule.detail import Settings
+from ..schedule.settings import Settings
 
 #: Calls of a step, values in one, and levels of containers; nodes at the end of a graph that may be those of a loss.
 CALLS, VALUES, DEPTH, NODES = 16, 1000, 8, 32

@@ -25,7 +25,7 @@ from ...torchside.measure import is_float
 from ...torchside.walk import Plans, walk
 from ..events import Tracker
 from ..scene import Scene
-from ..schedule.detail import Settings
+from ..schedule.settings import Settings
 
 #: Regions looked at for one line, and lines.
 SAMPLES, LINES = 8, 50

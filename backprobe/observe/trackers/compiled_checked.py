@@ -9,7 +9,7 @@ from ...records import CompiledWrong, Unseen
 from ...torchside import private
 from ..events import Tracker
 from ..scene import Scene
-from ..schedule.detail import Settings
+from ..schedule.settings import Settings
 
 #: Regions that are looked into, and those that are said to be wrong.
 MOST, WRONG = 200, 10

@@ -23,7 +23,7 @@ from ...torchside import private
 from ...torchside.custom_calls import positional
 from ..events import Tracker
 from ..scene import Scene
-from ..schedule.detail import Settings
+from ..schedule.settings import Settings
 from ..statistics.numbers import usable
 
 #: Inputs kept of the first calls of each function, and directions tried on each.

@@ -11,7 +11,7 @@ from ...torchside import private
 from ..backward.calls import Running
 from ..events import Tracker
 from ..scene import Scene
-from ..schedule.detail import Settings
+from ..schedule.settings import Settings
 
 #: Graphs that are looked at.
 COUNT = 3

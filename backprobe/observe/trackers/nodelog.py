@@ -19,7 +19,7 @@ from ..backward.calls import Running
 from ..backward.recorded import Recorded
 from ..events import Tracker
 from ..scene import Scene
-from ..schedule.detail import Settings
+from ..schedule.settings import Settings
 from .waiting import rank
 
 #: Shape of the gradient that a node gets at one of its inputs, where it is known: (node, input) -> shape.

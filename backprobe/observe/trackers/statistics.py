@@ -28,7 +28,7 @@ from ...torchside import private
 from ..events import Tracker
 from ..own_time import Begin
 from ..scene import Scene
-from ..schedule.detail import Settings
+from ..schedule.settings import Settings
 from ..statistics.accumulated import Accumulated, Heard, Listening
 from ..statistics.activations import Activations
 from ..statistics.noise import NoiseScale

@@ -21,7 +21,7 @@ from ...source.roots import RootModule, Where
 from ...torchside import private
 from ..events import Tracker
 from ..scene import Scene
-from ..schedule.detail import Settings
+from ..schedule.settings import Settings
 from ..tape.applied import Calls
 from ..tape.judged import against_each_other, against_float64
 from ..tape.mode import TapeMode

@@ -18,7 +18,7 @@ from ...torchside import private
 from ...torchside.measure import FLOATS, dtype_name
 from ..events import Tracker
 from ..scene import Scene
-from ..schedule.detail import Settings
+from ..schedule.settings import Settings
 
 #: Bins on each side of zero, and the decades that they cover below the greatest value.
 BINS, DECADES = 24, 6

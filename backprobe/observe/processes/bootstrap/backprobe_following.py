@@ -10,6 +10,11 @@ one that does not import it pays for a look at the names of what it imports.
 import os
 import sys
 
+if __package__:
+    from .backprobe_torch_import import TorchImport
+else:  # in a child, whose path has this folder alone
+    from backprobe_torch_import import TorchImport  # type: ignore[import-not-found, no-redef]
+
 #: What a child is told, and the rank that its parent has of its environment: it may have handed it on.
 JOB, PARENT = "BACKPROBE_JOB", "BACKPROBE_PARENT_RANK"
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -116,62 +121,24 @@ def arrive():
         return
     following = Following(told)
     following.start()
-    sys.meta_path.insert(0, _Finder(told, parent, following))
+    TorchImport(lambda: _watch(told, parent, following)).start()
 
 
-class _Finder:
-    """Looks for the import of torch, and is gone after it."""
+def _watch(told, parent, following):
+    """Torch has been imported in this child."""
+    import json
+    from time import perf_counter
 
-    def __init__(self, told, parent, following):
-        self.told, self.parent, self.following = told, parent, following
-        self._looking = False
-
-    def find_spec(self, name, path=None, target=None):
-        if name != "torch" or self._looking:
-            return None
-        from importlib.util import find_spec
-
-        self._looking = True
+    told, began = json.loads(told), perf_counter()
+    try:
+        sys.path.insert(0, told["root"])
         try:
-            spec = find_spec(name)
+            from backprobe.observe.processes.attach import arrived
         finally:
-            self._looking = False
-        if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self)  # type: ignore[assignment]
-        return spec
-
-    def over(self):
-        """Torch has been imported."""
-        import json
-        from time import perf_counter
-
-        told, began = json.loads(self.told), perf_counter()
-        try:
-            sys.path.insert(0, told["root"])
-            try:
-                from backprobe.observe.processes.attach import arrived
-            finally:
-                sys.path.remove(told["root"])
-            arrived(told, self.parent, self.following, began)
-        except Exception:  # the child runs as it would alone, whatever is wrong with ours
-            unwatched(told["folder"], os.getpid())
-
-
-class _Loader:
-    """Torch's own, and then ``over``."""
-
-    def __init__(self, real, finder):
-        self._real, self._finder = real, finder
-
-    def __getattr__(self, name):
-        return getattr(self._real, name)
-
-    def exec_module(self, module):
-        module.__spec__.loader = module.__loader__ = self._real
-        if self._finder in sys.meta_path:
-            sys.meta_path.remove(self._finder)
-        self._real.exec_module(module)
-        self._finder.over()
+            sys.path.remove(told["root"])
+        arrived(told, parent, following, began)
+    except Exception:  # the child runs as it would alone, whatever is wrong with ours
+        unwatched(told["folder"], os.getpid())
 
 
 def unwatched(folder, pid):

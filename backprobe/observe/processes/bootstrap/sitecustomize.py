@@ -8,7 +8,8 @@ import sys
 
 import backprobe_following  # type: ignore[import-not-found]
 
-del sys.modules["sitecustomize"], sys.modules["backprobe_following"]
+for _name in ("sitecustomize", "backprobe_following", "backprobe_torch_import"):
+    del sys.modules[_name]
 backprobe_following.arrive()
 
 import sitecustomize  # type: ignore[import-not-found]  # noqa: E402, F401
