@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import multiprocessing
 import multiprocessing.context
-import multiprocessing.process
 import multiprocessing.util
 import os
 import sys
@@ -73,7 +72,7 @@ def arrived(plain: dict[str, Any], parent: str, following: Following, began: flo
 
 def _target_runs() -> bool:
     """Whether this process of ``multiprocessing`` is past the place where ``at_target`` would begin."""
-    return not isinstance(multiprocessing.current_process(), multiprocessing.process._MainProcess)  # type: ignore[attr-defined]
+    return hasattr(multiprocessing.current_process(), "_target")  # the main process of a child has none until then
 
 
 def _runs(command: list[str]) -> tuple[str, str]:

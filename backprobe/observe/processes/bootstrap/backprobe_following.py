@@ -59,11 +59,16 @@ class Following:
         real = getattr(module, name)
 
         def fork_exec(*given):
-            if len(given) > _ENVIRONMENT and isinstance(given[_ENVIRONMENT], list):
-                env = self._of(given[_ENVIRONMENT])
+            refuses = _takes_nothing(given[0])
+            if len(given) > _ENVIRONMENT:
+                env = given[_ENVIRONMENT]
+                if refuses:  # it would not take out what it is told
+                    env = [name + b"=" + value for name, value in os.environb.items()] if env is None else env
+                elif isinstance(env, list):
+                    env = self._of(env)
                 given = (*given[:_ENVIRONMENT], env, *given[_ENVIRONMENT + 1 :])
             pid = real(*given)
-            if self.refused is not None and _takes_nothing(given[0]):
+            if refuses and self.refused is not None:
                 self.refused(pid)
             return pid
 
@@ -80,14 +85,21 @@ class Following:
 
     def _of(self, env):
         """`env`, a list of ``NAME=value``, with what a child is told."""
-        kept, path = [], None
+        kept, places, path = [], {}, None  # type: ignore[var-annotated]
         for one in env:
             name, _, value = os.fsdecode(one).partition("=")
+            if name in (JOB, PARENT):
+                continue
             if name == "PYTHONPATH":
-                path = value
-            elif name not in (JOB, PARENT):
-                kept.append(one)
-        return kept + [os.fsencode(name + "=" + value) for name, value in self._with(path)]
+                path, places[name] = value, len(kept)
+            kept.append(one)
+        for name, value in self._with(path):
+            text = os.fsencode(name + "=" + value)
+            if name in places:
+                kept[places[name]] = text
+            else:
+                kept.append(text)
+        return kept
 
 
 def _takes_nothing(args):
