@@ -51,7 +51,8 @@ def reached_no_more(trace: Trace, cut: Cut) -> list[Parameter]:
     if len(steps) < AT_THE_END or steps[0].index < cut.step:
         return []
     reached = {run.parameter for step in steps for call in step.backwards for run in call.nodes}
-    return [p for p in learned(trace) if p.name in cut.parameters and p.name not in reached and p.trained is not False]
+    names = frozenset(cut.parameters) - reached
+    return [p for p in learned(trace) if p.name in names and p.trained is not False]
 
 
 def given_none(call: BackwardCall, names: Collection[str]) -> dict[str, NodeRun]:

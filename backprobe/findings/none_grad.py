@@ -39,33 +39,33 @@ def none_grads(trace: Trace) -> list[Finding]:
     lost = [p for p in trace.parameters if p.requires_grad and not p.reached and p.trained is not False]
     found = stopped(trace) + given_nothing(trace)
     for cut in trace.facts.of(Cut):
-        held = [
-            p for p in lost if cut.op == "checkpoint" and p.name in cut.parameters and _expected(p, used_roots, cut)
-        ]
+        names = frozenset(cut.parameters) if cut.op == "checkpoint" else frozenset()
+        held = [p for p in lost if p.name in names and _expected(p, used_roots, cut)]
         if held:
-            lost = [p for p in lost if p not in held]
+            lost = _without(lost, held)
             found.append(checkpoint_lost(cut, held))
         elif cut.op == "checkpoint" and cut.step and (since := reached_no_more(trace, cut)):
             late = checkpoint_lost(cut, since)
             found.append(replace(late, title=f"{late.title}, from step {cut.step} on", step=cut.step))
     quiet = [p for p in lost if p.quiet_calls and not p.calls]
-    lost = [p for p in lost if p not in quiet]
+    lost = _without(lost, quiet)
     found += _turned_off(quiet, used_roots)
     for cut in trace.facts.of(Cut):
-        cutoff = [p for p in lost if p.name in cut.parameters and (p.calls or cut.compiled)]
+        names = frozenset(cut.parameters)
+        cutoff = [p for p in lost if p.name in names and (p.calls or cut.compiled)]
         if not cutoff or not any(_expected(p, used_roots, cut) for p in cutoff):
             continue
-        lost = [p for p in lost if p not in cutoff]
+        lost = _without(lost, cutoff)
         found.append(_cut(cut, cutoff))
     given, lost = never_given(trace, [p for p in lost if _expected(p, used_roots, None)])
     found += given
     groups: dict[tuple[str, str], list[Parameter]] = {}
     compiled = {name for given in trace.facts.of(GivenToCompiled) for name in given.parameters}
+    reached = {(q.root, above) for q in trace.parameters if q.reached for above in ("", *_above(q.name))}
     for p in lost:
         owner = p.name.rpartition(".")[0]
         # Where a parameter inside was reached, what the module returned was.
-        within = f"{owner}." if owner and owner != p.root else ""
-        siblings = any(q.reached for q in trace.parameters if q.name.startswith(within) and q.root == p.root)
+        siblings = (p.root, owner if owner != p.root else "") in reached
         reason = "unused" if siblings else "output" if p.calls else "uncalled"
         if p.name in compiled and not p.calls:
             reason = "compiled"
@@ -81,8 +81,9 @@ def none_grads(trace: Trace) -> list[Finding]:
     found += [_unused("output", [owner], ps, False) for owner, ps in _merge(mine["output"]).items()]
     found += [_unused("compiled", [owner], ps, False) for owner, ps in _merge(mine["compiled"]).items()]
     uncalled = {owner: ps for (r, owner), ps in groups.items() if r == "uncalled"}
+    by_data = _called_unevenly(trace.parameters) if uncalled else set()
     for owners, ps in _alike(_outermost(uncalled, trace.parameters)):
-        found.append(_unused("uncalled", owners, ps, _routed(owners[0], trace.parameters)))
+        found.append(_unused("uncalled", owners, ps, _routed(owners[0], by_data)))
     gathers = [cut for cut in trace.facts.of(Cut) if cut.op in COLLECTIVES and cut.site is not None]
     if gathers:
         found = [_gathered(one, gathers) if one.evidence.get("reason") == "output" else one for one in found]
@@ -212,20 +213,28 @@ def _gathered(found: Finding, gathers: Sequence[Cut]) -> Finding:
     )
 
 
-def _routed(owner: str, parameters: Sequence[Parameter]) -> bool:
+def _called_unevenly(parameters: Sequence[Parameter]) -> set[str]:
+    """The paths of lists of modules of which some were called more often than others."""
+    calls: dict[str, dict[str, int]] = {}
+    for p in parameters:
+        parts = p.name.split(".") if p.calls else []
+        for at, part in enumerate(parts):
+            if part.isdigit():
+                inside = calls.setdefault(".".join(parts[:at]), {})
+                inside[part] = max(inside.get(part, 0), p.calls)
+    return {path for path, inside in calls.items() if len(set(inside.values())) > 1}
+
+
+def _routed(owner: str, by_data: set[str]) -> bool:
     """Whether `owner` is one of several that are called as the data have it: its siblings were, some more often."""
     parts = owner.split(".")
-    for at, part in enumerate(parts):
-        if part.isdigit():
-            before = ".".join(parts[:at])
-            calls: dict[str, int] = {}
-            for p in parameters:
-                name = p.name[len(before) + 1 :].split(".") if p.name.startswith(f"{before}.") or not before else [""]
-                if name[0].isdigit() and p.calls:
-                    calls[name[0]] = max(calls.get(name[0], 0), p.calls)
-            if len(set(calls.values())) > 1:
-                return True
-    return False
+    return any(part.isdigit() and ".".join(parts[:at]) in by_data for at, part in enumerate(parts))
+
+
+def _without(parameters: list[Parameter], others: list[Parameter]) -> list[Parameter]:
+    """`parameters` but those that are in `others` too."""
+    out = set(map(id, others))
+    return [p for p in parameters if id(p) not in out] if out else parameters
 
 
 def _unused(reason: str, owners: Sequence[str], ps: Sequence[Parameter], routed: bool) -> Finding:

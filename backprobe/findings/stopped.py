@@ -36,9 +36,10 @@ def given_nothing(trace: Trace) -> list[Finding]:
     for run, names, call in left_out(trace):
         rest = list(names)
         for cut in trace.facts.of(Cut) if run.name.startswith(COMPILED) else ():
-            mine = tuple(name for name in rest if cut.compiled and name in cut.parameters)
+            cut_off = frozenset(cut.parameters if cut.compiled else ())
+            mine = tuple(name for name in rest if name in cut_off)
             if mine:
-                rest = [name for name in rest if name not in mine]
+                rest = [name for name in rest if name not in cut_off]
                 found.append(_finding(StoppedLearning(mine, cut.step, "cut", None, call.site), cut))
         if rest:
             found.append(_nothing(run, rest, call))
@@ -93,7 +94,8 @@ def stopped(trace: Trace) -> list[Finding]:
             continue
         rest, kept = set(seen.parameters), seen.reason == "uncalled"
         for cut in trace.facts.of(Cut):
-            mine = tuple(name for name in seen.parameters if name in rest and name in cut.parameters)
+            both = rest.intersection(cut.parameters)
+            mine = tuple(name for name in seen.parameters if name in both)
             # A module that is not called any more is another choice, but not where what it gave before is used on. What
             # goes around autograd and into the loss all along is for learning, once nothing else reaches these.
             old = cut.step < seen.step

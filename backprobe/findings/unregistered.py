@@ -76,7 +76,8 @@ def not_in_optimizer(trace: Trace) -> list[Finding]:
         blamed = next((o for o in reversed(trace.facts.of(OptimizerSeen)) if o.site is not None), None)
     if blamed is None:
         return []
-    thawed = [p for p in idle if p.thawed is not None and any(q.trained for q in trace.parameters if q.root == p.root)]
+    trained = {p.root for p in trace.parameters if p.trained}
+    thawed = [p for p in idle if p.thawed is not None and p.root in trained]
     if thawed and not late:
         return [_thawed(thawed, blamed)]
     nothing = next((o for o in trace.facts.of(OptimizerSeen) if o.tensors and o.orphans == o.tensors), None)
@@ -249,7 +250,7 @@ def _forgotten(trace: Trace, idle: list[Parameter], optimizer: OptimizerSeen) ->
     trained = {p.root for p in trace.parameters if p.trained}
     most = max((p.reached for p in trace.parameters if p.trained), default=0)
     roots = {p.root for p in idle} - trained
-    alone = {r for r in roots if not any("." in p.name.removeprefix(f"{r}.") for p in trace.parameters if p.root == r)}
+    alone = roots - {p.root for p in trace.parameters if "." in p.name.removeprefix(f"{p.root}.")}
     lost = [p for p in idle if p.root in alone and p.reached >= most > 0] or _last_of_all(trace, idle)
     if not lost or not trained:
         return []

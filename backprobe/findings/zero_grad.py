@@ -79,11 +79,12 @@ def zero_grads(trace: Trace) -> list[Finding]:
     # One op may stand before another: what the first explains need not be explained twice.
     found = []
     explained: set[str] = set()
+    place = {p.name: at for at, p in enumerate(trace.parameters)}
     for run, names, call in sorted(groups.values(), key=lambda g: -len(g[1])):
         if names <= explained:
             continue
         explained |= names
-        found.append(_finding(run, [p.name for p in trace.parameters if p.name in names], call))
+        found.append(_finding(run, sorted(names, key=place.__getitem__), call))
     return found
 
 

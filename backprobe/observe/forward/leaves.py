@@ -217,11 +217,12 @@ class Leaves:
         """How many of `refs` never got a gradient, and have given their name to another parameter."""
         by_ref = {id(leaf.ref): leaf for leaf in self._all}
         last = {(id(leaf.root), leaf.path): leaf for leaf in self._all if leaf.root is not None}
+        here = {id(tensor): tensor for leaf in self._all if (tensor := leaf.ref()) is not None}
         count = 0
         for ref in refs.values():
             leaf = by_ref.get(id(ref))
             if leaf is None:  # never part of a module that was called
-                unknown = ref() is None or not any(ref() is t.ref() for t in self._all)
+                unknown = ref() is None or id(ref()) not in here
                 count += unknown and not self._missed(ref())
             elif leaf.root is None:
                 count += not (leaf.reached or self._missed(ref()))
