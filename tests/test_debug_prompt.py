@@ -215,6 +215,50 @@ def test_why_at_a_value_that_is_not_finite(monkeypatch, capsys) -> None:
     assert "not made here" in said and "came from  SqrtBackward0" in said
 
 
+class Spread(nn.Module):
+    """Takes the logarithm of what may be below zero, several ops before anything meets the result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        h = torch.log(x * 2)  # the first
+        h = h + 1
+        return (h * self.scale).tanh()
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"when": "nonfinite"},  # a node makes it, of a saved NaN
+        {"place": "MulBackward0"},  # it comes in
+        {"place": "TanhBackward0"},  # all gradients are finite
+    ],
+)
+def test_why_follows_a_saved_nan_to_the_op_that_made_it(monkeypatch, capsys, where: dict[str, str]) -> None:
+    model = Spread()
+    x = torch.tensor([1.0, -1.0, 2.0], requires_grad=True)
+
+    def run() -> None:
+        with backprobe.trace(model):
+            model(x).sum().backward()
+
+    said = talk(monkeypatch, capsys, ["why", "cl 1", "c"], run, **where)
+    assert "the forward op of LogBackward0 made the first value that is not finite" in said
+    assert "h = torch.log(x * 2)  # the first" in said
+    assert "1 NaN of 3" in said
+    assert "every value is finite" not in said
+
+
+def test_why_names_a_leaf_that_was_not_finite(monkeypatch, capsys) -> None:
+    w = torch.tensor([1.0, float("inf")], requires_grad=True)
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    said = talk(monkeypatch, capsys, ["why", "cl 1", "c"], lambda: (w * x).sin().sum().backward(), place="MulBackward0")
+    assert "saved other" in said or "saved self" in said
+    assert "belongs to a leaf that is not finite itself" in said
+
+
 def test_typos_are_told(capsys) -> None:
     with pytest.raises(TypeError, match="no argument 'modul'; did you mean 'module'"):
         backprobe.breakpoint_backward(modul="a")

@@ -11,9 +11,10 @@ import torch
 
 from ..errors import BackprobeError
 from ..graphs.plan import ACCUMULATE, engine_order
+from ..observe.backward.birth import Birth, birth
 from ..records import ACCUMULATE_SEQ
 from ..torchside.entry_points import BY_KIND, as_list, describe, needed_nodes, node_of
-from ..torchside.walk import Plans, walk
+from ..torchside.walk import LiveGraph, Plans, walk
 from .provenance import NOWHERE, Forward, Found, Provenance
 
 
@@ -82,6 +83,7 @@ class BackwardGraph:
         starts = [node_of(root) for root in self.roots]
         graph = walk(starts, plans or Plans())
         self.nodes, self.seqs, self.plan = graph.nodes, graph.seqs, graph.plan
+        self._walked: LiveGraph | None = graph
         number = {node: i for i, node in enumerate(self.nodes[: len(starts)])}
         self.starts = sorted({number[s] for s in starts if s is not None})
         self.needed = needed_nodes(kind, arguments, graph)
@@ -197,9 +199,14 @@ class BackwardGraph:
     def edges(self, i: int) -> list[tuple[int, int] | None]:
         return self.plan.edges(i)
 
+    def birth(self, i: int) -> Birth | None:
+        """Where the forward first had a value that is not finite, of those that node `i` keeps; ``None`` if that cannot
+        be told. Nodes that have run keep nothing any more."""
+        return None if self._walked is None else birth(self._walked, [i])
+
     def release(self) -> None:
         """Let go of the graph."""
-        self.nodes, self.roots = [], ()
+        self.nodes, self.roots, self._walked = [], (), None
 
 
 def short(name: str) -> str:

@@ -15,13 +15,16 @@ def lines(stop: Stop) -> list[Line]:
         return _exception(stop)
     incoming = stop.grad_outputs
     outgoing = stop.grad_inputs if stop.phase == "after" else ()
-    if not nonfinite(incoming) and not nonfinite(outgoing):
-        size = norm(stop.gradients)
-        side = "outgoing" if outgoing else "incoming"
-        return [[(f"  nothing was raised, and every value is finite; norm of the {side} gradients: {size:.4g}", "")]]
+    forward = _made_in_forward(stop)
     if nonfinite(incoming):
-        return _came_in(stop)
-    return _made_here(stop)
+        return _came_in(stop, forward)
+    if nonfinite(outgoing):
+        return _made_here(stop, forward)
+    size = norm(stop.gradients)
+    side = "outgoing" if outgoing else "incoming"
+    if forward:
+        return [[(f"  the {side} gradients are finite, with a norm of {size:.4g}", "")], *forward]
+    return [[(f"  nothing was raised, and every value is finite; norm of the {side} gradients: {size:.4g}", "")]]
 
 
 def _exception(stop: Stop) -> list[Line]:
@@ -34,8 +37,36 @@ def _exception(stop: Stop) -> list[Line]:
     return found
 
 
-def _came_in(stop: Stop) -> list[Line]:
-    """It was bad before this node: where it came from."""
+def _made_in_forward(stop: Stop) -> list[Line]:
+    """If the node has saved a value that is not finite: the forward op that made the first of them."""
+    bad = [(name, tensor) for name, tensor in stop.saved.items() if nonfinite([tensor])]
+    if not bad:
+        return []
+    found: list[Line] = [[(f"  saved {name}  ", "bold"), (summary(tensor), _BAD)] for name, tensor in bad]
+    born = stop.backward.birth(stop.index)
+    if born is None:
+        found.append([("  the forward made it: which op did is not known, because no node keeps what went in", "dim")])
+        return found
+    info = stop.backward.info(born.node)
+    how = {
+        "made": f"the forward op of {info.label} made the first value that is not finite",
+        "leaf": f"{info.label} belongs to a leaf that is not finite itself",
+        "outside": f"the forward op of {info.label} was given the first value that is not finite, by a tensor without "
+        "a graph",
+    }[born.how]
+    found.append([("  forward  ", "bold"), (how if born.sure else f"{how}, as it seems", _BAD)])
+    if info.module:
+        found.append([("  module   ", "bold"), (info.place.name, "")])
+    if (site := info.place.site) is not None:
+        found.append([("  line     ", "bold"), (f"{site}: {site.text}" if site.text else str(site), "")])
+    return found
+
+
+def _came_in(stop: Stop, forward: list[Line]) -> list[Line]:
+    """It was bad before this node: where it came from.
+
+    :param forward: what is known of values that the forward has made.
+    """
     graph = stop.backward
     count = nonfinite(stop.grad_outputs)
     found: list[Line] = [[(f"  {count} values of the incoming gradients are not finite: not made here", _BAD)]]
@@ -44,12 +75,16 @@ def _came_in(stop: Stop) -> list[Line]:
         found.append([("  the backward began with them: look at the loss and at gradient=", "")])
     for i in producers[:8]:
         found.append([("  came from  ", "bold"), (str(graph.info(i)), "")])
+    found += forward
     found.append([("  'b nonfinite' stops where the first one is made, in the next backward", "dim")])
     return found
 
 
-def _made_here(stop: Stop) -> list[Line]:
-    """Finite gradients came, others went: this node made them, of what it has saved."""
+def _made_here(stop: Stop, forward: list[Line]) -> list[Line]:
+    """Finite gradients came, others went: this node made them, of what it has saved.
+
+    :param forward: what is known of values that the forward has made: they are to blame, if there are any.
+    """
     count = nonfinite(stop.grad_inputs)
     found: list[Line] = [
         [(f"  {stop.node.label} made {count} values that are not finite, of gradients that are", _BAD)]
@@ -57,12 +92,12 @@ def _made_here(stop: Stop) -> list[Line]:
     site = stop.node.place.site
     if site is not None:
         found.append([("  forward  ", "bold"), (f"{site}: {site.text}" if site.text else str(site), "")])
+    if forward:
+        return [*found, *forward]
     for name, tensor in stop.saved.items():
-        bad, zeros = nonfinite([tensor]), int((tensor == 0).sum())
-        text = [summary(tensor)]
-        if zeros and not bad:
-            text.append(f"{zeros} zeros")
-        found.append([(f"  saved {name}  ", "bold"), ("  ".join(text), _BAD if bad or zeros else "")])
+        zeros = int((tensor == 0).sum())
+        text = summary(tensor) + (f"  {zeros} zeros" if zeros else "")
+        found.append([(f"  saved {name}  ", "bold"), (text, _BAD if zeros else "")])
     zeros = sum(int((g == 0).sum()) for g in stop.grad_outputs if g is not None)
     if zeros:
         found.append([(f"  {zeros} values of the incoming gradients are zero: 0 * Inf is NaN", "")])

@@ -42,8 +42,8 @@ def _of(call: BackwardCall, before: Sequence[BackwardCall], trace: Trace) -> lis
     cuts, forced = trace.facts.of(Cut), call.raised is None
     checkpoint = next((c for c in cuts if c.op == "checkpoint"), None)
     if checkpoint is not None and not before:
-        names = frozenset(checkpoint.parameters)
-        mine = [p for p in trace.parameters if p.name in names]
+        through = frozenset(checkpoint.parameters)
+        mine = [p for p in trace.parameters if p.name in through]
         return [replace(checkpoint_lost(checkpoint, mine), severity="error", step=call.step)] if mine else []
     last = before[-1] if before else None
     if last is not None and last.step >= call.step - 1 and last.kind == "autograd.grad" and not _creates(last):
