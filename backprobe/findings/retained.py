@@ -26,13 +26,12 @@ def retained(trace: Trace) -> list[Finding]:
             title=f"{name} makes each backward call of a step go through the graphs of those before it, which "
             f"retain_graph=True keeps: {seen.graphs} when we looked, and one more with each call"
             if seen.within
-            else f"{name} keeps the graphs of earlier steps alive: {seen.graphs} when we looked, "
-            "and one more with each step",
+            else f"{name} keeps the graphs of earlier steps alive: {_how_many(seen)}",
             confidence="certain" if seen.site else "likely",
             module=seen.module,
             tensor=seen.holder or None,
             sites=(FindingSite("held", seen.site),) if seen.site else (),
-            evidence={"holder": seen.holder, "held_in": seen.how, "graphs_alive": seen.graphs},
+            evidence={"holder": seen.holder, "held_in": seen.how, "graphs_alive": seen.graphs, **_since(seen)},
             advice="Detach what goes on from one backward call to the next (state.detach()), and leave out "
             "retain_graph=True; or add up the losses and call backward once."
             if seen.within
@@ -40,3 +39,15 @@ def retained(trace: Trace) -> list[Finding]:
             "torch.no_grad().",
         )
     ]
+
+
+def _how_many(seen: Retained) -> str:
+    """``at least 27 of the 128 since step 2``: what was counted, and whether it was all."""
+    if seen.steps > seen.graphs:
+        more = ", and more with each step" if seen.grew else ""
+        return f"at least {seen.graphs} of the {seen.steps} since step {seen.first}{more}"
+    return f"{seen.graphs} when we looked" + (", and one more with each step" if seen.grew else "")
+
+
+def _since(seen: Retained) -> dict[str, int]:
+    return {} if seen.first is None else {"oldest_step": seen.first, "steps_since": seen.steps}

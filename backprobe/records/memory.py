@@ -138,7 +138,13 @@ class SavedMemory:
 class Retained:
     """What keeps the graphs of earlier steps alive: its name, what it is (``how``), the line that puts them there, the
     module whose results it holds, and how many graphs there were; ``within``: of one step, by backward calls that keep
-    theirs."""
+    theirs.
+
+    :ivar first: the step of the oldest of these graphs; ``None`` if that is not known.
+    :ivar steps: how many steps there were since, that one included. Not each step's graph can be counted, so as many
+        may be alive.
+    :ivar grew: whether there were more at a later look than at the first.
+    """
 
     holder: str
     how: str
@@ -146,6 +152,9 @@ class Retained:
     module: str | None
     graphs: int
     within: bool = False
+    first: int | None = None
+    steps: int = 0
+    grew: bool = True
 
 
 @record

@@ -54,12 +54,12 @@ FAR = 64
 
 class Mark:
     """What a node carries: the number of its step, or of its outermost call where nothing has stepped; and ``call``,
-    how many backward calls of that step had kept their graph."""
+    how many backward calls of that step had kept their graph. ``step``: the step, in any case."""
 
-    __slots__ = ("__weakref__", "call", "round")
+    __slots__ = ("__weakref__", "call", "round", "step")
 
-    def __init__(self, number: int, call: int) -> None:
-        self.round, self.call = number, call
+    def __init__(self, number: int, call: int, step: int) -> None:
+        self.round, self.call, self.step = number, call, step
 
 
 class RetainedGraphs(Tracker):
@@ -69,6 +69,8 @@ class RetainedGraphs(Tracker):
         self._scene, self._modules, self._frames = scene, scene.modules, scene.frames
         self._marks: deque[weakref.ref[Mark]] = deque(maxlen=2000)
         self._round = 0
+        #: Steps that are over.
+        self._over = 0
         self._asked = ENOUGH
         self._found: Retained | None = None
         #: Found where no backward call has been yet: one may still come and use these graphs.
@@ -103,7 +105,7 @@ class RetainedGraphs(Tracker):
     def ended(self) -> None:
         """Since the last step that did not pass some may have."""
         if self._passed:
-            self._next = 0
+            self._next, self._over = 0, self._scene.steps.index
             self._next_round(False, max(1, len(self._scene.steps.stepped_by)))
 
     def _mark_far(self, root: Any) -> None:
@@ -118,7 +120,7 @@ class RetainedGraphs(Tracker):
             self._mark(node)
 
     def _mark(self, node: Any) -> None:
-        mark = Mark(self._round, self._kept)
+        mark = Mark(self._round, self._kept, self._scene.steps.index)
         node.metadata[_KEY] = mark
         self._marks.append(weakref.ref(mark))
 
@@ -154,6 +156,7 @@ class RetainedGraphs(Tracker):
 
     def step_over(self, step: Step) -> None:
         self._passed = False
+        self._over = step.index + 1
         self._next_round(False, max(1, len(self._scene.steps.stepped_by)))
 
     def _next_round(self, forward_only: bool, optimizers: int = 1) -> None:
@@ -164,14 +167,16 @@ class RetainedGraphs(Tracker):
         self._round += 1
         self._kept = 0
         enough = self._asked * optimizers - forward_only
-        alive = {m.round for ref in self._marks if (m := ref()) is not None and m.round < self._round - 1}
+        alive = self._earlier_alive()
         self._scene.steps.graphs = len(alive)
+        if self._found is not None and len(alive) > self._found.graphs and not self._found.within:
+            self._found = replace(self._found, graphs=len(alive), grew=True, **self._since(alive))
         while self._marks and self._marks[0]() is None:
             self._marks.popleft()
         if len(alive) < enough or self._round < self._next:
             return
         gc.collect()
-        alive = {m.round for ref in self._marks if (m := ref()) is not None and m.round < self._round - 1}
+        alive = self._earlier_alive()
         if len(alive) < enough:  # they only waited for the collector, which takes long: ask again later and later
             self._pause *= 2
             self._next = self._round + self._pause
@@ -181,7 +186,19 @@ class RetainedGraphs(Tracker):
         with private.unseen():
             found = self._look(len(alive), self._earlier)
         if found is not None and (found.holder or self._found is None):  # a later look may come where it has no name
-            self._found = found
+            before = self._found
+            grew = before is not None and before.graphs < len(alive)
+            self._found = replace(found, grew=grew, **self._since(alive))
+
+    def _earlier_alive(self) -> dict[int, int]:
+        """The rounds before the last whose graphs are alive, as far as they were marked, with their steps."""
+        marks = (mark for ref in self._marks if (mark := ref()) is not None)
+        return {mark.round: mark.step for mark in marks if mark.round < self._round - 1}
+
+    def _since(self, alive: dict[int, int]) -> dict[str, Any]:
+        """The step of the oldest of these, and how many steps there were since, but for the last."""
+        first = min(alive.values())
+        return {"first": first, "steps": max(self._over - 1 - first, len(alive))}
 
     def backward_begins(self) -> None:
         """What was found while only the forward had run may have been meant for this."""
