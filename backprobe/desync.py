@@ -329,6 +329,17 @@ def _with_inputs(one: Collective) -> str:
     return f"{one.op} of {one.inputs}" if one.inputs else one.op
 
 
+def last_in_common(found: Held) -> Collective | None:
+    """The last operation, of the group that is waited in, that the first of those waited for called as the others did
+    who wait."""
+    if not found.others or found.wait.number is None:
+        return None
+    usual = {one.number: one for one in found.waiting[0][0].collectives if one.group == found.wait.group}
+    own = [one for one in found.others[0].seen.collectives if one.group == found.wait.group]
+    common = [one for one in own if one.number in usual and _alike(one) == _alike(usual[one.number])]
+    return max((one for one in common if one.number < found.wait.number), key=lambda one: one.number, default=None)
+
+
 def _called(own: Collective, usual: Collective) -> str:
     mine, theirs = _with_inputs(own), _with_inputs(usual)
     where = _at(usual.site) if usual.site != own.site else ""
@@ -394,7 +405,10 @@ def _state(seen: RankSeen, wait: RankWait, live: bool) -> str:
     error = seen.error.strip().partition("\n")[0]
     if error and not _of_collective(error):
         return f"raised {error}{_at(seen.raised)}"
-    if seen.over and not error and not seen.signal and not any(at >= wait.began for at, _ in seen.trail):
+    # A trail has no more to say while a process stays on one line: what counts is when it said its last word.
+    ended_before = not seen.said or seen.said < wait.began + wait.seconds / 2
+    was_seen = any(at >= wait.began for at, _ in seen.trail)
+    if seen.over and not error and not seen.signal and ended_before and not was_seen:
         return "had come to its end"
     site = _where(seen, wait, live)
     place = _at(site) + (f": {site.text}" if site is not None and site.text else "")

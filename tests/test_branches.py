@@ -7,6 +7,7 @@ from typing import Any
 
 from backprobe.records import Site
 from backprobe.source.branches import branches_around, condition_of, loop_of, ways_around
+from backprobe.source.frames import Frames
 
 CODE = """\
 def train(batches, model):
@@ -39,6 +40,35 @@ def train(batches, model):
         if other:
             break
 """
+
+
+LOOP = """\
+def exchange(t):
+    dist.all_gather(out, t)
+    return sum(out)
+
+def generate(t):
+    for i in range(9):
+        t = exchange(t)
+        if t.isnan():
+            continue
+        if i == stop:
+            break
+    return t
+"""
+
+
+def test_what_ends_a_loop_after_the_line_is_a_way_around_it(tmp_path: Path) -> None:
+    """A rank that breaks after the first round does not come to the line in the second. What only goes on does."""
+    file = tmp_path / "train.py"
+    file.write_text(LOOP)
+    frames = Frames((str(tmp_path),))
+    space: dict[str, Any] = {}
+    exec(compile(LOOP, str(file), "exec"), space)
+    assert frames.is_user(space["generate"].__code__)
+    ways = ways_around(frames, Site(str(file), 2, "exchange", "dist.all_gather(out, t)"))
+    assert [(way.line, way.text) for way in ways] == [(11, "break")]
+    assert [head.line for way in ways if (head := condition_of(way)) is not None] == [10]
 
 
 def test_those_of_the_loops_around_a_place(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from backprobe.desync import held, listed, said, slipped, told
+from backprobe.desync import Held, held, last_in_common, listed, said, slipped, told
 from backprobe.records import Collective, Facts, RankSeen, RankWait, Site
 from backprobe.traced import Trace
 
@@ -80,6 +80,26 @@ def test_one_that_is_gone_raised_ended_or_is_silent() -> None:
     assert held([waits(0, 8), raised]).others[0].site == END
     ended = RankSeen(1, 5, (), ((90.0, OTHER),), **there)
     assert told(held([waits(0, 8), ended]))[0].endswith("it had come to its end")
+
+
+def test_one_that_stayed_on_a_line_and_ended_after_the_others_gave_up() -> None:
+    """Its trail ends before the wait began, because it did not move: it had not come to its end then."""
+    there = {"machine": platform.node(), "collectives": (called(7),)}
+    slept = RankSeen(1, 5, (), ((90.0, OTHER),), said=140.0, **there)  # the wait is from 108 to 138
+    found = held([waits(0, 8, ended="raised"), slept])
+    assert found is not None and found.others[0].site == OTHER
+    assert told(found)[0].endswith("it was at train.py:20: time.sleep(9)")
+    ended = RankSeen(1, 5, (), ((90.0, OTHER),), said=109.0, **there)
+    assert told(held([waits(0, 8, ended="raised"), ended]))[0].endswith("it had come to its end")
+
+
+def test_the_last_operation_in_common() -> None:
+    left = RankSeen(1, 101, (), (), collectives=(called(6), called(7), called(8, "barrier", "")))
+    found = held([waits(0, 8, called(6), called(7), ended="raised"), left])
+    assert found is not None
+    common = last_in_common(found)
+    assert common is not None and common.number == 7
+    assert last_in_common(Held(found.waiting, ())) is None
 
 
 def test_one_that_came_late() -> None:

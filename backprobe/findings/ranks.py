@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..desync import CRASHED, Held, Other, apart, held, listed, name, told, what
+from ..desync import CRASHED, Held, Other, apart, held, last_in_common, listed, name, told, what
 from ..records import Finding, FindingSite, RankSeen
 from ..torch_texts import COLLECTIVE, COLLECTIVE_OPS, INTERRUPTED
 from ..trust import NOT_HERE, missing, ranks_text
@@ -191,6 +191,8 @@ def desync(trace: Trace) -> list[Finding]:
     others = "; ".join(told(found)) or (f"nothing is known of {ranks_text(absent)}, {NOT_HERE}" if absent else "")
     sites = [FindingSite("waiting", wait.site)] if wait.site else []
     sites += [FindingSite("skipping", one.site) for one in found.others[:1] if one.site is not None]
+    common = last_in_common(found)
+    sites += [FindingSite("common", common.site)] if common is not None and common.site is not None else []
     culprit = found.others[0].seen if found.others else found.waiting[0][0]
     rank = absent[0] if len(absent) == 1 and not found.others else culprit.rank
     sites += [FindingSite("called", site) for wait in culprit.waits[-1:] for site in wait.callers[:CALLS]]
@@ -216,6 +218,7 @@ def desync(trace: Trace) -> list[Finding]:
             evidence={
                 "collective": wait.op,
                 **({} if wait.number is None else {"group": wait.group, "number": wait.number, "inputs": wait.inputs}),
+                **({} if common is None else {"last_in_common": {"number": common.number, "op": common.op}}),
                 "waiting": [seen.rank for seen, _ in found.waiting],
                 "seconds": round(wait.seconds, 1),
                 "ranks_seen": sorted(r.rank for r in ranks if r.rank is not None),

@@ -34,20 +34,22 @@ def branches_around(places: Iterable[tuple[str, int]]) -> tuple[Site, ...]:
     found = {
         (file, line): function
         for file, some in lines.items()
-        for first, last, line, function in _jumps(file)
+        for first, last, line, function, _ in _jumps(file)
         if any(first <= one <= last for one in some)
     }
     return tuple(site_at(file, line, function) for (file, line), function in sorted(found.items()))
 
 
 @lru_cache(256)
-def _jumps(file: str) -> tuple[tuple[int, int, int, str], ...]:
-    """First and last line of the loop, line of what leaves it, function around it."""
+def _jumps(file: str) -> tuple[tuple[int, int, int, str, bool], ...]:
+    """First and last line of the loop, line of what leaves it or the rest of its body, function around it, and whether
+    that ends the loop."""
     found = []
     for node, function in syntax_nodes(file):
         if isinstance(node, _LOOPS):
             last = node.end_lineno or node.lineno
-            found += [(node.lineno, last, line, function) for line in _leave(node.body, False)]
+            goes_on = {one.lineno for one in ast.walk(node) if isinstance(one, ast.Continue)}
+            found += [(node.lineno, last, line, function, line not in goes_on) for line in _leave(node.body, False)]
     return tuple(found)
 
 
@@ -118,7 +120,12 @@ def _ways(file: str, line: int) -> list[tuple[str, int, str]]:
         if isinstance(node, (ast.If, ast.IfExp)) and _spans(node, line):
             found += [*_deciding(function, node.test, line), node.lineno]
     found += [at for at in _leave(function.body, False, True) if at < line]  # these return
-    found += [at for first, last, at, name in _jumps(file) if first <= at < line <= last and name == function.name]
+    # What ends a loop keeps the next round from each line of it, those before it too.
+    found += [
+        at
+        for first, last, at, name, ends in _jumps(file)
+        if name == function.name and first <= line <= last and (at < line or (ends and at > line))
+    ]
     return [(file, at, function.name) for at in dict.fromkeys(found)]
 
 

@@ -90,6 +90,16 @@ def _group(entry: dict[str, Any]) -> str:
     return f"{name} ({description})" if description not in ("", "undefined") else str(name)
 
 
+def store_timeout() -> float:
+    """Seconds after which torch gives up waiting for the store of the default group, as ``new_group`` does; 0 if there
+    is none."""
+    get = getattr(torch.distributed.distributed_c10d, "_get_default_store", None)
+    try:
+        return float(get().timeout.total_seconds()) if get is not None else 0.0
+    except (AttributeError, RuntimeError, ValueError, NotImplementedError):  # no group is there yet
+        return 0.0
+
+
 def entries() -> list[dict[str, Any]]:
     """What the recorder has, as torch gives it."""
     dump = getattr(torch._C._distributed_c10d, "_dump_fr_trace", None)

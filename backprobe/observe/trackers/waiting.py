@@ -31,7 +31,7 @@ from ...source.frames import Frames, Spot
 from ...source.sites import site_at
 from ...torch_texts import COLLECTIVE
 from ...torchside import places
-from ...torchside.flight import Flight
+from ...torchside.flight import Flight, store_timeout
 
 #: Seconds between two looks, and seconds in one collective that count as waiting.
 EVERY, LONG = 0.25, 1.0
@@ -189,7 +189,7 @@ class Waiting:
         if waits and now is not None:
             if now.called is None and at - self._asked > STILL:
                 now = self._now = replace(now, called=self._called(now.began))
-            limit = now.called.timeout if now.called is not None else 0.0
+            limit = now.called.timeout if now.called is not None else store_timeout()
             if self._say and self._said is None and at - now.began > min(SAY, PART * limit or SAY):
                 self._tell(now, at)
         # Where a process is killed, what it was doing before must be known; and who it is, to those that end first.

@@ -110,6 +110,20 @@ def failed_collective() -> None:
     expect(f"class {torch_texts.INTERRUPTED[1]}(" in text, f"a launcher has no {torch_texts.INTERRUPTED[1]}")
 
 
+@fact(
+    "the timeout of the store",
+    "a hang in new_group is announced after 20 seconds, which may be later than torch gives up",
+    "store_timeout",
+    [OWN_PROCESS],
+)
+def timeout_of_the_store() -> None:
+    dist = _distributed()
+    store = dist.HashStore()
+    store.set_timeout(datetime.timedelta(seconds=7))
+    expect(store.timeout.total_seconds() == 7.0, "a store does not tell its timeout")
+    expect(callable(getattr(dist.distributed_c10d, "_get_default_store", None)), "nothing gives the default store")
+
+
 def _gloo(size: int) -> Any:
     """The first rank of a group of `size`, all in this process.
 
