@@ -4,6 +4,7 @@ Each case gives a plain result, which is compared with the result under a trace 
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -49,6 +50,15 @@ def gradients(module: nn.Module) -> list[Any]:
     return [p.grad for p in module.parameters()]
 
 
+def weighted() -> tuple[torch.Tensor, torch.Tensor]:
+    return inputs(), torch.ones(3, 4).requires_grad_()
+
+
+def plain_names(graph: Any) -> str:
+    """A graph of TorchScript, whose classes are numbered through the process."""
+    return re.sub(r"___torch_mangle_\d+\.", "", str(graph))
+
+
 @case
 def export() -> Any:
     program = torch.export.export(model(), (inputs(),), strict=False)
@@ -85,6 +95,35 @@ def export_that_fails() -> Any:
     except Exception as error:
         return type(error).__name__, str(error).partition("\n")[0]
     raise AssertionError("it is not to be exported")
+
+
+@case
+def jit_trace() -> Any:
+    traced = torch.jit.trace(model(), inputs())
+    return plain_names(traced.graph), traced.code, plain_names(traced.inlined_graph)
+
+
+@case
+def jit_trace_of_a_function() -> Any:
+    traced = torch.jit.trace(lambda x, w: (x @ w).relu().sum(), weighted())
+    return plain_names(traced.graph), traced.code
+
+
+@case
+def onnx_of_torchscript() -> Any:
+    """The graph that ``torch.onnx.export(dynamo=False)`` begins with: the package onnx need not be there."""
+    from torch.onnx._internal.torchscript_exporter import utils
+
+    graph, _, out = utils._model_to_graph(model(), (inputs(),))
+    return str(graph), out
+
+
+@pytest.fixture(autouse=True)
+def onnx_export_state() -> Iterator[None]:
+    from torch.onnx._internal.torchscript_exporter._globals import GLOBALS
+
+    GLOBALS.export_onnx_opset_version = 17
+    yield
 
 
 def of_module(x: torch.Tensor) -> torch.Tensor:

@@ -106,6 +106,12 @@ class Tracker:
     def mode_query_ends(self) -> None:
         """That call returned or raised."""
 
+    def trace_begins(self) -> None:
+        """PyTorch traces the call of a module that begins."""
+
+    def trace_ends(self) -> None:
+        """That call returned or raised."""
+
     def stateful_enters(self, module: nn.Module) -> None:
         """A module with buffers is called, also in a recomputation."""
 

@@ -107,6 +107,8 @@ class Eye(TorchFunctionMode):
         self.idle = False
         #: How many modes there were with it when it was taken off for an optimizer's step: Note [The eye rests].
         self._rests = 0
+        #: It rests for a trace of PyTorch's.
+        self._traces = False
         self.last = _next()
         #: How each function writes in place, if it does.
         self._kinds: dict[Any, Any] = {}
@@ -164,8 +166,20 @@ class Eye(TorchFunctionMode):
     def mode_query_ends(self) -> None:
         self.wake()
 
+    def trace_begins(self) -> None:
+        """PyTorch writes the Python frame that calls an op into some graphs, and a name of that frame for each value:
+        that frame must be the script's."""
+        if not self._rests:
+            self._traces = True
+            self.rest()
+
+    def trace_ends(self) -> None:
+        if self._traces:
+            self._traces = False
+            self.wake()
+
     def detached(self) -> None:
-        self._rests = 0
+        self._rests, self._traces = 0, False
 
     def forward_begins(self) -> None:
         if self._rests:
@@ -176,10 +190,10 @@ class Eye(TorchFunctionMode):
             self.wake()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        # Note [Stand aside in a trace]. `_jit_tracing` and `_dispatch_modes` cost less, and are enough for ops.
-        if _compiling() or _jit_tracing() or (_dispatch_modes() and _tracing()):
+        if _compiling():
             return func(*args, **(kwargs or {}))
-        if self.idle:
+        # Note [Stand aside in a trace]. `_jit_tracing` and `_dispatch_modes` cost less, and are enough for ops.
+        if self.idle or _jit_tracing() or (_dispatch_modes() and _tracing()):
             return self._pass_on(func, args, kwargs or {}, _frame(1))
         ops, timed = self._ops, False
         left = ops.left = ops.left - 1

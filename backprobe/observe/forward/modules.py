@@ -96,8 +96,9 @@ class ModuleWatch:
         self.grad_off: Site | None = None
         self.other_threads = 0
         self.dropped = 0
-        #: Outermost modules that were called while PyTorch traced: Note [Stand aside in a trace].
-        self.traced = 0
+        #: Calls of outermost modules that PyTorch traced, and how many module calls of one are running:
+        #: Note [Stand aside in a trace].
+        self.traced = self._traced_calls = 0
 
     def start(self) -> None:
         self.thread, self._idle = _ident(), False
@@ -118,7 +119,7 @@ class ModuleWatch:
         self._room.end()
         self.stack.clear()
         self._hooked_at.clear()
-        self._querying = None
+        self._querying, self._traced_calls = None, 0
 
     def new_step(self, step: int) -> None:
         """Of those that Ctrl-C or the like ended, torch says nothing: none is running where none is on the stack."""
@@ -133,8 +134,11 @@ class ModuleWatch:
         if _compiling():
             return
         if _tracing():
-            self.traced += not isinstance(module, torch.fx.GraphModule)  # which compilers call, not the script
+            if _ident() == self.thread:
+                self._trace_enters(module)
             return
+        if self._traced_calls and _ident() == self.thread:
+            self._trace_over()  # Ctrl-C ended those calls: torch calls no hook then
         if self._idle:
             if _ident() == self.thread:
                 self._query(module, args, sys._getframe(1))
@@ -199,6 +203,17 @@ class ModuleWatch:
         if seen.queries_modes or self._querying is not None:
             self._query(module, args, sys._getframe(2))
 
+    def _trace_enters(self, module: nn.Module) -> None:
+        """PyTorch traces the call of `module`."""
+        if not self._traced_calls:
+            self.traced += not isinstance(module, torch.fx.GraphModule)  # compilers call those, not the script
+            self._events.tell("trace_begins")
+        self._traced_calls += 1
+
+    def _trace_over(self) -> None:
+        self._traced_calls = 0
+        self._events.tell("trace_ends")
+
     def _query(self, module: nn.Module, args: Any, caller: Any) -> None:
         """`caller` calls `module`: tell if it is the outermost call that queries function modes and builds no graph."""
         if self._querying is not None:
@@ -218,9 +233,14 @@ class ModuleWatch:
         self._events.tell("mode_query_ends")
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        if _compiling() or _tracing():
+        if _compiling():
             return
         if _ident() != self.thread:
+            return
+        if self._traced_calls and _tracing():
+            self._traced_calls -= 1
+            if not self._traced_calls:
+                self._trace_over()
             return
         if self._querying is not None and self._querying() is module:
             self._query_calls -= 1
