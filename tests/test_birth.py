@@ -38,6 +38,10 @@ def nan(*shape):
     return torch.full(shape, NAN)
 
 
+def minus_max(scores):
+    return scores - scores.max(1, keepdim=True).values
+
+
 def told(loss):
     """Name of the node, how, whether that is certain."""
     graph = walk([loss.grad_fn], Plans())
@@ -49,7 +53,11 @@ def told(loss):
     "loss, where",
     [
         (lambda y: y.log().mean(), ("Log", "made", True)),
-        (lambda y: (y / torch.zeros(3)).mean(), ("Div", "made", False)),  # what was divided is not kept
+        (lambda y: (y / torch.zeros(3)).mean(), ("Div", "made", True)),  # what was divided is computed again
+        (lambda y: ((y / 4).masked_fill(torch.ones(5, 3).bool(), -INF)).softmax(1).sum(), ("Softmax", "made", True)),
+        (lambda y: (minus_max((y / 4).masked_fill(torch.ones(5, 3).bool(), -INF))).exp().sum(), ("Sub", "made", False)),
+        (lambda y: ((y.half() + 1) * 1e6).float().sum(), ("Mul", "made", False)),
+        (lambda y: (y.log() - 1).view(-1).exp().sum(), ("Log", "made", True)),
         (lambda y: (y.relu() / y.relu()).exp().sum(), ("Div", "made", True)),
         (lambda y: (y - 9).sqrt().sum(), ("Sqrt", "made", True)),
         (lambda y: ((y - 9) ** 0.5).sum(), ("Pow", "made", True)),

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from ..graphs.plan import FILLS
-from ..records import BackwardCall, BadNode, BadOp, Born, Finding, Inside, NodeRun, Root
+from ..records import BackwardCall, BadNode, BadOp, Born, Finding, InferredLine, Inside, NodeRun, Root
+from ..text import few
 from ..torch_texts import COMPILED
 from .questions import sites_of
 
+RECORD_ALL = "backprobe run --budget none SCRIPT records every step, and names the line."
 INFERRED = "nodes were not looked at in this step; it follows from which parameters got a bad gradient"
 
 
@@ -56,8 +58,7 @@ def told_forward(call: BackwardCall, op: BadOp, begins: bool, reached: str, vict
             else f"Look at {' and '.join(t.name or 'that input' for t in outside)} before the model sees it: "
             "torch.isfinite(t).all() tells."
             if outside
-            else "A row in which everything is masked has nothing left to normalise: 0/0. Let each row keep at least "
-            "one element, or fill with a large finite number (torch.finfo(x.dtype).min)."
+            else MASKED
             if not begins and "softmax" in op.op
             else "Keep the argument of this operation inside the range where it is finite (clamp it, add an eps under "
             "a root, a log or a division, or compute it in float32)."
@@ -142,13 +143,45 @@ def told_backward(
     )
 
 
-def told_unseen(call: BackwardCall, run: NodeRun, root: Root) -> Finding:
-    """The loss is bad, and nothing that was looked at made it so."""
+def with_inferred_line(found: Finding, line: InferredLine | None) -> Finding:
+    """`found`, of a node whose line nobody saw run: it is likely at most, and says which lines it could be."""
+    if line is None:
+        return found
+    candidates = line.candidates
+    sites = found.sites
+    if candidates and not any(one.role == "cause" for one in sites):
+        sites = (*sites_of(("cause", candidates[0])), *sites)
+    cause = next((one.site for one in sites if one.role == "cause"), None)
+    others = [one for one in candidates if cause is None or (one.file, one.line) != (cause.file, cause.line)]
+    told = ""
+    if others:
+        lines = few([str(one.line) if cause and one.file == cause.file else f"{one.file}:{one.line}" for one in others])
+        told = f" The line is inferred from steps that were recorded; it could be line {lines} too: {RECORD_ALL}"
+    return dataclasses.replace(
+        found,
+        confidence="likely" if found.confidence == "certain" else found.confidence,
+        sites=sites,
+        evidence={
+            **found.evidence,
+            "line_inferred": True,
+            "candidates": [f"{one.file}:{one.line}" for one in ((cause, *others) if cause is not None else others)],
+        },
+        advice=f"{found.advice}{told}",
+    )
+
+
+def told_unseen(call: BackwardCall, run: NodeRun, root: Root, inferred: bool = False) -> Finding:
+    """The loss is bad, and nothing that was looked at made it so.
+
+    :param inferred: nothing was recorded of the forward.
+    """
     what = nan_or_inf(root.bad)
     return Finding(
         kind="nonfinite-forward",
         severity="error",
-        title=f"the loss is {what}; the operation that made it so was not seen",
+        title=f"the loss is {what}; this step was not recorded, and its graph does not tell which operation made it so"
+        if inferred
+        else f"the loss is {what}; the operation that made it so was not seen",
         confidence="possible",
         module=run.module,
         node=run.name,
@@ -156,16 +189,63 @@ def told_unseen(call: BackwardCall, run: NodeRun, root: Root) -> Finding:
         step=call.step,
         sites=sites_of(("cause", run.site), ("failed", call.site)),
         evidence={"nan": root.bad.nan if root.bad else 0, "seen": False, "op_is_root": True},
-        advice="Results inside compiled regions, of tensor subclasses and in other threads are not looked at: run the "
+        advice=RECORD_ALL[0].upper() + RECORD_ALL[1:]
+        if inferred
+        else "Results inside compiled regions, of tensor subclasses and in other threads are not looked at: run the "
         "script without torch.compile, or check the parts of the loss with torch.isfinite.",
     )
 
 
-def told_by_graph(call: BackwardCall, born: Born, root: Root) -> Finding:
-    """The loss is bad, nothing that was looked at made it so, and the graph's nodes tell where it began."""
+MASKED = (
+    "A row in which everything is masked has nothing left to normalise: 0/0. Let each row keep at least one element, "
+    "or fill with a large finite number (torch.finfo(x.dtype).min)."
+)
+
+
+MIXED = (
+    "Inf minus Inf and zero times Inf are NaN: fill with a large finite number (torch.finfo(x.dtype).min), or let each "
+    "row keep at least one element."
+)
+
+
+def told_of_step_before(call: BackwardCall, born: Born, run: NodeRun, reached: str) -> Finding:
+    """A parameter was bad when the forward began, and nothing of the step before was recorded, whose loss was finite:
+    its backward or its update made the parameter so."""
+    name, step = run.parameter or "a leaf", max(call.step - 1, 0)
+    behind = call.nodes[born.behind] if born.behind is not None else None
+    site = born.likely or (behind.site if behind is not None else None)
+    title = f"{name} became {nan_or_inf(born.output)} in step {step}, of which nothing was recorded"
+    advice = f"The gradients of step {step} or its update made it so: {RECORD_ALL}"
+    if born.likely is not None:
+        title += f"; line {born.likely.line}, which ran for the first time, can have done so"
+    elif behind is not None:
+        title += f"; the backward of {behind.node.op or behind.name} can have done so"
+    return Finding(
+        kind="nonfinite-backward",
+        severity="error",
+        title=f"{title}, and then {reached}",
+        confidence="likely" if site is not None else "possible",
+        module=behind.module if behind is not None and born.likely is None else None,
+        node=behind.name if behind is not None and born.likely is None else None,
+        tensor=name,
+        parameters=(run.parameter,) if run.parameter else (),
+        step=step,
+        sites=sites_of(("cause", site), ("failed", call.site)),
+        evidence={"nan": born.output.nan if born.output else 0, "seen": False, "inferred": INFERRED},
+        advice=advice,
+    )
+
+
+def told_by_graph(call: BackwardCall, born: Born, root: Root, unrecorded_before: bool = False) -> Finding:
+    """The loss is bad, nothing that was looked at made it so, and the graph's nodes tell where it began.
+
+    :param unrecorded_before: nothing was recorded of the step before.
+    """
     run = call.nodes[born.node]
     op = run.node.op or run.name
     reached = f"the loss became {nan_or_inf(root.bad)}"
+    if born.how == "leaf" and unrecorded_before:
+        return told_of_step_before(call, born, run, reached)
     given = next((t for t in born.kept if t.bad), None)
     site, tensor, entered = run.site, f"output of {op}", None
     if born.how == "leaf":
@@ -190,6 +270,9 @@ def told_by_graph(call: BackwardCall, born: Born, root: Root) -> Finding:
             "Keep the argument of this operation inside the range where it is finite (clamp it, add an eps under a "
             "root, a log or a division, or compute it in float32)."
         )
+        if born.masked:
+            title += "; Inf that was put there on purpose went in"
+            advice = MASKED if "softmax" in op.lower() else MIXED
     return Finding(
         kind="nonfinite-forward",
         severity="error",

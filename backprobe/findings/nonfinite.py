@@ -9,10 +9,19 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..graphs.plan import CALM, VIEW_NODES
-from ..records import BackwardCall, BadOp, BadValues, Born, Finding, GradientHook, Inside, Spoilt
+from ..records import BackwardCall, BadOp, BadValues, Born, Finding, GradientHook, InferredLine, Inside, Spoilt
 from ..torch_texts import COMPILED
 from .bad_origin import meant, origin_of, others_of, when_made
-from .bad_told import is_half, nan_or_inf, told_backward, told_by_graph, told_forward, told_in_region, told_unseen
+from .bad_told import (
+    is_half,
+    nan_or_inf,
+    told_backward,
+    told_by_graph,
+    told_forward,
+    told_in_region,
+    told_unseen,
+    with_inferred_line,
+)
 from .questions import VALUES, Kind, question
 from .spoilt import hooked_finding, spoilt_finding
 
@@ -51,6 +60,9 @@ def nonfinites(trace: Trace) -> list[Finding]:
     scaled = 0
     born = {one.backward: one for one in trace.facts.of(Born)}
     inside = {(one.backward, one.node): one for one in trace.facts.of(Inside)}
+    lines: dict[int, dict[int, InferredLine]] = {}
+    for line in trace.facts.of(InferredLine):
+        lines.setdefault(line.backward, {})[line.node] = line
     hooks: dict[int, list[GradientHook]] = {}
     for hook in trace.facts.of(GradientHook):
         hooks.setdefault(hook.backward, []).append(hook)
@@ -61,7 +73,7 @@ def nonfinites(trace: Trace) -> list[Finding]:
         step = call.step
         between = [one for one in spoilt if one.step < call.step]
         spoilt = spoilt[len(between) :]
-        new = nonfinite(call, born.get(call.index), hooks.get(call.index, ()), inside)
+        new = nonfinite(call, born.get(call.index), hooks.get(call.index, ()), inside, lines.get(call.index))
         if new and between and not poisoned and between[-1].step == call.step - 1:
             found.append(spoilt_finding(between[-1]))
             poisoned = True
@@ -110,6 +122,7 @@ def nonfinite(
     born: Born | None = None,
     hooks: Iterable[GradientHook] = (),
     inside: Mapping[tuple[int, int], Inside] = MappingProxyType({}),
+    lines: Mapping[int, InferredLine] | None = None,
 ) -> list[Finding]:
     """What comes after the first bad value is a consequence of it, and is not told; what is bad without it is: ``MOST``
     findings for a backward call at most, in the order in which they came.
@@ -123,6 +136,7 @@ def nonfinite(
     :param born: what the graph tells of a bad root, where nothing saw the forward.
     :param hooks: the user's, on gradients of this call.
     :param inside: by call and node, what is known of compiled regions.
+    :param lines: by node, the lines that it may have been made at; ``None`` if the forward was seen.
     """
     ops = call.bad_ops
     bad_roots = [r for r in call.roots if r.bad is not None and r.node is not None]
@@ -142,8 +156,14 @@ def nonfinite(
             if origin[1]:
                 several = sorted((origin[0], *others_of(call, root.node, ops, origin[0])), key=when_made)
                 told = [told_forward(call, one, True, reached) for one in several]
-            return _each_once([*told, *_slopes(call, 0, ops)])
-        return [told_by_graph(call, born, root) if born is not None else told_unseen(call, call.nodes[root.node], root)]
+            return _each_once([*told, *_slopes(call, 0, ops, lines)])
+        if born is None:
+            return [told_unseen(call, call.nodes[root.node], root, lines is not None)]
+        found = told_by_graph(call, born, root, lines is not None)
+        behind = (
+            born.behind if born.how == "leaf" and born.likely is None else None if born.how == "leaf" else born.node
+        )
+        return [with_inferred_line(found, lines.get(behind) if lines and behind is not None else None)]
     hooked = hooked_finding(call, hooks)
     if hooked is not None:
         return [hooked]
@@ -158,13 +178,17 @@ def nonfinite(
     if region is not None and region.how == "backward":
         first, run = dataclasses.replace(first, **_kept(region)), call.nodes[region.node]
     own = told_backward(call, first, run, origin[0] if origin is not None else None, region)
-    return _each_once([own, *_slopes(call, 1, ops)]) if region is None else [own]
+    own = with_inferred_line(own, lines.get(first.node) if lines and region is None else None)
+    more = [] if region is not None else _slopes(call, 1, ops, lines)
+    return _each_once([own, *more])
 
 
-def _slopes(call: BackwardCall, after: int, ops: tuple[BadOp, ...]) -> list[Finding]:
+def _slopes(
+    call: BackwardCall, after: int, ops: tuple[BadOp, ...], lines: Mapping[int, InferredLine] | None
+) -> list[Finding]:
     """Derivatives that are not finite where all that they were made of is: of the bad nodes from number `after` on."""
     return [
-        told_backward(call, bad, call.nodes[bad.node], None, None)
+        with_inferred_line(told_backward(call, bad, call.nodes[bad.node], None, None), (lines or {}).get(bad.node))
         for bad in call.bad_nodes[after : after + FEW]
         if not bad.inferred and not any(t.bad for t in bad.saved) and origin_of(call, bad.node, ops) is None
     ]

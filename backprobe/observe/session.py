@@ -295,10 +295,7 @@ class Session:
         self._look_owed()
         self._begin_step()
         if not self._switch.on and step.index >= self._next_look:
-            if self._new_lines() and step.index > SETTLED:
-                self._surprise(self._steps.index)  # that step has begun already
-            spent = self.events.own.since(mark)
-            self._next_look = step.index + 1 + int(LOOKS * spent / max(step.seconds, 1e-6))
+            self._look_for_new_lines(step.index, step.seconds, mark)
         else:
             self.events.own.since(mark)
         off = not self._switch.on and not self.eye.idle
@@ -308,6 +305,17 @@ class Session:
             tells = self._tells()
             room = min([room, *(may_pass(begun, tells) for may_pass in self.scene.may_pass)])
             self._steps.let_pass(min(self.budget.lets_pass(tells), room), tells)
+
+    def _look_for_new_lines(self, step: int, seconds: float, mark: Any) -> None:
+        """Step `step`, which took `seconds`, was not recorded and is over: did a line run for the first time?"""
+        found = self._new_lines()
+        if found:
+            self._found_new = step, found
+            if step > SETTLED and self._first_runs.sure:
+                self._surprise(self._steps.index)  # that step has begun already
+        spent = self.events.own.since(mark)
+        # The first looks come soon: what ran while the interpreter began to adapt the code is known only after that.
+        self._next_look = step + 1 + min(int(LOOKS * spent / max(seconds, 1e-6)), 8 + 2 * step)
 
     def _tells(self) -> bool:
         """Whether records are made of steps that pass (Note [Brief steps])."""
@@ -324,6 +332,8 @@ class Session:
         if between:
             self._look_owed()
             self._begin_step()
+        if not self._switch.on and self._steps.index - 1 >= self._next_look:
+            self._look_for_new_lines(self._steps.index - 1, seconds / steps, self.events.own.begin())
 
     def _tell(self, mine: float) -> None:
         """Hand on records of steps that have passed, each of which we took `mine` seconds of."""
@@ -356,7 +366,7 @@ class Session:
         if self._switch.on:
             return []
         step = self._steps.index
-        if self._found_new[0] != step:
+        if self._found_new[0] < step - 1:
             self._found_new = step, []
         self._found_new[1].extend(self._new_lines(True))
         return self._found_new[1]

@@ -23,7 +23,19 @@ from .memory import (
     SavedUnknown,
     SilentWrite,
 )
-from .nodes import ACCUMULATE_SEQ, BadNode, BadOp, Born, Derivative, GradStat, Inside, Node, NodeRun, RegionRun
+from .nodes import (
+    ACCUMULATE_SEQ,
+    BadNode,
+    BadOp,
+    Born,
+    Derivative,
+    GradStat,
+    InferredLine,
+    Inside,
+    Node,
+    NodeRun,
+    RegionRun,
+)
 from .parameters import (
     COLLECTIVES,
     Cut,
@@ -75,6 +87,7 @@ __all__ = [
     "GradientUse",
     "GraphBreak",
     "HookSeen",
+    "InferredLine",
     "Inside",
     "Judged",
     "KeptBatch",

@@ -125,6 +125,23 @@ class Born:
     variable: str = ""
     likely: Site | None = None
     brought: bool = False
+    #: Inf that was put there on purpose went into ``node``.
+    masked: bool = False
+    #: Other nodes whose forward may have given it.
+    others: tuple[int, ...] = ()
+    #: Of a leaf: the node whose backward may have given it a bad gradient in the step before, of which nothing was
+    #: recorded; ``likely`` is a line that ran for the first time and may have done so.
+    behind: int | None = None
+
+
+@record
+@dataclass(frozen=True, slots=True)
+class InferredLine:
+    """The line of ``node`` was not seen when it ran: it is one of ``candidates``, the likeliest first."""
+
+    backward: int
+    node: int
+    candidates: tuple[Site, ...] = ()
 
 
 @record

@@ -35,6 +35,10 @@ class FirstRuns:
         self._frames = frames
         self._codes: dict[int, CodeType] = {}
         self._last: dict[int, bytes] = {}
+        #: Code of which two states were compared: the first time, what had run before is not known.
+        self._compared: set[int] = set()
+        #: Whether one of the lines that the last look gave is sure not to have run before.
+        self.sure = False
         #: By code, where something has ever changed.
         self._ran: dict[int, set[int]] = {}
         self._met = -1
@@ -43,6 +47,7 @@ class FirstRuns:
 
     def look(self) -> list[Spot]:
         """The lines that ran for the first time since the last look: one place of each, in the order of the code."""
+        self.sure = False
         if not SHOWS:
             return []
         self._gather()
@@ -53,7 +58,10 @@ class FirstRuns:
                 continue
             self._last[key] = now
             if last is not None and last != code.co_code:  # all of it changes when it begins to be adapted
-                found += self._changed(code, last, now, self._ran.setdefault(key, set()))
+                new = self._changed(code, last, now, self._ran.setdefault(key, set()))
+                found += new
+                self.sure = self.sure or (bool(new) and key in self._compared)
+                self._compared.add(key)
         return found
 
     def _changed(self, code: CodeType, last: bytes, now: bytes, ran: set[int]) -> list[Spot]:

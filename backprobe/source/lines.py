@@ -66,6 +66,33 @@ def operations_on(file: str, line: int) -> list[str]:
     return [*functions, *calls_on(file, line), *signs]
 
 
+def operations_in_order(file: str, line: int) -> list[str]:
+    """The names of the operations on `line`, in the order in which Python runs them; see ``operations_on``."""
+    found: list[str] = []
+    outer = [node for node in _parts(file, line) if isinstance(node, (ast.expr, ast.AugAssign))]
+    inner = {id(below) for node in outer for below in ast.walk(node) if below is not node}
+    stack: list[tuple[ast.AST, bool]] = [(node, False) for node in reversed(outer) if id(node) not in inner]
+    while stack:
+        node, ran = stack.pop()
+        if not ran:
+            stack += [(node, True), *((below, False) for below in reversed(list(ast.iter_child_nodes(node))))]
+        elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Name, ast.Attribute)):
+            found.append(node.func.id if isinstance(node.func, ast.Name) else node.func.attr)
+        elif isinstance(node, (ast.BinOp, ast.UnaryOp, ast.AugAssign)) and type(node.op) in _SIGNS:
+            found.append(_SIGNS[type(node.op)])
+    return found
+
+
+@lru_cache(64)
+def lines_with_operations(file: str) -> dict[str, list[int]]:
+    """By the name of an operation, as ``operations_on`` gives it, the lines of `file` that it stands on."""
+    found: dict[str, list[int]] = {}
+    for line in sorted(_by_line(file)):
+        for name in dict.fromkeys(operations_on(file, line)):
+            found.setdefault(name, []).append(line)
+    return found
+
+
 #: Methods whose names end as those that write to data, and do not.
 _WRITE_NO_DATA = frozenset({"requires_grad_", "detach_", "share_memory_", "resolve_conj_", "rename_"})
 #: Methods of modules, and functions, that write to weights.

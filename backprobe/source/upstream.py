@@ -72,6 +72,13 @@ def singular_before(site: Site, frames: Frames, variable: str = "") -> Site | No
     return min(found, key=lambda one: one[:2])[2] if found else None
 
 
+def is_singular(site: Site) -> bool:
+    """Whether a line computes something that is not finite, or has no finite derivative, for some finite input."""
+    function = function_around(site)
+    below = (node for one in (_at(function, site.line) if function is not None else ()) for node in ast.walk(one))
+    return any(_level(node) == 0 for node in below)
+
+
 def _level(node: ast.AST) -> int | None:
     """How likely `node` gives what is not finite: 0 for rather so."""
     if isinstance(node, ast.BinOp):

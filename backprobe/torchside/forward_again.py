@@ -1,8 +1,8 @@
-"""The forward of an operation, computed again from what its node has kept."""
+"""The forward of an operation, computed again from what its node has kept, or from results of the nodes before it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,8 @@ _SAME = (
     *("Log", "Log2", "Log10", "Log1P", "Acos", "Asin", "Acosh", "Atanh"),
     *("Lgamma", "Digamma", "Erfinv", "Cosh", "Sinh"),
 )
+#: The largest result that is computed again from the results of other nodes, in elements.
+MAX_RECOMPUTED_NUMEL = 1 << 26
 
 
 def _of_self(function: Callable[[Any], Any]) -> Callable[[Any, dict[str, Any]], Any]:
@@ -42,10 +44,113 @@ def forward_again(operation: str, node: Any, kept: dict[str, Any]) -> Any:
     :param kept: tensors that it keeps, by name.
     """
     formula = _AGAIN.get(operation)
-    if formula is None or not kept:
+    return _contained(lambda: formula(node, kept), kept.values()) if formula is not None and kept else None
+
+
+def forward_from_inputs(operation: str, node: Any, kept: dict[str, Any], inputs: Sequence[Any]) -> Any:
+    """Compute the result of `node` from the results of the nodes before it; return ``None`` if that is not possible.
+
+    :param kept: tensors that the node keeps, by name.
+    :param inputs: by edge, the tensor that went in there, or ``None`` if it is not known.
+    """
+    formula = _FROM_INPUTS.get(operation)
+    shape, dtype = result_of(node)
+    if formula is None or shape is None or dtype is None or shape.numel() > MAX_RECOMPUTED_NUMEL:
         return None
+    known = [t for t in (*inputs, *kept.values()) if isinstance(t, torch.Tensor)]
+    result = _contained(lambda: formula(node, _Given(kept, inputs, shape, dtype)), known) if known else None
+    if result is None or result.shape != shape:
+        return None
+    return result if result.dtype == dtype else result.to(dtype)
+
+
+def result_of(node: Any) -> tuple[torch.Size | None, torch.dtype | None]:
+    """Shape and dtype of the first result of `node`; ``None`` if torch does not tell them."""
+    metadata = getattr(node, "_input_metadata", None)
+    if not metadata or not all(isinstance(size, int) for size in metadata[0].shape):
+        return None, None
+    return torch.Size(metadata[0].shape), metadata[0].dtype
+
+
+class _Given:
+    """What went into a node, and the shape and dtype of what it gave."""
+
+    def __init__(self, kept: dict[str, Any], inputs: Sequence[Any], shape: torch.Size, dtype: torch.dtype) -> None:
+        self._kept, self._inputs, self.shape, self.dtype = kept, inputs, shape, dtype
+
+    def __call__(self, edge: int, name: str = "") -> Any:
+        """The tensor that went in at `edge`, which the node may keep as `name`; ``KeyError`` if it is unknown."""
+        if name and self._kept.get(name) is not None:
+            return self._kept[name]
+        value = self._inputs[edge]
+        if value is None:
+            raise KeyError(name or edge)
+        return value
+
+
+def _dims(given: Any) -> Any:
+    """Dimensions as nodes keep them: negative ones as unsigned numbers."""
+    if isinstance(given, tuple):
+        return tuple(_dims(one) for one in given)
+    return given - (1 << 64) if isinstance(given, int) and given >= 1 << 63 else given
+
+
+def _reduced(function: Callable[..., Any]) -> Callable[[Any, _Given], Any]:
+    def reduce(node: Any, given: _Given) -> Any:
+        dim = getattr(node, "_saved_dim", None)
+        return function(given(0)) if dim is None else function(given(0), _dims(dim), node._saved_keepdim)
+
+    return reduce
+
+
+def _chosen(node: Any, given: _Given) -> Any:
+    """Of ``max`` and ``min``."""
+    dim = getattr(node, "_saved_dim", None)
+    if dim is None:
+        raise KeyError("dim")
+    indices = given(1, "indices")
+    indices = indices if node._saved_keepdim else indices.unsqueeze(_dims(dim))
+    return given(0).gather(_dims(dim), indices).reshape(given.shape)
+
+
+def _same_values(node: Any, given: _Given) -> Any:
+    return given(0).reshape(given.shape)
+
+
+_FROM_INPUTS: dict[str, Callable[[Any, _Given], Any]] = {
+    "Add": lambda node, given: given(0) + node._saved_alpha * given(1),
+    "Sub": lambda node, given: given(0) - node._saved_alpha * given(1),
+    "Mul": lambda node, given: given(0, "self") * given(1, "other"),
+    "Div": lambda node, given: given(0, "self") / given(1, "other"),
+    "Pow": lambda node, given: given(0, "self") ** node._saved_exponent,
+    "Neg": lambda node, given: -given(0),
+    "Rsub": lambda node, given: -given(0),
+    "Abs": lambda node, given: given(0, "self").abs(),
+    "Sqrt": lambda node, given: given(0).sqrt(),
+    "Exp": lambda node, given: given(0).exp(),
+    "Log": lambda node, given: given(0, "self").log(),
+    "Softmax": lambda node, given: given(0).softmax(_dims(node._saved_dim)),
+    "LogSoftmax": lambda node, given: given(0).log_softmax(_dims(node._saved_dim)),
+    "ToCopy": lambda node, given: given(0).to(given.dtype),
+    "Sum": _reduced(torch.sum),
+    "Mean": _reduced(torch.mean),
+    "Max": _chosen,
+    "Min": _chosen,
+    "Addmm": lambda node, given: torch.addmm(
+        given(0), given(1, "mat1"), given(2, "mat2"), beta=node._saved_beta, alpha=node._saved_alpha
+    ),
+    "Mm": lambda node, given: given(0, "self") @ given(1, "mat2"),
+    "Bmm": lambda node, given: given(0, "self") @ given(1, "mat2"),
+    "T": lambda node, given: given(0).t(),
+    "Transpose": lambda node, given: given(0).transpose(_dims(node._saved_dim0), _dims(node._saved_dim1)),
+    "Expand": lambda node, given: given(0).expand(given.shape),
+    **dict.fromkeys(("View", "UnsafeView", "ReshapeAlias", "Unsqueeze", "Squeeze", "Clone", "Alias"), _same_values),
+}
+
+
+def _contained(formula: Callable[[], Any], tensors: Any) -> Any:
     try:
-        with torch.autocast(next(iter(kept.values())).device.type, enabled=False):
-            return formula(node, kept)
-    except (RuntimeError, NotImplementedError, TypeError, AttributeError, ValueError, KeyError):
+        with torch.autocast(next(iter(tensors)).device.type, enabled=False):
+            return formula()
+    except (RuntimeError, NotImplementedError, TypeError, AttributeError, ValueError, KeyError, IndexError):
         return None

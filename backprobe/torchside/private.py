@@ -64,6 +64,8 @@ from .compiled_writes import (
 )
 from .forward_again import (
     forward_again,
+    forward_from_inputs,
+    result_of,
 )
 from .local import (
     is_distributed,
@@ -179,6 +181,7 @@ __all__ = [
     "drop_mode",
     "drop_our_dispatch_modes",
     "forward_again",
+    "forward_from_inputs",
     "function_modes",
     "generated_from",
     "gradient_edge",
@@ -220,6 +223,7 @@ __all__ = [
     "read_saved",
     "record_ops",
     "refused_write",
+    "result_of",
     "root_gradients",
     "run_engine",
     "saved_attributes",

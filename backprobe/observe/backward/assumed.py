@@ -6,9 +6,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 
+from ...graphs.plan import VIEW_NODES
+from ...records import Site
 from ...source.frames import Frames, Spot
-from ...source.lines import operations_on
+from ...source.lines import lines_with_operations, operations_in_order, operations_on
 from ...source.roots import Where
+from ...source.sites import site_at
 from ..forward.oplog import Entry
 
 #: Names that are compared one by one, besides those that begin and end alike.
@@ -48,21 +51,88 @@ def from_new_lines(
         found = operations_on(site.file, site.line) if site is not None else []
         if found:
             lines.append(((code, at), found))
-    where: dict[int, Where | None] = {}
-    for entry in known:
-        before, here = where.get(id(entry[0]), entry[3]), entry[3]  # the outermost: ops of a call from there are inside
-        shorter = before is None or here is None or len(here.path or "") < len(before.path or "")
-        where[id(entry[0])] = here if shorter else before
+    where = _modules_of(known)
     made: dict[int, Entry] = {}
     for i, name in names.items():
-        match = _STEM.match(name)
-        stem = _plain(match[1] if match else name)
+        stem = _stem_of(name)
         fits = ((spot, op) for spot, ops in lines for op in ops if _plain(op.removesuffix(".apply")) == stem)
         spot, op = next(fits, (lines[0][0], stem) if len(lines) == 1 else (None, ""))
         if spot is not None:
             op = "Function.apply" if op.endswith(".apply") else op
             made[i] = (*spot, op, where.get(id(spot[0])), None)
     return made
+
+
+def from_lines_that_ran(
+    part: Sequence[int], names: Sequence[str], made: Mapping[int, Entry], news: list[Spot], frames: Frames
+) -> dict[int, Entry]:
+    """Find the lines that ran for the first time and made nodes of `part`.
+
+    Such a line made a run of nodes if they are its operations, in their order, and `made` has nothing of one of them.
+
+    :param part: nodes in the order in which they were made.
+    :param names: the names of all nodes.
+    """
+    found: dict[int, Entry] = {}
+    if len(part) > MIDDLE or all(node in made for node in part):
+        return found
+    stems, where = [_stem_of(names[node]) for node in part], _modules_of(made.values())
+    for spot in dict.fromkeys(news):
+        site = frames.site(spot)
+        ops = [_plain(op) for op in operations_in_order(site.file, site.line)] if site is not None else []
+        ops = [op for op in ops if op in stems]
+        best: list[int] = []
+        for start in range(len(part)):
+            window = _run_of(ops, stems, [names[node] for node in part], start)
+            new = sum(part[at] not in made for at in window)
+            if window and new and new > sum(part[at] not in made for at in best):
+                best = window
+        for at in best:
+            found[part[at]] = (*spot, stems[at], where.get(id(spot[0])), None)
+    return found
+
+
+def _modules_of(known: Iterable[Entry]) -> dict[int, Where | None]:
+    """By the id of a code object, the module that its lines run in: the outermost one, since operations of modules that
+    are called from there are inside."""
+    where: dict[int, Where | None] = {}
+    for entry in known:
+        before, here = where.get(id(entry[0]), entry[3]), entry[3]
+        shorter = before is None or here is None or len(here.path or "") < len(before.path or "")
+        where[id(entry[0])] = here if shorter else before
+    return where
+
+
+def _run_of(ops: list[str], stems: list[str], names: list[str], start: int) -> list[int]:
+    """The positions from `start` on of nodes that are `ops`, in this order, with nothing but views between them. Half
+    of the operations at most make no nodes: they compute with numbers."""
+    if not ops or stems[start] != ops[0]:
+        return []
+    at, found = start, []
+    for op in ops:
+        next_at = at
+        while next_at < len(stems) and stems[next_at] != op and names[next_at] in VIEW_NODES:
+            next_at += 1
+        if next_at < len(stems) and stems[next_at] == op:
+            found.append(next_at)
+            at = next_at + 1
+    return found if 2 * len(found) >= len(ops) else []
+
+
+def candidate_lines(name: str, entries: Iterable[Entry], frames: Frames, most: int = 8) -> tuple[Site, ...]:
+    """The lines that a node called `name` may stand for: those of `entries`, then all lines of the user's files that
+    call an operation of this name."""
+    found: dict[tuple[str, int], Site] = {}
+    for entry in entries:
+        site = frames.site((entry[0], entry[1])) if entry[0] is not None else None
+        if site is not None:
+            found.setdefault((site.file, site.line), site)
+    stem = _stem_of(name)
+    for file in frames.users_files():
+        for op, lines in lines_with_operations(file).items():
+            for line in lines if _plain(op.removesuffix(".apply")) == stem else ():
+                found.setdefault((file, line), site_at(file, line, ""))
+    return tuple(found.values())[:most]
 
 
 def from_names(names: Mapping[int, str], known: Iterable[tuple[str, Entry]]) -> dict[int, Entry]:
@@ -99,6 +169,17 @@ def from_neighbours(part: Sequence[int], made: Mapping[int, Entry], frames: Fram
 def _line(frames: Frames, entry: Entry) -> int | None:
     site = frames.site((entry[0], entry[1])) if entry[0] is not None else None
     return None if site is None else site.line
+
+
+#: Nodes whose names are not those of the operations that the user writes.
+_WRITTEN_AS = {"rsub": "sub", "tocopy": "to", "linalgvectornorm": "norm"}
+
+
+def _stem_of(name: str) -> str:
+    """The operation that a node called `name` stands for, as ``_plain`` gives those of the source."""
+    match = _STEM.match(name)
+    stem = _plain(match[1] if match else name)
+    return _WRITTEN_AS.get(stem, stem)
 
 
 def _plain(name: str) -> str:

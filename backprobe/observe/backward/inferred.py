@@ -87,6 +87,11 @@ def culprit(
     return found[0] if len(found) == 1 else None
 
 
+def is_able(name: str) -> bool:
+    """Whether the derivative of a node called `name` is not finite for some finite input."""
+    return _stem(name) in SINGULAR or _stem(name) in SOMETIMES
+
+
 def _stem(name: str) -> str:
     match = _STEM.match(name)
     return match[1] if match else name

@@ -10,7 +10,7 @@ import torch
 
 from ...graphs.plan import Plan
 from ...packed import Layout, Signature
-from ...records import ACCUMULATE_SEQ, Node, Unseen
+from ...records import ACCUMULATE_SEQ, Node, Site, Unseen
 from ...source.frames import Spot
 from ...torch_texts import COMPILED
 from ...torchside.walk import LiveGraph
@@ -18,7 +18,14 @@ from ..forward.leaves import Leaf
 from ..forward.naming import Naming
 from ..forward.oplog import UNKNOWN, Entry, OpLog
 from ..forward.origins import line_and_op, makers
-from .assumed import alike, from_names, from_neighbours, from_new_lines
+from .assumed import (
+    alike,
+    candidate_lines,
+    from_lines_that_ran,
+    from_names,
+    from_neighbours,
+    from_new_lines,
+)
 from .program import Program
 
 
@@ -133,6 +140,8 @@ class Layouts:
         self.compiled = 0
         #: Nodes of the last graph that was compared which no layout has.
         self.newcomers: set[int] = set()
+        #: Sequence numbers of the nodes of the last graph whose lines are inferred: nothing was noted of their forward.
+        self.inferred: frozenset[int] = frozenset()
         #: Places that ran for the first time lately, while nothing is noted.
         self.news: Callable[[], list[Spot]] | None = None
         #: Gradients that have no shape to be noted.
@@ -189,15 +198,28 @@ class Layouts:
             made |= {part[at]: entry for at, entry in best.items()}
         unknown = {i for part in parts.values() for i in part}
         self.newcomers = unknown - made.keys()
+        self.inferred = frozenset(seqs[i] for i in unknown)
         if self.newcomers and self.news is not None:
-            names_of = {i: names[i] for i in self.newcomers}
-            made |= from_new_lines(names_of, self.news(), self._names.frames, made.values())
+            names_of, news = {i: names[i] for i in self.newcomers}, self.news()
+            for part in parts.values():
+                made |= from_lines_that_ran(part, names, made, news, self._names.frames)
+            left = {i: name for i, name in names_of.items() if i not in made}
+            made |= from_new_lines(left, news, self._names.frames, made.values())
         rest = {i: names[i] for i in self.newcomers - made.keys()}
         if rest:
             made |= from_names(rest, (pair for live in self._layouts for pair in live.named_entries()))
         for part in parts.values() if self.newcomers - made.keys() else ():
             made |= from_neighbours(part, made, self._names.frames)
         log.tell([(seqs[i], made[i]) for i in order if i in made])
+
+    def candidates(self, graph: LiveGraph, i: int) -> tuple[Site, ...]:
+        """The lines that node `i` may have been made at, if its line is inferred: the likeliest first."""
+        name, seq = graph.plan.names[i], graph.seqs[i]
+        if seq not in self.inferred:
+            return ()
+        told = next((entry for _, entry in makers([seq], *self._log.slice(seq, seq), self._log.first)), UNKNOWN)
+        same = (entry for live in self._layouts for one, entry in live.named_entries() if one == name)
+        return candidate_lines(name, (told, *same), self._names.frames)
 
     def unseen(self) -> list[Unseen]:
         found = []

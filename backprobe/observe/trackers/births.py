@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...records import Born, Site
+import torch
+
+from ...graphs.plan import engine_order
+from ...records import Born, InferredLine, Site
 from ...source.frames import variables
-from ...source.upstream import singular_before
+from ...source.upstream import is_singular, singular_before
+from ...torchside import private
 from ...torchside.entry_points import root_record
 from ..backward.birth import Birth, bad_storages, birth
 from ..backward.calls import Running
+from ..backward.inferred import culprit, is_able
+from ..backward.recorded import Recorded
 from ..events import Tracker
 from ..forward.writes import names_of_storage, variable_of
 from ..scene import Scene
 
 #: Calls that are looked into.
 MOST = 20
+#: Nodes of which it is noted where they may have been made.
+MAX_INFERRED = 200
 
 
 class Births(Tracker):
@@ -25,6 +33,7 @@ class Births(Tracker):
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
         self._found: list[Born] = []
+        self._inferred: list[InferredLine] = []
         self._row = 0
 
     def graph_known(self, running: Running, frame: Any) -> None:
@@ -44,7 +53,47 @@ class Births(Tracker):
         if found is not None:
             here = found.node, found.how, found.kept, found.output, found.sure
             before = self._before(running, found, frame) if found.how == "outside" else ("", None, False)
-            self._found.append(Born(running.index, *here, *before))
+            behind = None
+            if found.how == "leaf" and running.graph.span[0] < self._scene.calls.noted_from:
+                behind, before = self._behind(running), ("", self._new_singular_line(), False)
+            self._found.append(Born(running.index, *here, *before, found.masked, found.others, behind))
+
+    def backward_over(self, running: Running, recorded: Recorded) -> None:
+        """Note which lines the nodes that a finding may name were made at, if nobody saw them run."""
+        layouts = self._scene.calls.layouts
+        if not layouts.inferred or not recorded.trouble or len(self._inferred) >= MAX_INFERRED:
+            return
+        born = [(one.node, *one.others, one.behind) for one in self._found[-1:] if one.backward == running.index]
+        nodes = [i for one in born for i in one if i is not None]
+        nodes += [bad.node for bad in running.watch.bad_nodes[:MOST]]
+        nodes += [i for i, node in enumerate(running.graph.nodes[: len(running.starts)]) if node in running.starts]
+        if running.graph.plan.names:
+            nodes += [0]
+        for i in dict.fromkeys(nodes):
+            if running.graph.seqs[i] in layouts.inferred:
+                self._inferred.append(InferredLine(running.index, i, layouts.candidates(running.graph, i)))
+
+    def _behind(self, running: Running) -> int | None:
+        """The node whose backward may have made the gradients of the leaves bad that are bad now, if the graph of the
+        step before was like this one."""
+        graph, layouts = running.graph, self._scene.calls.layouts
+        with private.unseen(), private.unnoticed(), torch.no_grad():
+            bad = {i: not bool(leaf.isfinite().all()) for i, leaf in graph.leaves if private.is_plain(leaf)}
+        written = torch.autograd.function.BackwardCFunction
+        custom = {i for i, node in enumerate(graph.nodes) if isinstance(node, written)}
+        order = engine_order(graph.plan, graph.seqs, running.live.needed)
+        found = culprit(graph.plan, order, bad, custom, layouts.newcomers)
+        if found is not None and (found in custom or is_able(graph.plan.names[found])):
+            return found
+        only_bad = {i: True for i, is_bad in bad.items() if is_bad}  # the others may belong to another loss
+        other = culprit(graph.plan, order, only_bad, custom, layouts.newcomers)
+        return other if other is not None else found
+
+    def _new_singular_line(self) -> Site | None:
+        """A line that ran for the first time lately, and calls what is not finite everywhere."""
+        news, frames = self._scene.calls.layouts.news, self._scene.names.frames
+        sites = [site for spot in news() if (site := frames.site(spot)) is not None] if news is not None else []
+        return next((site for site in sites if is_singular(site)), None)
 
     def _before(self, running: Running, found: Birth, frame: Any) -> tuple[str, Site | None, bool]:
         """What the user's code calls the tensor that came in, the line that may have made it what it is, and whether
@@ -64,5 +113,5 @@ class Births(Tracker):
         site = running.live.layout(names).nodes[found.node].site
         return name, singular_before(site, names.frames) if site is not None else None, brought
 
-    def records(self) -> tuple[Born, ...]:
-        return tuple(self._found)
+    def records(self) -> tuple[Born | InferredLine, ...]:
+        return (*self._found, *self._inferred)
