@@ -8,6 +8,11 @@ class BackprobeError(Exception):
     """
 
 
+class StorageError(BackprobeError):
+    """A run cannot be written where it was to be kept, though that was a place for it: the disk is full, or the file
+    system has no locks. The script runs all the same."""
+
+
 class UnknownName(BackprobeError, KeyError):
     """A name that is not there. Also a ``KeyError``, as mappings raise."""
 

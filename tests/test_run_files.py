@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import sqlite3
 import stat
+import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +26,13 @@ from backprobe.store import CODE, CRASH, FILE, SEEN
 from backprobe.store.batches import file_of, read_batch
 from backprobe.store.crashes import read_crash
 from backprobe.store.job import open_job
-from backprobe.store.parts import JOB, PARTS, claim, read_job, read_parts, unwatched, write_seen
+from backprobe.store.parts import JOB, PARTS, claim, locked, read_job, read_parts, unwatched, write_seen
+from backprobe.store.settled import needs_room
 from backprobe.traced import Steps, Trace, TracedStep
 from backprobe.view.parts import report
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="symbolic links and modes of POSIX")
+ENV = {**os.environ, "PYTHONPATH": str(Path(backprobe.__file__).parents[1])}
 SECRET = "root:x:0:0:the secret of another file"
 
 
@@ -207,3 +214,155 @@ def test_streams_are_written_to_as_they_are(tmp_path: Path, capfd: pytest.Captur
     assert not is_stream(tmp_path / "new") and not is_stream(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     assert is_stream(tmp_path / "pipe")
+
+
+# A folder that cannot be written to, or is gone
+
+
+def killed(folder: Path) -> None:
+    """A run whose last steps are in SQLite's log: that of a process that was killed."""
+    code = (
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "from backprobe.records import Step\n"
+        "from backprobe.store.writer import Writer\n"
+        "writer = Writer(Path(sys.argv[1]), {'started': 0.0, 'script': 'train.py'})\n"
+        "for step in range(3):\n"
+        "    writer.step(Step(step, 0.1, 1.0 + step, ()), 0, lambda: ())\n"
+        "os._exit(9)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(folder)], env=ENV, timeout=600)
+    assert (folder / f"{FILE}-wal").stat().st_size
+
+
+def no_room(folder: Path) -> None:
+    """SQLite can make no shared file in `folder`, as if nobody might write there; root may write anywhere."""
+    (folder / f"{FILE}-shm").unlink(missing_ok=True)
+    (folder / f"{FILE}-shm").mkdir()
+
+
+def test_a_run_in_a_folder_that_cannot_be_written_to_is_read(tmp_path: Path) -> None:
+    hostile(Path("/x")).save(tmp_path / "run")
+    no_room(tmp_path / "run")
+    trace = backprobe.open(tmp_path / "run")
+    assert [step.record.loss for step in trace.steps] == [1.0] and len(trace.findings) == 1
+    trace.close()
+
+
+def test_steps_in_the_log_of_such_a_run_are_read(tmp_path: Path) -> None:
+    killed(tmp_path / "run")
+    no_room(tmp_path / "run")
+    before = {path.name: path.stat().st_size for path in (tmp_path / "run").iterdir()}
+    trace = backprobe.open(tmp_path / "run")
+    assert [step.record.loss for step in trace.steps] == [1.0, 2.0, 3.0] and not trace.over
+    assert trace.steps.folder == tmp_path / "run"  # type: ignore[attr-defined]
+    assert {path.name: path.stat().st_size for path in (tmp_path / "run").iterdir()} == before
+    trace.close()
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["unable to open database file", "attempt to write a readonly database", "disk I/O error"],
+)
+def test_what_sqlite_says_without_locks_or_room(words: str) -> None:
+    assert needs_room(sqlite3.OperationalError(words))
+    assert not needs_room(sqlite3.OperationalError("database is locked"))
+    assert not needs_room(sqlite3.DatabaseError("file is not a database"))
+
+
+def test_a_folder_is_the_lock_where_the_file_system_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fcntl
+
+    def refuse(file: object, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    order: list[str] = []
+
+    def second() -> None:
+        with locked(tmp_path):
+            order.append("second")
+
+    with locked(tmp_path):
+        thread = threading.Thread(target=second)
+        thread.start()
+        thread.join(0.1)
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"] and not (tmp_path / ".locked").exists()
+    monkeypatch.setattr("backprobe.store.parts.STALE_LOCK_S", 0.0)
+    (tmp_path / ".locked").mkdir()  # of a process that was killed
+    with locked(tmp_path):
+        pass
+
+
+TRAIN = """\
+import sys, torch
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(12):
+    model(torch.ones(2, 3)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if step == 5 and len(sys.argv) > 1:
+        import shutil; shutil.rmtree(sys.argv[1])
+print("to its end")
+"""
+
+
+def watched(folder: Path, stub: str, *options: str, args: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """``backprobe run`` of ``TRAIN``, where `stub` has spoilt something before."""
+    (folder / "train.py").write_text(TRAIN)
+    command = ["run", "--budget", "none", *options, "train.py", *args]
+    code = f"import sys\n{stub}\nfrom backprobe.commands import main\nsys.exit(main({command!r}))"
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=ENV, capture_output=True, text=True, timeout=600
+    )
+
+
+def check_goes_on(done: subprocess.CompletedProcess[str], why: str) -> None:
+    said = " ".join(done.stderr.split())
+    assert done.returncode == 0 and done.stdout == "to its end\n" and "Traceback" not in said, said
+    assert "Kept in" not in said, said
+    assert re.search(f"Not seen: 1 kept run .not kept.*{why}", said), said
+
+
+def test_a_run_that_cannot_be_kept_starts_the_script_and_says_so(tmp_path: Path) -> None:
+    stub = (
+        "import sqlite3\n"
+        "def connect(*args, **more): raise sqlite3.OperationalError('disk I/O error')\n"
+        "sqlite3.connect = connect"
+    )
+    done = watched(tmp_path, stub, "--out", "run")
+    check_goes_on(done, "cannot write a run to .*disk I/O error")
+    assert "backprobe: the run is not kept: " in done.stderr
+
+
+def test_a_folder_that_is_removed_is_said(tmp_path: Path) -> None:
+    done = watched(tmp_path, "", "--out", "run", args=("run",))
+    check_goes_on(done, "was removed while the script ran")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_disk_that_gets_full_is_said(tmp_path: Path) -> None:
+    stub = (
+        "from backprobe.store.writer import Writer\n"
+        "import sqlite3\n"
+        "before = Writer.step\n"
+        "def step(self, step, *rest):\n"
+        "    if step.index == 4: raise sqlite3.OperationalError('database or disk is full')\n"
+        "    before(self, step, *rest)\n"
+        "Writer.step = step"
+    )
+    done = watched(tmp_path, stub, "--out", "run")
+    check_goes_on(done, "from step 4 on: OperationalError: database or disk is full")
+    assert "What was kept before that is in run" in done.stderr
+    assert len(backprobe.open(tmp_path / "run").steps) == 4
+
+
+def test_findings_that_cannot_be_written_take_nothing_else(tmp_path: Path) -> None:
+    done = watched(tmp_path, "", "--no-keep", "--findings", "/dev/full")
+    assert done.stdout == "to its end\n" and done.returncode == 2
+    assert "cannot write the findings to /dev/full: No space left" in done.stderr and "12 steps" in done.stderr.replace(
+        "\N{NO-BREAK SPACE}", " "
+    )

@@ -9,6 +9,7 @@ import sys
 import webbrowser
 from pathlib import Path
 
+from ..errors import BackprobeError
 from ..text import size
 from .files import find_run, rank_argument
 
@@ -35,7 +36,12 @@ class Report:
         folder = find_run(options.run)
         trace = open_job(folder, options.rank)
         name = ranks.titled(folder.name, trace)
-        file = write(trace, Path(options.output) if options.output else folder / "report.html", name)
+        try:
+            file = write(trace, Path(options.output) if options.output else folder / "report.html", name)
+        except BackprobeError as error:
+            if options.output or os.access(folder, os.W_OK):
+                raise
+            raise BackprobeError(f"{error}: name another place with -o FILE") from None
         print(f"{file} ({size(file.stat().st_size)}" + (f", {name})" if name != folder.name else ")"))
         return 0
 

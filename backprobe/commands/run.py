@@ -166,6 +166,8 @@ class Run:
         watcher = Watcher(options, settings_of(options))
         code = launch(script, watcher)
         bad = SEVERITIES[: SEVERITIES.index(options.fail_on) + 1] if options.fail_on else ()
+        if code == 0 and watcher.unwritten is not None:
+            return 2
         if code == 0 and bad and (watcher.stopped or any(f.severity in bad for f in watcher.findings)):
             return 3
         return code

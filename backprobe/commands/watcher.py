@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BackprobeError, add_note
+from ..errors import BackprobeError, StorageError, add_note
 from ..observe.alarm_functions import named
 from ..observe.processes.child_launch import ChildLaunch
 from ..observe.processes.ending import Terminated, left_by
@@ -30,16 +30,16 @@ from ..observe.sinks.telling import Telling
 from ..observe.sinks.tracked import Tracked
 from ..process_clock import Moment, Startup
 from ..records import Facts, Finding, Measured, RankSeen, Replicas, Site, Step, Unseen
-from ..store.job import goes_on, job_of, open_job
+from ..store.job import goes_on, is_run, job_of, open_job
 from ..store.parts import locked, read_parts, write_seen
 from ..store.reader import open_run
-from ..store.writer import Writer, amend
+from ..store.writer import Writer, amend, cannot_write
 from ..text import raised
 from ..traced import Trace
 from ..view.github import workflow_commands
 from ..view.overhead import overhead
 from ..view.parts import Part as ReportPart
-from ..view.parts import report
+from ..view.parts import report, short
 from ..view.terminal import write
 from .files import RUNS, new_run, write_findings
 
@@ -87,6 +87,10 @@ class Watcher:
         self.stopped = False
         self._failure: Unseen | None = None
         self.folder: Path | None = None
+        #: Why there is no kept run, where one was to be kept.
+        self._not_kept: list[Unseen] = []
+        #: Why the file of ``--findings`` could not be written.
+        self.unwritten: BackprobeError | None = None
         self._session: Session | None = None
         self._own = ""
         #: How the script ended; a signal, if one ended it.
@@ -209,7 +213,7 @@ class Watcher:
             self._place = mine
             return mine
         except OSError as error:
-            self._cannot_keep(BackprobeError(f"cannot write a run to {out or RUNS}: {error}"))
+            self._cannot_keep(cannot_write(out or Path(RUNS), error))
             return None
 
     def _begin_keeping(self, folder: Path, info: dict[str, Any]) -> None:
@@ -221,10 +225,11 @@ class Watcher:
         self._sinks.add(self.keep)
 
     def _cannot_keep(self, error: BackprobeError) -> None:
-        """:raises BackprobeError: a person has said where the run is to be kept."""
+        """:raises BackprobeError: a person has named a folder that no run can be kept in."""
         self.folder = None
-        if self.options.out:
+        if self.options.out and not isinstance(error, StorageError):
             raise error
+        self._not_kept.append(Unseen("kept run", 1, f"not kept: {error}", hides=False))
         if not self.options.quiet:
             print(f"backprobe: the run is not kept: {error}", file=sys.stderr)
 
@@ -371,16 +376,16 @@ class Watcher:
             for finding in self.findings[:1]:
                 add_note(error, f"backprobe: {finding}")
         self.stopped = self.stopped or trace.watched.stopped is not None
-        trace.note_unseen(self._sinks.lost)
+        trace.note_unseen([*self._not_kept, *self._sinks.lost])
         if self.keep is not None and not self._sinks.lost:
             with self._sinks.keeping():
-                self.keep.writer.put(info)
                 if self._session is not None:
-                    self.keep.close(self._session, trace, self.findings)
+                    self.keep.close(self._session, trace, self.findings, info)
                 else:
+                    self.keep.writer.check_there()
+                    self.keep.writer.put(info)
                     self.keep.writer.close(trace.facts, self.findings)
-            if self._sinks.lost:
-                trace.note_unseen(self._sinks.lost)
+            trace.note_unseen(self._sinks.lost)
         if self._place is not None:
             self._finish_part(error, trace, info)
             return
@@ -390,13 +395,13 @@ class Watcher:
         parts = [] if options.quiet else self._parts(job, numbers, self.keep is not None)
         job.info = {**job.info, **self._took()}  # what was printed is what is kept
         self._keep_overhead()
-        if self.keep is not None and self.folder is not None:
+        if self.keep is not None and self.folder is not None and not self._sinks.lost:
             with self._sinks.keeping():
                 write_findings(self.folder / "findings.json", job)
-        if self._findings_file is not None:
-            write_findings(self._findings_file, job)
+            job.note_unseen(self._sinks.lost)
+        self._write_findings(job)
         if not options.quiet:
-            self._print(parts, job.findings)
+            self._print(parts, job.findings, self.keep is not None)
         job.close()
 
     def _finish_part(self, error: BaseException | None, trace: Trace, info: dict[str, Any]) -> None:
@@ -405,22 +410,30 @@ class Watcher:
         assert folder is not None
         how = {name: info.get(name) for name in ("code", "signal")}
         failed = bool(info["error"] or info["code"])
-        with locked(folder):
-            how["error"] = (info["error"] or "")[:500]
-            if self._part is not None:
-                how["replicas"] = trace.facts.of(Replicas)
-                self._part.over(failed, self.findings, trace.hidden, **how)
-            else:
-                self._save_seen(over=True, gaps=tuple(trace.hidden), raised=self._raised_at(error), **how)
-            job = open_job(folder)
-            self.findings = list(job.findings)
-            last = not any(goes_on(seen) for seen in read_parts(folder).values())
-            if not options.no_keep:
-                write_findings(folder / "findings.json", job)
-            if self._findings_file is not None:
-                write_findings(self._findings_file, job)
+        job, last = trace, True
+        try:
+            with locked(folder):
+                how["error"] = (info["error"] or "")[:500]
+                if self._part is not None:
+                    how["replicas"] = trace.facts.of(Replicas)
+                    self._part.over(failed, self.findings, trace.hidden, **how)
+                else:
+                    self._save_seen(over=True, gaps=tuple(trace.hidden), raised=self._raised_at(error), **how)
+                job = open_job(folder)
+                self.findings = list(job.findings)
+                last = not any(goes_on(seen) for seen in read_parts(folder).values())
+                if not options.no_keep:
+                    with self._sinks.keeping():
+                        write_findings(folder / "findings.json", job)
+                self._write_findings(job)
+        except (OSError, BackprobeError) as broken:  # the folder of the run is gone, or cannot be written to
+            with self._sinks.keeping():
+                raise broken
+            self._write_findings(trace)
+        job.note_unseen([one for one in self._sinks.lost if one not in job.facts.unseen])
         if not options.quiet and (last or failed):
-            self._print(self._parts(job, None, not options.no_keep), job.findings)
+            kept = not options.no_keep
+            self._print(self._parts(job, None, kept), job.findings, kept)
         job.close()
         if last and options.no_keep:
             shutil.rmtree(folder, ignore_errors=True)
@@ -455,13 +468,25 @@ class Watcher:
             with suppress(BackprobeError):
                 amend(self.folder, self._took())
 
+    def _write_findings(self, trace: Trace) -> None:
+        """Write the file of ``--findings``; the script has ended, and what it ended with is told all the same."""
+        if self._findings_file is not None:
+            try:
+                write_findings(self._findings_file, trace)
+            except BackprobeError as error:
+                self.unwritten = error
+                print(f"backprobe: {error}", file=sys.stderr)
+
     def _parts(self, trace: Trace, numbers: Trace | None, kept: bool) -> Sequence[ReportPart]:
         """The parts of the report. What the run took is measured when all others are there."""
         own = trace.info.get("pid") == os.getpid()
-        return report(trace, self.folder if kept else None, numbers=numbers, took=self._took if own else None)
+        whole = kept and not self._sinks.lost
+        return report(trace, self.folder if whole else None, numbers=numbers, took=self._took if own else None)
 
-    def _print(self, parts: Sequence[ReportPart], findings: Sequence[Finding]) -> None:
+    def _print(self, parts: Sequence[ReportPart], findings: Sequence[Finding], kept: bool) -> None:
         write(parts, sys.stderr)
+        if kept and self._sinks.lost and self.folder is not None and is_run(self.folder):
+            print(f"What was kept before that is in {short(str(self.folder))}", file=sys.stderr)
         for tracker, at, left_out in self._tracked.written if self._tracked is not None else ():
             less = f", without {left_out:,} curves of single layers (--log-keys)" if left_out else ""
             print(f"Written to {tracker}: {at}{less}", file=sys.stderr)

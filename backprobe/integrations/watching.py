@@ -154,6 +154,8 @@ class Watching:
 
     def end(self, error: BaseException | None = None) -> Trace | None:
         """The training is over: what was found is said, and kept."""
+        from ..observe.sinks.telling import FAILURES, LOST, lost
+
         live, self._live = self._live, None
         if live is None:
             return None
@@ -162,14 +164,18 @@ class Watching:
         if self._log is not None and self._numbers:
             self._log(self.take(), self._at)
         self.trace = live
-        if self._keep is not None and self._folder is not None:
+        whole = self._keep is not None and not any(one.what == LOST for one in live.facts.unseen)
+        if whole and self._keep is not None and self._folder is not None:
             assert live.session is not None
             said = None if error is None else raised(error)[:2000]
-            self._keep.writer.put({**live.info, "error": said})
-            self._keep.close(live.session, live, list(live.findings))
-            write_findings(self._folder / "findings.json", live)
+            try:
+                self._keep.close(live.session, live, list(live.findings), {**live.info, "error": said})
+                write_findings(self._folder / "findings.json", live)
+            except FAILURES as failed:  # the training goes on
+                whole = False
+                live.note_unseen([lost("whole", failed)])
         if not self._options["quiet"] and (not self._rank or live.findings):
-            write(report(live, self._folder), sys.stderr)
+            write(report(live, self._folder if whole else None), sys.stderr)
         return live
 
     def take(self) -> dict[str, float]:

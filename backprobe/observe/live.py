@@ -102,6 +102,8 @@ class LiveTrace(Trace):
         made = self._collector.trace(session, info)
         self.steps, self.facts, self.info = made.steps, made.facts, made.info
         self._read_sources = session.sources
+        if isinstance(self._sink, Telling):
+            self.note_unseen(self._sink.lost)
         if self._plugged is not None:
             self._plugged.close(self)
         if error is not None:

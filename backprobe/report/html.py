@@ -61,7 +61,7 @@ def save(made: Mapping[str, Any], target: Path, title: str) -> Path:
     try:
         replace_text(target, filled(made, title))
     except OSError as error:
-        raise BackprobeError(f"cannot write the report to {target}: {error}") from error
+        raise BackprobeError(f"cannot write the report to {target}: {error.strerror or error}") from error
     return target
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,8 @@ from .codec import Decoder, own_fields, to_plain
 #: In a run's folder: its parts; what its processes have in common, where none of them is the first.
 PARTS, JOB = "parts", "job.json"
 _UNWATCHED = "unwatched-"
+#: Nobody holds the lock of a folder for longer.
+STALE_LOCK_S = 30.0
 _FIELDS = (
     "RankSeen",
     "RankWait",
@@ -132,12 +136,43 @@ def read_job(folder: Path) -> Mapping[str, Any] | None:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """No other process is within for the same folder."""
+    """No other process is within for the same folder.
+
+    On a file system without locks a folder is the lock; one that stays, since its process was killed, is taken over
+    after ``STALE_LOCK_S`` seconds.
+
+    :raises OSError: `folder` cannot be written to.
+    """
     if os.name != "posix":
         yield
         return
     import fcntl
 
     with os.fdopen(add_to(folder / ".lock"), "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno == errno.EINTR:
+                raise
+            with _locked_by_folder(folder / ".locked"):
+                yield
+        else:
+            yield
+
+
+@contextlib.contextmanager
+def _locked_by_folder(lock: Path) -> Iterator[None]:
+    begin = time.monotonic()
+    while True:
+        try:
+            lock.mkdir()
+            break
+        except FileExistsError:
+            if time.monotonic() - begin > STALE_LOCK_S:
+                break
+            time.sleep(0.02)
+    try:
         yield
+    finally:
+        with contextlib.suppress(OSError):
+            lock.rmdir()

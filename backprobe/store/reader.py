@@ -22,6 +22,7 @@ from .codec import Decoder
 from .columns import layout_from, signature_from
 from .facts import facts_from
 from .older import TablesOfFormat1
+from .settled import connect_unchanging, needs_room, settled
 from .tables import StoredCall, Tables, reading
 
 
@@ -37,14 +38,26 @@ def open_run(folder: str | Path) -> Trace:
     for suffix in ("-wal", "-shm", "-journal"):  # SQLite opens them too
         inside(Path(folder), FILE + suffix)
     with reading(file, "is damaged or not a run"):
-        db = sqlite3.connect(file)
         try:
-            db.execute("begin")  # what is read here is of one moment, whoever writes
-            with db:
-                return _trace(_tables(db, file), file)
-        except BaseException:
-            db.close()
-            raise
+            return _opened(sqlite3.connect(file), file)
+        except sqlite3.OperationalError as error:
+            if not needs_room(error):
+                raise
+            try:
+                with settled(file) as there:
+                    return _opened(connect_unchanging(there), file)
+            except OSError as full:
+                raise BackprobeError(f"{file} cannot be read: {full}") from error
+
+
+def _opened(db: sqlite3.Connection, file: Path) -> Trace:
+    try:
+        db.execute("begin")  # what is read here is of one moment, whoever writes
+        with db:
+            return _trace(_tables(db, file), file)
+    except BaseException:
+        db.close()
+        raise
 
 
 def _tables(db: sqlite3.Connection, file: Path) -> Tables:

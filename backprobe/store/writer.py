@@ -6,6 +6,8 @@ Note [What survives a crash]: Write-ahead logging without a flush to the disk at
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shutil
 import sqlite3
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..errors import BackprobeError
+from ..errors import BackprobeError, StorageError
 from ..files import inside, replacing
 from ..packed import Layout, Packed, PackedNodes, Signature, pack
 from ..records import BackwardCall, Facts, Finding, KeptBatch, Measured, ModuleCall, Step
@@ -29,6 +31,12 @@ from .tables import TABLES
 
 if TYPE_CHECKING:
     from ..traced import Trace
+
+
+#: Errors of a file system that has no room or no locks, or is gone.
+_STORAGE = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ESTALE}
+)
 
 
 class Writer:
@@ -65,9 +73,20 @@ class Writer:
             self._db.execute("create index backwards_step on backwards (step)")
             self.put({**info, "format": FORMAT, "backprobe": __version__, "fields": own_fields()})
             self._db.execute("commit")
+            self._inode = (folder / FILE).stat().st_ino
         except (OSError, sqlite3.Error) as error:
-            raise BackprobeError(f"cannot write a run to {folder}: {error}") from error
+            raise cannot_write(folder, error) from error
         self._db.execute("begin")
+
+    def check_there(self) -> None:
+        """Check that the file is still in its folder: SQLite goes on to write to one that was removed.
+
+        :raises FileNotFoundError: it is not.
+        """
+        with contextlib.suppress(OSError):
+            if (self.folder / FILE).stat().st_ino == self._inode:
+                return
+        raise FileNotFoundError(f"{self.folder / FILE} was removed while the script ran")
 
     def put(self, info: Mapping[str, Any]) -> None:
         for key, value in info.items():
@@ -226,6 +245,12 @@ def amend(folder: Path, info: Mapping[str, Any]) -> None:
             db.close()
     except (OSError, sqlite3.Error) as error:
         raise BackprobeError(f"cannot write to the run in {folder}: {error}") from error
+
+
+def cannot_write(folder: Path, error: Exception) -> BackprobeError:
+    """What is said of a run that cannot be written to `folder`: a ``StorageError`` where that is nobody's mistake."""
+    broken = isinstance(error, sqlite3.Error) or getattr(error, "errno", None) in _STORAGE
+    return (StorageError if broken else BackprobeError)(f"cannot write a run to {folder}: {error}")
 
 
 def _or_less(value: float | None) -> float:

@@ -289,8 +289,8 @@ class Child:
                 trace.note_unseen(self._tracked.unseen)
             if self._keep is not None and not self._sinks.lost:
                 with self._sinks.keeping():
-                    self._keep.writer.put(info)
-                    self._keep.close(session, trace, findings)
+                    self._keep.close(session, trace, findings, info)
+                trace.note_unseen(self._sinks.lost)
             self._part.over(
                 *(error is not None or bool(code), findings, trace.hidden),
                 error=(info["error"] or "")[:500],

@@ -47,7 +47,7 @@ def join(me: Identity, out: Path | None, runs: Path, new: Callable[[], Path]) ->
 
 
 def _there(me: Identity, out: Path) -> tuple[Path, Path]:
-    if not (out / JOB).is_file() and all(one.name == ".lock" for one in out.iterdir()):
+    if not (out / JOB).is_file() and all(one.name in (".lock", ".locked") for one in out.iterdir()):
         return _made(me, out)
     if not _ours(out, me):
         raise BackprobeError(f"{out} is not empty: a run needs a folder of its own")

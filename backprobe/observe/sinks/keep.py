@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...records import Finding, Measured, Step
@@ -67,6 +68,7 @@ class Keep:
             self.writer.put(session.took.info())
         if step.index in (0, 2, 9) or now - self._written > 30:  # for a run that is killed
             self._written = now
+            self.writer.check_there()
             facts = session.facts()
             self.writer.facts(facts)
             self.writer.put({"sources": session.sources((facts.parameters, facts.seen))})
@@ -79,9 +81,14 @@ class Keep:
             count, last = self._trails[same] = count + 1, (same, step.index)
         return last
 
-    def close(self, session: Session, trace: Trace, findings: list[Finding]) -> None:
+    def close(self, session: Session, trace: Trace, findings: list[Finding], info: Mapping[str, Any]) -> None:
+        """The run is over: write what is known at the end.
+
+        :raises OSError, sqlite3.Error: it cannot be written.
+        """
         from ..backward.layouts import LiveLayout
 
+        self.writer.check_there()
         naming = session.modules.naming
         late = {
             number: live.layout(session.names)
@@ -90,5 +97,5 @@ class Keep:
         }
         self.writer.rename(late)
         named = trace.facts.parameters, trace.facts.seen, findings
-        self.writer.put({"skipped": self.skipped, "sources": session.sources(named)})
+        self.writer.put({**info, "skipped": self.skipped, "sources": session.sources(named)})
         self.writer.close(trace.facts, findings)

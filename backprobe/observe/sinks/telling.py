@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ..backward.recorded import Recorded
     from ..session import Session, Sink
 
+#: What is said of a run that is not kept whole, by this name.
+LOST = "kept run"
 FAILURES = (OSError, sqlite3.Error, BackprobeError)
 
 
@@ -66,4 +68,9 @@ class Telling:
                 self._not_kept("whole", error)
 
     def _not_kept(self, what: str, error: Exception) -> None:
-        self.lost.append(Unseen("kept run", 1, f"not kept {what}: {type(error).__name__}: {error}", hides=False))
+        self.lost.append(lost(what, error))
+
+
+def lost(what: str, error: Exception) -> Unseen:
+    """What is said of a run that could not be written any more. `what`: of it is not kept."""
+    return Unseen(LOST, 1, f"not kept {what}: {type(error).__name__}: {error}", hides=False)

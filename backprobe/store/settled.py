@@ -1,0 +1,56 @@
+"""A run in a folder that cannot be written to: a colleague's, a mounted one, one on a file system without locks.
+
+Note [Runs that cannot be locked]: SQLite reads a write-ahead log with the help of a shared file beside it and of locks.
+    If the folder has no room for that file, or the file system has no locks, nobody can be writing there through SQLite
+    from here: the file is read as one that does not change. Steps that are still in the log are put into a copy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+#: What SQLite says where it cannot make its shared file or take its locks.
+_NO_ROOM = ("unable to open database file", "readonly database", "disk i/o error", "locking protocol")
+
+
+def needs_room(error: sqlite3.Error) -> bool:
+    """Whether SQLite could not read a file for want of locks or of a place for its shared file."""
+    return isinstance(error, sqlite3.OperationalError) and any(words in str(error).lower() for words in _NO_ROOM)
+
+
+@contextlib.contextmanager
+def settled(file: Path) -> Iterator[Path]:
+    """`file` as it is where its log is empty, else a copy with the log put in, which is gone after the block. A
+    connection that was opened inside the block goes on to work.
+
+    :raises OSError: there is no room for the copy.
+    :raises sqlite3.Error: the log cannot be read.
+    """
+    log = file.with_name(f"{file.name}-wal")
+    if not log.is_file() or not log.stat().st_size:
+        yield file
+        return
+    with tempfile.TemporaryDirectory(prefix="backprobe-read-", ignore_cleanup_errors=True) as folder:
+        copy = Path(folder) / file.name
+        shutil.copyfile(file, copy)
+        shutil.copyfile(log, copy.with_name(log.name))
+        db = sqlite3.connect(copy)
+        try:
+            db.execute("pragma wal_checkpoint(truncate)").fetchall()
+        finally:
+            db.close()
+        yield copy
+
+
+def connect_unchanging(file: Path) -> sqlite3.Connection:
+    """A connection that takes no locks and makes no files (Note [Runs that cannot be locked]).
+
+    :raises sqlite3.Error: it cannot be opened.
+    """
+    return sqlite3.connect(f"file:{quote(str(file.absolute()))}?mode=ro&immutable=1", uri=True)
