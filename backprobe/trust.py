@@ -78,6 +78,8 @@ def is_there(pid: int, machine: str) -> bool | None:
         return False
     except OSError:  # somebody else's
         return True
+    except OverflowError:  # no process has such a number
+        return False
     try:  # one that is over, and whose parent has not asked for it
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (OSError, IndexError):

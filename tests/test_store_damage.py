@@ -185,9 +185,10 @@ def test_damage_shows_at_the_step_that_has_it(tmp_path: Path, statement: str, te
 def test_a_file_that_another_process_holds_is_not_called_damaged(tmp_path: Path, monkeypatch: Any) -> None:
     connect = sqlite3.connect
     holder = connect(copy(tmp_path) / FILE)
-    holder.execute("pragma journal_mode=delete")
+    holder.execute("pragma locking_mode=exclusive")
     holder.execute("begin exclusive")
-    monkeypatch.setattr(sqlite3, "connect", lambda file: connect(file, 0))
+    holder.execute("delete from trails")
+    monkeypatch.setattr(sqlite3, "connect", lambda file, **given: connect(file, 0, **given))
     with pytest.raises(BackprobeError, match=r"run.sqlite cannot be read: database is locked"):
         open_run(tmp_path)
     holder.rollback()

@@ -17,6 +17,7 @@ from ..loading import load
 from ..records import Judged, Tape
 from ..text import size
 from .files import find_run
+from .reading import reading_run
 
 
 class Compare:
@@ -59,10 +60,6 @@ class Compare:
         )
 
     def run(self, options: argparse.Namespace) -> int:
-        from ..comparing.compared import as_dict
-        from ..comparing.groups import groups, told
-        from ..comparing.text import report
-
         table = Names(_table(options.map))
         if "--vs" in options.runs:
             from .versus import both
@@ -70,6 +67,15 @@ class Compare:
             folders = both(options.runs, options.module, ["--record-mb", str(options.record_mb)])
         else:
             folders = [find_run(one) for one in options.runs]
+        with reading_run(*folders):
+            return self._compared(folders, options, table)
+
+    def _compared(self, folders: list[Path], options: argparse.Namespace, table: Names) -> int:
+        """Compare runs and say how they differ; the exit code."""
+        from ..comparing.compared import as_dict
+        from ..comparing.groups import groups, told
+        from ..comparing.text import report
+
         sides, given = _sides(folders, options)
         runs = _Runs(sides, table, options.estimate, given)
         found = [runs.compared(0, k) for k in range(1, len(sides))]

@@ -12,6 +12,7 @@ from pathlib import Path
 from ..errors import BackprobeError
 from ..text import size
 from .files import find_run, rank_argument
+from .reading import reading_run
 
 
 class Report:
@@ -34,14 +35,15 @@ class Report:
         from ..view import ranks
 
         folder = find_run(options.run)
-        trace = open_job(folder, options.rank)
-        name = ranks.titled(folder.name, trace)
-        try:
-            file = write(trace, Path(options.output) if options.output else folder / "report.html", name)
-        except BackprobeError as error:
-            if options.output or os.access(folder, os.W_OK):
-                raise
-            raise BackprobeError(f"{error}: name another place with -o FILE") from None
+        with reading_run(folder):
+            trace = open_job(folder, options.rank)
+            name = ranks.titled(folder.name, trace)
+            try:
+                file = write(trace, Path(options.output) if options.output else folder / "report.html", name)
+            except BackprobeError as error:
+                if options.output or os.access(folder, os.W_OK):
+                    raise
+                raise BackprobeError(f"{error}: name another place with -o FILE") from None
         print(f"{file} ({size(file.stat().st_size)}" + (f", {name})" if name != folder.name else ")"))
         return 0
 
@@ -64,7 +66,10 @@ class View:
     def run(self, options: argparse.Namespace) -> int:
         from ..report.serve import Server
 
-        with Server(find_run(options.run), options.port, options.rank) as server:
+        folder = find_run(options.run)
+        with reading_run(folder):
+            server = Server(folder, options.port, options.rank)
+        with server:
             print(f"backprobe: {server.address}")
             print(f"It shows {server.source.latest()['run']['name']}. Ctrl-C ends it.", flush=True)
             if not options.no_browser and _has_screen():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..errors import BackprobeError
 from .files import RUNS, find_run, rank_argument, run_folders
+from .reading import reading_run
 
 
 class Show:
@@ -41,13 +42,15 @@ class Show:
         from ..view.parts import report
         from ..view.terminal import write
 
-        trace = open_job(find_run(options.run), options.rank)
-        if options.json or options.format == "json":
-            print(as_json(trace.as_dict(), None if options.all else MOST))
-        elif options.format == "github":
-            print("\n".join(workflow_commands(trace.findings)))
-        else:
-            write(report(trace, details=True, whole=options.all), sys.stdout)
+        folder = find_run(options.run)
+        with reading_run(folder):
+            trace = open_job(folder, options.rank)
+            if options.json or options.format == "json":
+                print(as_json(trace.as_dict(), None if options.all else MOST))
+            elif options.format == "github":
+                print("\n".join(workflow_commands(trace.findings)))
+            else:
+                write(report(trace, details=True, whole=options.all), sys.stdout)
         return 0
 
 
@@ -61,24 +64,34 @@ class Runs:
 
     def run(self, options: argparse.Namespace) -> int:
         from ..store import FILE
-        from ..store.job import open_job
         from ..view.parts import Table
         from ..view.terminal import write
 
         rows = []
         for folder in run_folders(Path(options.folder)):
             try:
-                trace = open_job(folder)
+                with reading_run(folder):
+                    rows.append(_row(folder))
             except BackprobeError as error:
-                rows.append([folder.name, "", "", str(error).removeprefix(f"{folder / FILE} ")])
-                continue
-            started = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(trace.info.get("started", 0))))
-            calm = f"no findings; {trace.gaps[0]}" if trace.gaps else "nothing wrong found"
-            first = trace.findings[0].kind if trace.findings else calm
-            more = f" and {len(trace.findings) - 1} more" if len(trace.findings) > 1 else ""
-            rows.append([folder.name, started, str(trace.info.get("steps", len(trace.steps))), first + more])
+                said = str(error).removeprefix(f"{folder / FILE} ").removeprefix(f"{folder} ")
+                rows.append([folder.name, "", "", said])
         if not rows:
             print(f"no runs in {options.folder}")
             return 0
         write([Table(("run", "started", "steps", "findings"), rows)], sys.stdout)
         return 0
+
+
+def _row(folder: Path) -> list[str]:
+    """What the list of runs says of one."""
+    from ..store.job import open_job
+
+    trace = open_job(folder)
+    try:
+        started = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(trace.info.get("started", 0))))
+        calm = f"no findings; {trace.gaps[0]}" if trace.gaps else "nothing wrong found"
+        first = trace.findings[0].kind if trace.findings else calm
+        more = f" and {len(trace.findings) - 1} more" if len(trace.findings) > 1 else ""
+        return [folder.name, started, str(trace.info.get("steps", len(trace.steps))), first + more]
+    finally:
+        trace.close()

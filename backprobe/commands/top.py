@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import BackprobeError
 from .files import RUNS, find_run, rank_argument, run_folders
+from .reading import reading_run
 
 #: Seconds between two looks; and the part of the time that looking may take, since a long run is long in reading.
 EVERY, PART = 1.5, 0.1
@@ -71,11 +72,12 @@ class Look:
         from ..store.job import open_job
         from ..view.ranks import titled
 
-        trace = open_job(self._folder, self._rank)
-        try:
-            return self._watch.frame(trace, titled(self._folder.name, trace), time.time())
-        finally:
-            trace.close()
+        with reading_run(self._folder):
+            trace = open_job(self._folder, self._rank)
+            try:
+                return self._watch.frame(trace, titled(self._folder.name, trace), time.time())
+            finally:
+                trace.close()
 
 
 def _folder(name: str | None) -> Path:

@@ -16,6 +16,7 @@ from typing import Any
 from ..errors import BackprobeError
 from ..files import inside, replace_text, replacing
 from ..records import Print, Site, Taken, Tape, TapeOp
+from ..untrusted import read_gzip, read_text
 
 #: The folder in that of a run.
 FOLDER = "compare"
@@ -90,7 +91,7 @@ def read_tape(run: Path) -> Tape:
             f"{run} has nothing to compare: record it with backprobe run --record compare --out {run} train.py"
         )
     try:
-        about = json.loads(inside(folder, "about.json").read_text())
+        about = json.loads(read_text(inside(folder, "about.json")))
         if about.pop("format") != FORMAT:
             raise BackprobeError(f"{folder} was written by another version of backprobe")
         sites: list[Site] = []
@@ -98,8 +99,7 @@ def read_tape(run: Path) -> Tape:
         ops: list[TapeOp] = []
         steps = []
         for path in sorted(folder.glob("step-*.json.gz")):
-            with gzip.open(inside(folder, path.name), "rt") as file:
-                data = json.load(file)
+            data = json.loads(read_gzip(inside(folder, path.name)))
             sites += [Site(*row) for row in data.pop("sites")]
             prints += [_print(row) for row in data.pop("prints")]
             ops += [_op(row, data["step"], sites) for row in data.pop("ops")]

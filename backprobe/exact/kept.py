@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 
 from ..errors import BackprobeError
 from ..files import inside
+from ..untrusted import is_regular
 
 
 class Tensors(Protocol):
@@ -27,6 +28,8 @@ class Kept:
         for folder in folders:
             for path in sorted(folder.glob("tensors-*.safetensors")):
                 try:
+                    if not is_regular(path):
+                        raise OSError("it is not a regular file")
                     opened = safe_open(str(inside(folder, path.name)), "pt")
                 except (OSError, SafetensorError) as error:
                     raise BackprobeError(f"{path} is damaged: {error}") from None

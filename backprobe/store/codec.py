@@ -13,12 +13,26 @@ from typing import Any, TypeVar
 
 from ..records import KINDS, Site
 from ..records.places import lasting
+from ..untrusted import decompress
 
 T = TypeVar("T")
 Make = Callable[[Any], Any]
 #: What a list in JSON becomes, by the origin of a type.
 _MANY: dict[Any, Make] = {Sequence: tuple, **{kind: kind for kind in (tuple, list, set, frozenset)}}
 _SCALARS = frozenset({str, int, float, bool, type(None)})
+#: What a value of each type may be in JSON.
+_ALLOWED: dict[Any, frozenset[type]] = {
+    str: frozenset({str}),
+    bool: frozenset({bool}),
+    int: frozenset({int, bool}),
+    float: frozenset({float, int, bool}),
+}
+#: Numbers that a record can have: the highest is that of an accumulator (``ACCUMULATE_SEQ``).
+_INTEGERS = range(-(2**63), 2**64)
+#: Characters of what is a name, by the names of fields: work grows with the square of their number.
+_NAMES, MAX_NAME = frozenset({"name", "module", "path", "class_name", "parameter", "tensor"}), 10_000
+#: Numbers that are counted up to, by the names of fields.
+_COUNTED_UP_TO = {"world": 1 << 20, "order": 1 << 22}
 
 
 @cache
@@ -74,10 +88,10 @@ class Decoder:
 
         :raises ValueError, TypeError, KeyError: `plain` is no such record.
         """
-        return typing.cast(T, _apply(self._maker(kind), plain))
+        return typing.cast(T, None if plain is None else _apply(self._maker(kind), plain))
 
     def _maker(self, hint: Any) -> Make | None:
-        """What makes a value of that type; ``None``: it stays as it is."""
+        """What makes a value of that type, or raises; ``None``: whatever it is, it stays as it is."""
         if hint not in self._makers:
             self._makers[hint] = self._new_maker(hint)
         return self._makers[hint]
@@ -85,18 +99,21 @@ class Decoder:
     def _new_maker(self, hint: Any) -> Make | None:
         origin, args = typing.get_origin(hint), typing.get_args(hint)
         if origin in (typing.Union, types.UnionType):
-            return self._maker(next(a for a in args if a is not type(None)))
+            inner = self._maker(next(a for a in args if a is not type(None)))
+            return lambda plain: None if plain is None else _apply(inner, plain)
         if origin is tuple and args[1:] != (Ellipsis,):
             each = [self._maker(a) for a in args]
-            return lambda plain: tuple(_apply(one, v) for one, v in zip(each, plain, strict=True))
+            return lambda plain: tuple(_apply(one, v) for one, v in zip(each, _listed(plain), strict=True))
         if origin in _MANY:
             many, one = _MANY[origin], self._maker(args[0])
-            return many if one is None else lambda plain: many(_apply(one, v) for v in plain)
+            return lambda plain: many(_apply(one, v) for v in _listed(plain))
         if origin in (dict, Mapping):
             value = self._maker(args[1])
-            return None if value is None else lambda plain: {k: _apply(value, v) for k, v in plain.items()}
+            return lambda plain: {k: _apply(value, v) for k, v in _mapped(plain).items()}
         if hint is tuple:
-            return tuple
+            return lambda plain: tuple(_listed(plain))
+        if hint in _ALLOWED:
+            return lambda plain: _scalar(hint, plain)
         return self._record(hint) if dataclasses.is_dataclass(hint) else None
 
     def _record(self, kind: Any) -> Make:
@@ -112,13 +129,52 @@ class Decoder:
                 plain = dict(zip(names, plain, strict=False))
             elif not isinstance(plain, dict):
                 raise ValueError(f"a {kind.__name__} has {len(names)} fields, not as in {str(plain)[:80]}")
-            return kind(**{name: _apply(makers[name], value) for name, value in plain.items() if name in makers})
+            given = {name: _apply(makers[name], value) for name, value in plain.items() if name in makers}
+            _check_sizes(given)
+            return kind(**given)
 
         return make
 
 
 def _apply(make: Make | None, plain: Any) -> Any:
-    return plain if make is None or plain is None else make(plain)
+    return plain if make is None else make(plain)
+
+
+def _scalar(kind: type, plain: Any) -> Any:
+    """:raises TypeError, ValueError: `plain` is no text or number as records have them."""
+    if type(plain) not in _ALLOWED[kind]:
+        raise TypeError(f"{kind.__name__} expected, not {str(plain)[:80]}")
+    if kind is int and plain not in _INTEGERS:
+        raise ValueError(f"a number has {len(str(plain))} digits")
+    return plain
+
+
+def _listed(plain: Any) -> Sequence[Any]:
+    if not isinstance(plain, (list, tuple)):
+        raise TypeError(f"a list expected, not {str(plain)[:80]}")
+    return plain
+
+
+def _mapped(plain: Any) -> Mapping[str, Any]:
+    if not isinstance(plain, dict):
+        raise TypeError(f"names and values expected, not {str(plain)[:80]}")
+    return plain
+
+
+def _check_sizes(given: Mapping[str, Any]) -> None:
+    """:raises ValueError: a name or a number of a record makes more work than any can."""
+    for name, value in given.items():
+        if name in _NAMES and isinstance(value, str):
+            check_name(value)
+        if name in _COUNTED_UP_TO and isinstance(value, int) and value > _COUNTED_UP_TO[name]:
+            raise ValueError(f"{name} is {value}")
+
+
+def check_name(name: str) -> str:
+    """:raises ValueError: `name` is longer than any is."""
+    if len(name) > MAX_NAME:
+        raise ValueError(f"a name has {len(name):,} characters")
+    return name
 
 
 _decoder = Decoder()
@@ -140,7 +196,12 @@ def squeeze(value: Any) -> bytes:
 
 
 def unsqueeze(data: bytes) -> Any:
-    return json.loads(zlib.decompress(data))
+    """The value that ``squeeze`` packed.
+
+    :raises ValueError: it is no JSON, or more than ``MAX_VALUE_BYTES``.
+    :raises zlib.error: it is damaged.
+    """
+    return json.loads(decompress(data))
 
 
 def checksum(*values: int | str | bytes | None) -> int:

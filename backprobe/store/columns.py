@@ -7,8 +7,10 @@ from typing import Any
 
 from ..packed import Layout, Measured, Signature
 from ..records import ACCUMULATE_SEQ, Node, Site
-from .codec import Decoder, to_plain
+from .codec import Decoder, check_name, to_plain
 
+#: Inputs or outputs of a node: work is done for each number below the highest.
+MAX_SLOTS = 1 << 20
 _MEASURED = ("node", "number", "slot", "kind")
 
 
@@ -41,7 +43,12 @@ def layout_plain(layout: Layout) -> dict[str, Any]:
 
 
 def layout_from(plain: Mapping[str, Any], decoder: Decoder) -> Layout:
-    strings, columns, needed = plain["strings"], plain["nodes"], plain["needed"]
+    """The layout that ``layout_plain`` made `plain` of.
+
+    :raises ValueError, TypeError, LookupError: it did not; or its edges lead out of the graph or in a circle.
+    """
+    columns, needed = plain["nodes"], plain["needed"]
+    strings = [one if one is None else check_name(_texts(one)) for one in plain["strings"]]
     sites = [decoder(Site, site) for site in plain["sites"]]
     # Files that were written before libraries were noted have none.
     stacks = [tuple(sites[site] for site in stack) for stack in plain.get("libraries", [()])]
@@ -59,7 +66,51 @@ def layout_from(plain: Mapping[str, Any], decoder: Decoder) -> Layout:
             zip(*(columns[name] for name in names), strict=True)
         )
     )
-    return Layout(tuple(nodes), None if needed is None else frozenset(needed))
+    layout = Layout(tuple(nodes), None if needed is None else frozenset(needed))
+    _check_edges(layout.nodes)
+    return layout
+
+
+def _texts(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"text expected, not {str(value)[:80]}")
+    return value
+
+
+def _whole(*values: Any) -> None:
+    """:raises TypeError: one of `values` is no whole number."""
+    for value in values:
+        if type(value) is not int:
+            raise TypeError(f"a number expected, not {str(value)[:80]}")
+
+
+def _check_edges(nodes: Sequence[Node]) -> None:
+    """Check that edges lead to nodes of the graph and never in a circle: what follows them has to come to an end.
+
+    :raises ValueError, TypeError: they do not.
+    """
+    came = [0] * len(nodes)
+    for node in nodes:
+        _whole(node.seq, node.call or 0, *(node.leaf_shape or ()))
+        for edge in node.edges:
+            if edge is None:
+                continue
+            _whole(*edge)
+            target, slot = edge
+            if target >= len(nodes) or not 0 <= slot < MAX_SLOTS:
+                raise ValueError(f"an edge leads to {edge}, of {len(nodes)} nodes")
+            came[target] += 1
+    ready = [i for i, count in enumerate(came) if not count]
+    done = 0
+    while ready:
+        done += 1
+        for edge in nodes[ready.pop()].edges:
+            if edge is not None:
+                came[edge[0]] -= 1
+                if not came[edge[0]]:
+                    ready.append(edge[0])
+    if done < len(nodes):
+        raise ValueError("edges lead in a circle")
 
 
 def signature_plain(signature: Signature) -> dict[str, Any]:
@@ -80,4 +131,11 @@ def signature_from(plain: Mapping[str, Any]) -> Signature:
         rows = zip(*(columns[name] for name in _MEASURED), strict=True)
         return tuple((i, k, slot, *kinds[kind]) for i, k, slot, kind in rows)
 
-    return Signature(tuple(plain["order"]), measured(plain["out"]), measured(plain["came"]))
+    _whole(*plain["order"], *(size for shape, _ in kinds for size in shape))
+    _texts("".join(dtype for _, dtype in kinds))
+    signature = Signature(tuple(plain["order"]), measured(plain["out"]), measured(plain["came"]))
+    for node, number, slot, _, _ in (*signature.out, *signature.came):
+        _whole(node, number, slot)
+        if node < 0 or not 0 <= number < MAX_SLOTS:
+            raise ValueError(f"a gradient of number {number} of node {node}")
+    return signature

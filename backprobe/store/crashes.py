@@ -10,6 +10,7 @@ from pathlib import Path
 from ..errors import BackprobeError
 from ..files import inside
 from ..records import Site
+from ..untrusted import read_text
 from . import CRASH
 
 _FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
@@ -26,7 +27,7 @@ def read_crash(part: Path) -> tuple[str, Site | None, str] | None:
     """How a process crashed, the line of the script that its main thread was at, and the collective operation that this
     was in, empty if it was in none; ``None`` where it did not. The line has no text: its file is not opened."""
     with contextlib.suppress(BackprobeError, OSError):
-        text = inside(part, CRASH).read_text(errors="replace")
+        text = read_text(inside(part, CRASH), errors="replace")
         fatal = _FATAL.search(text)
         if fatal is not None:
             return fatal[1], *_place(text)

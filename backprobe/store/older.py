@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .codec import unsqueeze
-from .tables import StoredCall, StoredStep, Tables
+from .tables import StoredCall, StoredStep, Tables, bounded
 
 _FIELDS = """
 Site file line function text
@@ -78,7 +78,7 @@ class TablesOfFormat1(Tables):
         self._findings = self._info.pop("findings", None)
 
     def _rows(self, table: str, columns: str, more: str = "", values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        return self.db.execute(f"select {columns} from {table} {more}", values).fetchall()
+        return list(bounded(self.db.execute(f"select {columns} from {table} {more}", values)))
 
     def records(self) -> dict[str, list[Any]]:
         found = {kind: rows for kind, rows in self._facts.items() if not kind.endswith("1")}

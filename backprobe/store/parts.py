@@ -21,6 +21,7 @@ from ..errors import BackprobeError
 from ..files import add_to, inside, replace_text
 from ..records import RankSeen, Unseen
 from ..trust import is_there
+from ..untrusted import read_bytes, read_text
 from . import CODE, SEEN
 from .codec import Decoder, own_fields, to_plain
 
@@ -64,9 +65,9 @@ def write_seen(part: Path, seen: RankSeen) -> None:
 def read_seen(part: Path) -> RankSeen | None:
     """What a process said last of itself; ``None`` where it has said nothing, or nothing that can be read."""
     try:
-        plain = json.loads(inside(part, SEEN).read_text())
+        plain = json.loads(read_text(inside(part, SEEN)))
         seen = Decoder(plain["fields"])(RankSeen, plain["seen"])
-    except (BackprobeError, OSError, ValueError, TypeError, LookupError, AttributeError):
+    except (BackprobeError, OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
     if seen.over:
         code = _exit_code(part)
@@ -76,7 +77,7 @@ def read_seen(part: Path) -> RankSeen | None:
 
 def _exit_code(part: Path) -> int | None:
     with contextlib.suppress(BackprobeError, OSError):
-        written = inside(part, CODE).read_bytes()
+        written = read_bytes(inside(part, CODE))
         return written[-1] if written else None
     return None
 
@@ -126,11 +127,11 @@ def read_job(folder: Path) -> Mapping[str, Any] | None:
     :raises BackprobeError: it cannot be read.
     """
     try:
-        found = json.loads(inside(folder, JOB).read_text())
+        found = json.loads(read_text(inside(folder, JOB)))
         return dict(found)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise BackprobeError(f"{folder / JOB} cannot be read: {error}") from error
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import sqlite3
+import typing
 from array import array
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from .. import __version__
 from ..errors import BackprobeError
@@ -18,12 +18,15 @@ from ..packed import Layout, Packed, PackedNodes, Signature
 from ..records import BackwardCall, BadValues, Finding, Measured, ModuleCall, NodeRun, ParameterStat, Step
 from ..traced import Shown, StepRow, Trace, TracedStep
 from . import FILE, FORMAT
-from .codec import Decoder
+from .codec import Decoder, check_name
 from .columns import layout_from, signature_from
 from .facts import facts_from
 from .older import TablesOfFormat1
-from .settled import connect_unchanging, needs_room, settled
-from .tables import StoredCall, Tables, reading
+from .opening import check_tables, connect
+from .settled import needs_room, settled
+from .tables import TABLES, StoredCall, Tables, reading
+
+T = TypeVar("T")
 
 
 def open_run(folder: str | Path) -> Trace:
@@ -39,13 +42,13 @@ def open_run(folder: str | Path) -> Trace:
         inside(Path(folder), FILE + suffix)
     with reading(file, "is damaged or not a run"):
         try:
-            return _opened(sqlite3.connect(file), file)
+            return _opened(connect(file), file)
         except sqlite3.OperationalError as error:
             if not needs_room(error):
                 raise
             try:
                 with settled(file) as there:
-                    return _opened(connect_unchanging(there), file)
+                    return _opened(connect(there, unchanging=True), file)
             except OSError as full:
                 raise BackprobeError(f"{file} cannot be read: {full}") from error
 
@@ -61,6 +64,7 @@ def _opened(db: sqlite3.Connection, file: Path) -> Trace:
 
 
 def _tables(db: sqlite3.Connection, file: Path) -> Tables:
+    check_tables(db, TABLES)
     query = "select key, value from info where key in ('format', 'backprobe')"
     found = {key: json.loads(value) for key, value in db.execute(query)}
     written = found.get("format")
@@ -75,12 +79,69 @@ def _tables(db: sqlite3.Connection, file: Path) -> Tables:
 
 
 def _trace(tables: Tables, file: Path) -> Trace:
-    info, rows = tables.info(), tables.records()
+    info, rows = _checked(tables.info()), tables.records()
     decoder = Decoder(tables.fields, tables.short)
     found = rows.pop("Finding", None)
     findings = None if found is None else [decoder(Finding, row) for row in found]
     facts = facts_from(rows, info.pop("asked", ()), decoder)
     return Trace(StoredSteps(tables, decoder, file), facts, info, findings)
+
+
+#: What is known of the run besides records, where a reader does something with it.
+_INFO: dict[str, Any] = {
+    **dict.fromkeys(("script", "folder", "machine", "level", "torch", "python", "backprobe", "part"), str),
+    **dict.fromkeys(("pid", "steps", "backwards", "skipped", "thinned", "first_steps"), int),
+    **dict.fromkeys(("started", "seconds", "ended"), float),
+    **dict.fromkeys(("cost", "first_cost", "own"), float | None),
+    **dict.fromkeys(("signal", "code"), int | None),
+    "error": str | None,
+    **dict.fromkeys(("arguments", "asked"), tuple[str, ...]),
+    "sources": Mapping[str, str],
+}
+
+
+#: Seconds since 1970, or that something took: the years to 3000.
+_LATEST = 32_503_680_000
+
+
+def _checked(info: dict[str, Any]) -> dict[str, Any]:
+    """:raises ValueError, TypeError: something in `info` is not what it can be."""
+    decoder = Decoder()
+    for key, kind in _INFO.items():
+        if key in info:
+            decoder(kind, info[key])
+            if info[key] is None and type(None) not in typing.get_args(kind):
+                raise TypeError(f"{key} is None")
+            if kind is float and not abs(info[key]) < _LATEST:
+                raise ValueError(f"{key} is {info[key]}")
+    return info
+
+
+#: How many layouts, signatures and lists of names are kept, and how many nodes or names they may have together.
+MAX_KEPT, MAX_KEPT_PARTS = 32, 1 << 20
+
+
+class _Sized(Generic[T]):
+    """What was read last, by number; of what has many parts, less.
+
+    :param read: reads one; ``size`` of it says how many parts it has.
+    """
+
+    def __init__(self, read: Callable[[int], T], size: Callable[[T], int]) -> None:
+        self._read, self._size = read, size
+        self._kept: dict[int, T] = {}
+
+    def __call__(self, number: int) -> T:
+        found = self._kept.pop(number, None)
+        if found is None:
+            found = self._read(number)
+        self._kept[number] = found
+        while len(self._kept) > MAX_KEPT or (len(self._kept) > 1 and self._parts() > MAX_KEPT_PARTS):
+            del self._kept[next(iter(self._kept))]
+        return found
+
+    def _parts(self) -> int:
+        return sum(map(self._size, self._kept.values()))
 
 
 class StoredSteps(Shown, Sequence[TracedStep]):
@@ -94,9 +155,9 @@ class StoredSteps(Shown, Sequence[TracedStep]):
         self._ids = tables.numbers()
         if not all(type(number) is int for number in self._ids):
             raise ValueError("a step has no number")
-        self._layout = lru_cache(32)(self._read_layout)
-        self._signature = lru_cache(32)(self._read_signature)
-        self._names = lru_cache(32)(self._read_names)
+        self._layout = _Sized(self._read_layout, lambda layout: len(layout.nodes))
+        self._signature = _Sized(self._read_signature, lambda signature: len(signature.out) + len(signature.came))
+        self._names = _Sized(self._read_names, len)
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -152,7 +213,7 @@ class StoredSteps(Shown, Sequence[TracedStep]):
             return [Measured(step, self._names(names), array("f", data)) for step, names, data in rows]
 
     def _read_names(self, number: int) -> tuple[str, ...]:
-        return tuple(self._tables.part("names", number))
+        return tuple(check_name(name) for name in self._decode(tuple[str, ...], self._tables.part("names", number)))
 
     def _read_layout(self, number: int) -> Layout:
         return layout_from(self._tables.part("layouts", number), self._decode)

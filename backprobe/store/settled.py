@@ -13,7 +13,6 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 #: What SQLite says where it cannot make its shared file or take its locks.
 _NO_ROOM = ("unable to open database file", "readonly database", "disk i/o error", "locking protocol")
@@ -46,11 +45,3 @@ def settled(file: Path) -> Iterator[Path]:
         finally:
             db.close()
         yield copy
-
-
-def connect_unchanging(file: Path) -> sqlite3.Connection:
-    """A connection that takes no locks and makes no files (Note [Runs that cannot be locked]).
-
-    :raises sqlite3.Error: it cannot be opened.
-    """
-    return sqlite3.connect(f"file:{quote(str(file.absolute()))}?mode=ro&immutable=1", uri=True)

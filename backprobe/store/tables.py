@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import BackprobeError
+from ..untrusted import decompress
 from .codec import checksum, unsqueeze
 
 #: What each table is made of. The last column is the checksum of the others.
@@ -27,6 +28,9 @@ TABLES = {
     "backwards": "(id integer primary key, step integer, trouble integer, layout integer, signature integer, "
     "head text, apart text, norms blob, seconds blob, crc integer)",
 }
+#: How many rows are read at a time at most, how many bytes in them, and how many bytes of records of the run as a whole
+#: when they are unpacked. Steps are counted in millions: each has a row.
+MAX_ROWS, MAX_ROWS_BYTES, MAX_RECORDS_BYTES = 50_000_000, 1 << 30, 256 << 20
 _DAMAGE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, zlib.error)
 #: What SQLite says of a file that may be sound: another process has it, it may not be opened, it was closed here.
 _NOT_DAMAGE = ("database is locked", "unable to open database", "readonly database", "closed database")
@@ -44,6 +48,19 @@ def reading(file: Path, damage: str = "is damaged") -> Iterator[None]:
         why = " ".join(str(error).split())[:200] or type(error).__name__
         said = "cannot be read" if any(words in why for words in _NOT_DAMAGE) else damage
         raise BackprobeError(f"{file} {said}: {why}") from error
+
+
+def bounded(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """`rows`, as they come.
+
+    :raises ValueError: there are too many, or too much is in them.
+    """
+    room = MAX_ROWS_BYTES
+    for count, row in enumerate(rows):
+        room -= sum(len(value) for value in row if isinstance(value, (str, bytes)))
+        if count >= MAX_ROWS or room < 0:
+            raise ValueError("a table has more rows than can be")
+        yield row
 
 
 @dataclass(frozen=True)
@@ -84,11 +101,12 @@ class Tables:
         self.fields: Mapping[str, Sequence[str]] = self._info.pop("fields")
 
     def _rows(self, table: str, columns: str, more: str = "", values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        found = self.db.execute(f"select {columns}, crc from {table} {more}", values).fetchall()
-        for row in found:
+        found = []
+        for row in bounded(self.db.execute(f"select {columns}, crc from {table} {more}", values)):
             if checksum(table, *row[:-1]) != row[-1]:
                 raise ValueError(f"a row of {table} is not what was written")
-        return [row[:-1] for row in found]
+            found.append(row[:-1])
+        return found
 
     def _row(self, table: str, columns: str, number: int) -> tuple[Any, ...] | None:
         found = self._rows(table, columns, "where id = ?", (number,))
@@ -107,15 +125,20 @@ class Tables:
 
     def records(self) -> dict[str, list[Any]]:
         """Plain records of the run as a whole, by kind."""
-        return {kind: unsqueeze(data) for kind, data in self._rows("records", "kind, data")}
+        found, room = {}, MAX_RECORDS_BYTES
+        for kind, data in self._rows("records", "kind, data"):
+            text = decompress(data, room)
+            room -= len(text)
+            found[kind] = json.loads(text)
+        return found
 
     def numbers(self) -> list[int]:
         """The numbers of the steps that have something."""
-        found = [row[0] for row in self.db.execute("select id from steps order by id")]
+        found = [row[0] for row in bounded(self.db.execute("select id from steps order by id"))]
         # A killed run: the backward calls of the step that was not over.
         last = found[-1] if found else -1
         query = "select distinct step from backwards where step > ? order by step"
-        return [*found, *(row[0] for row in self.db.execute(query, (last,)))]
+        return [*found, *(row[0] for row in bounded(self.db.execute(query, (last,))))]
 
     def step(self, number: int) -> StoredStep | None:
         row = self._row("steps", "id, head, names, parameters, trail", number)

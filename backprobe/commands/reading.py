@@ -1,0 +1,36 @@
+"""What is wrong with a run that a command reads, said in one line."""
+
+from __future__ import annotations
+
+import sqlite3
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import BackprobeError
+
+#: What reading values that contradict each other ends with. Memory is bounded before: an error of it is one of these.
+_CONTRADICTIONS = (
+    *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError),
+    *(RecursionError, StopIteration, MemoryError, sqlite3.Error),
+)
+
+
+@contextmanager
+def reading_run(*runs: Path) -> Iterator[None]:
+    """Say in one line that one of `runs` cannot be shown: Note [Reading what a stranger has made].
+
+    :raises BackprobeError: in the place of what reading or showing it raised.
+    """
+    try:
+        yield
+    except (BackprobeError, BrokenPipeError):
+        raise
+    except _CONTRADICTIONS as error:
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        why = ": ".join(part for part in (type(error).__name__, " ".join(str(error).split())[:200]) if part)
+        raise BackprobeError(
+            f"{' or '.join(map(str, runs))} is damaged, or backprobe has an error: {why} "
+            f"({Path(at.filename).name}:{at.lineno})"
+        ) from error

@@ -1,0 +1,83 @@
+"""Opens the file of a run for reading: Note [Reading what a stranger has made].
+
+Note [Opening a run changes nothing]: the file is opened read-only. If no process has its write-ahead log open, SQLite
+    is told that the file does not change: so no file appears beside it, and none is needed in a folder that cannot be
+    written to.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from ..untrusted import is_regular
+
+#: Instructions of SQLite's machine that a query may take: a query over a million steps takes some ten millions.
+MAX_QUERY_WORK = 2_000_000_000
+#: How many of them are done between two looks at how many there were.
+_LOOK_EVERY = 1_000_000
+#: Bytes of one value in a file, compressed.
+_MAX_STORED_BYTES = 256 << 20
+#: What SQLite puts beside a file.
+_BESIDE = ("-wal", "-shm", "-journal")
+
+
+class RunConnection(sqlite3.Connection):
+    """A connection whose queries end.
+
+    :raises sqlite3.OperationalError: from whatever reads: a query took more than ``MAX_QUERY_WORK``.
+    """
+
+    _looks = 0
+
+    def execute(self, query: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        self._looks = 0
+        return super().execute(query, parameters)
+
+    def _too_much(self) -> bool:
+        self._looks += 1
+        return self._looks > MAX_QUERY_WORK // _LOOK_EVERY
+
+
+def connect(file: Path, unchanging: bool = False) -> RunConnection:
+    """A connection to the file of a run, which cannot change it.
+
+    :param unchanging: nobody writes to the file: SQLite takes no locks and makes no files.
+    :raises ValueError: what stands beside the file is no file of SQLite's.
+    :raises sqlite3.Error: it cannot be opened.
+    """
+    beside = [file.with_name(file.name + end) for end in _BESIDE]
+    for one in beside:
+        if one.exists() and not is_regular(one):
+            raise ValueError(f"{one.name} is not a regular file")
+    still = unchanging or not any(one.exists() for one in beside)
+    uri = f"file:{quote(str(file.absolute()))}?mode=ro{'&immutable=1' if still else ''}"
+    db = sqlite3.connect(uri, uri=True, factory=RunConnection)
+    try:
+        for setting in ("trusted_schema = off", "cell_size_check = on", "query_only = on", "mmap_size = 0"):
+            db.execute(f"pragma {setting}")
+        if sys.version_info >= (3, 11):
+            db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_STORED_BYTES)
+        db.set_progress_handler(db._too_much, _LOOK_EVERY)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def check_tables(db: sqlite3.Connection, tables: Iterable[str]) -> None:
+    """Check that what is read as a table is one: a view, a virtual table or a column that is worked out calculates
+    whatever the file says when it is read. A table that is not there is not checked.
+
+    :raises ValueError: one is none.
+    """
+    for table in tables:
+        rows = db.execute("select type, rootpage from sqlite_master where name = ?", (table,)).fetchmany(2)
+        if rows and (len(rows) > 1 or rows[0][0] != "table" or not rows[0][1]):
+            raise ValueError(f"{table} is not a plain table")
+        if any(column[6] for column in db.execute(f"pragma table_xinfo({table})").fetchmany(100)):
+            raise ValueError(f"{table} is not a plain table")

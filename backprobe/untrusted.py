@@ -1,0 +1,87 @@
+"""Reads files and compressed data that a stranger may have made, or that are damaged: never more than a bound.
+
+Note [Reading what a stranger has made]: a run may come from anybody, and from a disk that failed. Reading one ends
+    with what it says or with one line that says it is damaged; it neither waits for ever nor takes memory without
+    bound. So nothing but a regular file is opened (a pipe in the place of a file waits for a writer, a device has no
+    end); compressed data is unpacked up to a bound, whatever its size (``store/codec.py``); only plain tables are
+    queried, with bounds on rows, values and work (``store/opening.py``); values have the types that records declare
+    (``store/codec.py``) and refer to what is there, without cycles (``store/columns.py``). What is wrong all the same
+    is said where a command reads a run (``commands/reading.py``).
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import stat
+import zlib
+from pathlib import Path
+
+#: Bytes of one compressed value, unpacked, that are read at most. The graph of a backward of a million nodes takes
+#: about 45 MB as JSON, and some twenty times as much as objects.
+MAX_VALUE_BYTES = 64 << 20
+#: Bytes of a small file beside a run: what a process said of itself, how it crashed.
+MAX_FILE_BYTES = 64 << 20
+
+
+def is_regular(path: str | os.PathLike[str]) -> bool:
+    """Whether `path` is a regular file, or a link to one."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def read_bytes(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """The content of a regular file.
+
+    :raises OSError: it is none, or cannot be read, or has more than `max_bytes`.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{Path(path).name} is not a regular file")
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise OSError(f"{Path(path).name} has more than {max_bytes >> 20} MiB")
+    return data
+
+
+def read_text(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES, errors: str = "strict") -> str:
+    """The same, as text.
+
+    :raises OSError: see ``read_bytes``.
+    :raises ValueError: it is no UTF-8.
+    """
+    return read_bytes(path, max_bytes).decode("utf-8", errors)
+
+
+def decompress(data: bytes, max_bytes: int = MAX_VALUE_BYTES) -> bytes:
+    """What zlib packed.
+
+    :raises ValueError: it is more than `max_bytes`.
+    :raises zlib.error: it is damaged.
+    """
+    unpacker = zlib.decompressobj()
+    found = unpacker.decompress(data, max_bytes + 1)
+    if len(found) > max_bytes:
+        raise ValueError(f"a value has more than {max_bytes >> 20} MiB")
+    if not unpacker.eof:
+        raise zlib.error("incomplete or truncated stream")
+    return found
+
+
+def read_gzip(path: str | os.PathLike[str], max_bytes: int = MAX_VALUE_BYTES) -> bytes:
+    """What is packed in a regular file by gzip.
+
+    :raises OSError: it is no such file, or it is damaged.
+    :raises ValueError: it is more than `max_bytes`, unpacked.
+    :raises EOFError, zlib.error: it is damaged.
+    """
+    if not is_regular(path):
+        raise OSError(f"{Path(path).name} is not a regular file")
+    with gzip.open(path, "rb") as file:
+        found = file.read(max_bytes + 1)
+    if len(found) > max_bytes:
+        raise ValueError(f"{Path(path).name} has more than {max_bytes >> 20} MiB, unpacked")
+    return found
