@@ -17,6 +17,7 @@ from .commands.run import Run, settings_of
 from .errors import BackprobeError
 from .packed import PackedNodes
 from .records import KINDS, BackwardCall, Finding
+from .terminal import say
 from .view import cells
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class Extension:
             if options.findings:
                 write_findings(Path(options.findings), trace)
         except BackprobeError as error:
-            print(f"backprobe: {error}", file=sys.stderr)
+            say(f"backprobe: {error}", sys.stderr)
         if not options.quiet:
             from IPython.display import display
 

@@ -102,6 +102,7 @@ def text_table(head: Sequence[str], body: Sequence[Sequence[str]], right: Set[in
     """
     if not body:
         return ""
+    head, body = [without_controls(cell) for cell in head], [[without_controls(cell) for cell in row] for row in body]
     widths = [max(len(row[i]) for row in (head, *body)) for i in range(len(head))]
     return "\n".join(
         "  ".join(

@@ -13,6 +13,8 @@ from .. import __version__
 from ..errors import BackprobeError
 from ..observe.program import CannotStart
 from ..process_clock import IMPORTED, Moment
+from ..terminal import say
+from ..text import without_controls
 from .bench import Bench
 from .compare import Compare
 from .completion import Completion
@@ -105,5 +107,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error.text, file=sys.stderr)
         return error.code
     except BackprobeError as error:
-        print(f"backprobe: {error}", file=sys.stderr)
+        say(f"backprobe: {without_controls(str(error))}", sys.stderr)
         return 2

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import BackprobeError
 from ..observe.launch import launch
 from ..observe.schedule.settings import Settings
+from ..terminal import say
 from ..text import raised
 from ..view.parts import Line, Part, Table
 from ..view.terminal import write
@@ -74,7 +75,7 @@ class _Comparing:
     def forked(self) -> None: ...
 
     def failed(self, error: Exception) -> None:
-        print(f"backprobe: watching could not begin: {raised(error)}", file=sys.stderr)
+        say(f"backprobe: watching could not begin: {raised(error)}", sys.stderr)
 
     def finish(self, error: BaseException | None, code: int) -> None:
         if self.alternate is not None:

@@ -15,6 +15,7 @@ from ..comparing.sides import Side
 from ..errors import BackprobeError
 from ..loading import load
 from ..records import Judged, Tape
+from ..terminal import say
 from ..text import size
 from .files import find_run
 from .reading import reading_run
@@ -84,17 +85,17 @@ class Compare:
         if options.json:
             rows = [{"a": names[0], "b": name, **as_dict(one)} for name, one in zip(names[1:], found, strict=True)]
             agree = [{"runs": _named(one.runs, names), "bits": [_named(p, names) for p in one.bits]} for one in which]
-            print(json.dumps({"groups": agree, "comparisons": rows} if which else rows[0], indent=1, default=str))
+            say(json.dumps({"groups": agree, "comparisons": rows} if which else rows[0], indent=1, default=str))
         else:
             for name, one in zip(names[1:], found, strict=True):
-                sys.stdout.write(report(one, names[0], name))
+                say(report(one, names[0], name), end="")
             if which:
-                print("\n".join(["", *told(which, names)]))
+                say("\n".join(["", *told(which, names)]))
         if options.html:
             from ..report.comparison import write
 
             file = write(sides, found, which, Path(options.html))
-            print(f"{file} ({size(file.stat().st_size)})", file=sys.stderr if options.json else sys.stdout)
+            say(f"{file} ({size(file.stat().st_size)})", sys.stderr if options.json else sys.stdout)
         return max({"differs": 1, "unseen": 2}.get(one.verdict, 0) for one in found)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..errors import BackprobeError
+from ..terminal import say
 
 SHELLS = ("bash", "zsh", "fish")
 #: Arguments that are files or folders, by what they are called in the help.
@@ -38,7 +39,7 @@ class Completion:
         for sub in _subparsers(whole):
             for action in sub._actions:
                 _told(action, shtab.FILE)
-        print(shtab.complete(whole, shell=options.shell), end="")
+        say(shtab.complete(whole, shell=options.shell), end="")
         return 0
 
 

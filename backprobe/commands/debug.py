@@ -10,6 +10,7 @@ from ..engine.options import breakpoint_from
 from ..observe.launch import launch
 from ..observe.schedule.settings import Settings
 from ..observe.sinks.collect import Collector
+from ..terminal import say
 from ..text import raised
 from .script import script_arguments, script_of
 
@@ -105,7 +106,7 @@ class _Debugging:
     def forked(self) -> None: ...
 
     def failed(self, error: Exception) -> None:
-        print(f"backprobe: watching could not begin: {raised(error)}", file=sys.stderr)
+        say(f"backprobe: watching could not begin: {raised(error)}", sys.stderr)
 
     abandon = forked
 
@@ -116,15 +117,15 @@ class _Debugging:
     def finish(self, error: BaseException | None, code: int) -> None:
         stops = self._stops
         if stops is None:
-            print("backprobe: the script did not import torch, so there was no backward to stop in", file=sys.stderr)
+            say("backprobe: the script did not import torch, so there was no backward to stop in", sys.stderr)
             return
         elsewhere = stops.session.modules.other_threads
         if elsewhere:
             text = f"{elsewhere} module calls ran in other threads: a backward there does not stop"
-            print(f"backprobe: {text}; only the thread that runs the script is watched", file=sys.stderr)
+            say(f"backprobe: {text}; only the thread that runs the script is watched", sys.stderr)
         if not stops.calls:
-            print("backprobe: the script ended without a backward call", file=sys.stderr)
+            say("backprobe: the script ended without a backward call", sys.stderr)
             return
         for point in self._points:
             if not point.hits:
-                print(f"backprobe: breakpoint {point.number} was never met: {point}", file=sys.stderr)
+                say(f"backprobe: breakpoint {point.number} was never met: {point}", sys.stderr)

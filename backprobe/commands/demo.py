@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from ..errors import BackprobeError
+from ..terminal import say
 
 _EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -26,9 +27,9 @@ class Demo:
             script = _EXAMPLES / f"{name}.py"
             if not script.is_file():
                 raise BackprobeError(f"no example {name!r}; there are {', '.join(names())}")
-            print(f"$ backprobe run {name}.py\n", flush=True)
+            say(f"$ backprobe run {name}.py\n")
             done = subprocess.run([sys.executable, "-m", "backprobe", "run", str(script)])
-            print(flush=True)
+            say()
             if done.returncode:
                 return done.returncode
         return 0

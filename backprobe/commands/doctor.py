@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..terminal import say
+
 if TYPE_CHECKING:
     from ..torchside.facts.registry import Checked
 
@@ -58,7 +60,7 @@ class Doctor:
             found["facts"] = [_as_dict(one) for one in check_all()]
         found["holds"] = found["torch"] is not None and all(f["holds"] is not False for f in found["facts"])
         if options.json:
-            print(json.dumps(found, indent=1))
+            say(json.dumps(found, indent=1))
         else:
             _show(found)
         return 0 if found["holds"] else 1

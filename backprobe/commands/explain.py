@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from ..terminal import console, say
+
 
 class Explain:
     """Explain a kind of finding: what it says, why it matters, an example, what to do, what is not seen.
@@ -49,17 +51,15 @@ class Schema:
     def run(self, options: argparse.Namespace) -> int:
         from ..findings import pages
 
-        print(pages.schema(), end="")
+        say(pages.schema(), end="")
         return 0
 
 
 def _write(markdown: str) -> None:
     """As it is, but on a terminal: laid out there."""
     if not sys.stdout.isatty():
-        print(markdown, end="")
+        say(markdown, end="")
         return
     from rich.markdown import Markdown
-
-    from ..view.terminal import console
 
     console(sys.stdout).print(Markdown(markdown))

@@ -29,8 +29,8 @@ def reading_run(*runs: Path) -> Iterator[None]:
         raise
     except _CONTRADICTIONS as error:
         at = traceback.extract_tb(error.__traceback__)[-1]
-        why = ": ".join(part for part in (type(error).__name__, " ".join(str(error).split())[:200]) if part)
+        why = " ".join(str(error).split())[:200]
+        which, what = " or ".join(map(str, runs)), f"{type(error).__name__}: {why}".removesuffix(": ")
         raise BackprobeError(
-            f"{' or '.join(map(str, runs))} is damaged, or backprobe has an error: {why} "
-            f"({Path(at.filename).name}:{at.lineno})"
+            f"{which} is damaged, or backprobe has an error: {what} ({Path(at.filename).name}:{at.lineno})"
         ) from error

@@ -10,6 +10,7 @@ import webbrowser
 from pathlib import Path
 
 from ..errors import BackprobeError
+from ..terminal import say
 from ..text import size
 from .files import find_run, rank_argument
 from .reading import reading_run
@@ -44,7 +45,7 @@ class Report:
                 if options.output or os.access(folder, os.W_OK):
                     raise
                 raise BackprobeError(f"{error}: name another place with -o FILE") from None
-        print(f"{file} ({size(file.stat().st_size)}" + (f", {name})" if name != folder.name else ")"))
+        say(f"{file} ({size(file.stat().st_size)}" + (f", {name})" if name != folder.name else ")"))
         return 0
 
 
@@ -70,8 +71,8 @@ class View:
         with reading_run(folder):
             server = Server(folder, options.port, options.rank)
         with server:
-            print(f"backprobe: {server.address}")
-            print(f"It shows {server.source.latest()['run']['name']}. Ctrl-C ends it.", flush=True)
+            say(f"backprobe: {server.address}")
+            say(f"It shows {server.source.latest()['run']['name']}. Ctrl-C ends it.")
             if not options.no_browser and _has_screen():
                 webbrowser.open(server.address)
             with contextlib.suppress(KeyboardInterrupt):

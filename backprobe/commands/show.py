@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from ..errors import BackprobeError
+from ..terminal import say
 from .files import RUNS, find_run, rank_argument, run_folders
 from .reading import reading_run
 
@@ -46,9 +47,9 @@ class Show:
         with reading_run(folder):
             trace = open_job(folder, options.rank)
             if options.json or options.format == "json":
-                print(as_json(trace.as_dict(), None if options.all else MOST))
+                say(as_json(trace.as_dict(), None if options.all else MOST))
             elif options.format == "github":
-                print("\n".join(workflow_commands(trace.findings)))
+                say("\n".join(workflow_commands(trace.findings)))
             else:
                 write(report(trace, details=True, whole=options.all), sys.stdout)
         return 0
@@ -76,7 +77,7 @@ class Runs:
                 said = str(error).removeprefix(f"{folder / FILE} ").removeprefix(f"{folder} ")
                 rows.append([folder.name, "", "", said])
         if not rows:
-            print(f"no runs in {options.folder}")
+            say(f"no runs in {options.folder}")
             return 0
         write([Table(("run", "started", "steps", "findings"), rows)], sys.stdout)
         return 0

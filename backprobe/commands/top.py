@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BackprobeError
+from ..terminal import console, say
 from .files import RUNS, find_run, rank_argument, run_folders
 from .reading import reading_run
 
@@ -37,7 +38,7 @@ class Top:
         parser.add_argument("--once", action="store_true", help="print one frame and end")
 
     def run(self, options: argparse.Namespace) -> int:
-        from ..view.terminal import console, plain
+        from ..view.terminal import plain
         from ..view.top import drawn
 
         look = Look(_folder(options.run), options.rank)
@@ -47,8 +48,7 @@ class Top:
             with out.capture() as text:
                 out.print(drawn(look(), out.width, ascii_only))
             lines = "\n".join(line.rstrip() for line in text.get().splitlines())
-            encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-            print(lines.encode(encoding, "replace").decode(encoding))
+            say(lines)
             return 0
         look()  # a run that cannot be read is said at once, and not on a screen that goes
         with contextlib.suppress(KeyboardInterrupt):

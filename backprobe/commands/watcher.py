@@ -34,6 +34,7 @@ from ..store.job import goes_on, is_run, job_of, open_job
 from ..store.parts import locked, read_parts, write_seen
 from ..store.reader import open_run
 from ..store.writer import Writer, amend, cannot_write
+from ..terminal import say
 from ..text import raised
 from ..traced import Trace
 from ..view.github import workflow_commands
@@ -231,7 +232,7 @@ class Watcher:
             raise error
         self._not_kept.append(Unseen("kept run", 1, f"not kept: {error}", hides=False))
         if not self.options.quiet:
-            print(f"backprobe: the run is not kept: {error}", file=sys.stderr)
+            say(f"backprobe: the run is not kept: {error}", sys.stderr)
 
     def backward(self, recorded: Recorded) -> None:
         if self._part is not None:
@@ -266,11 +267,7 @@ class Watcher:
         self._shown = now
         seconds = now - self._begin
         text = overhead(session.took.info(), parts=False)
-        print(
-            f"backprobe: {self.collector.counted(session):,} steps in {seconds:.0f} s; {text}",
-            file=sys.stderr,
-            flush=True,
-        )
+        say(f"backprobe: {self.collector.counted(session):,} steps in {seconds:.0f} s; {text}", sys.stderr)
 
     def _killed(self, main: bool) -> None:
         """The process is ended by a signal. `main`: this is the main thread, where all can be undone."""
@@ -475,7 +472,7 @@ class Watcher:
                 write_findings(self._findings_file, trace)
             except BackprobeError as error:
                 self.unwritten = error
-                print(f"backprobe: {error}", file=sys.stderr)
+                say(f"backprobe: {error}", sys.stderr)
 
     def _parts(self, trace: Trace, numbers: Trace | None, kept: bool) -> Sequence[ReportPart]:
         """The parts of the report. What the run took is measured when all others are there."""
@@ -486,13 +483,13 @@ class Watcher:
     def _print(self, parts: Sequence[ReportPart], findings: Sequence[Finding], kept: bool) -> None:
         write(parts, sys.stderr)
         if kept and self._sinks.lost and self.folder is not None and is_run(self.folder):
-            print(f"What was kept before that is in {short(str(self.folder))}", file=sys.stderr)
+            say(f"What was kept before that is in {short(str(self.folder))}", sys.stderr)
         for tracker, at, left_out in self._tracked.written if self._tracked is not None else ():
             less = f", without {left_out:,} curves of single layers (--log-keys)" if left_out else ""
-            print(f"Written to {tracker}: {at}{less}", file=sys.stderr)
+            say(f"Written to {tracker}: {at}{less}", sys.stderr)
         if self.options.format == "github":
             for line in workflow_commands(findings):
-                print(line, file=sys.stderr)
+                say(line, sys.stderr)
 
     def _kept(self) -> Trace | None:
         """The run as it was kept: memory has fewer of its steps."""

@@ -6,6 +6,8 @@ import sys
 import time
 from typing import Any
 
+from ..terminal import console
+
 #: Seconds of work below which nothing is shown.
 _LONG = 5.0
 
@@ -41,11 +43,15 @@ class Progress:
             self._bar.update(self._task, completed=self._done)
 
     def _start(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
-        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-        self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        self._bar = Bar(*columns, console=console(sys.stderr), transient=True)
         self._task = self._bar.add_task(self._what, total=self._total)
         self._bar.start()

@@ -19,6 +19,7 @@ from ..errors import BackprobeError
 from ..observe.backward.special import DebuggedCall
 from ..observe.session import Session, Settings
 from ..observe.sinks.collect import Collector
+from ..terminal import say
 from ..torchside import private
 from .backward_graph import BackwardGraph
 from .breakpoints import Breakpoint
@@ -98,7 +99,7 @@ class Stops:
                     point.check(graph)
                 except BackprobeError as error:
                     text = f"backprobe: breakpoint {point.number} cannot stop in this backward: {error}"
-                    print(text, file=sys.stderr)
+                    say(text, sys.stderr)
 
     def _around_python(self) -> Callable[[], None]:
         """The eye is off inside a call: on while a node runs Python, which may call backward itself."""

@@ -16,6 +16,7 @@ from ..errors import BackprobeError
 from ..findings.levels import ALARMS, Alarm
 from ..records import Finding, Measured, Step
 from ..select import selector
+from ..terminal import say
 from ..text import raised
 from ..tracking.numbers import numbers_of
 from ..view.parts import report
@@ -203,7 +204,7 @@ class Watching:
         self.alarms.append(alarm)
         if not self._options["quiet"]:
             text = f"{alarm.quantity} of {alarm.name} is {alarm.value:.3g} in step {alarm.step}"
-            print(f"backprobe: {alarm.kind}: {text}", file=sys.stderr, flush=True)
+            say(f"backprobe: {alarm.kind}: {text}", sys.stderr)
         self.stop = self.stop or alarm.kind in self._stop_on
 
 

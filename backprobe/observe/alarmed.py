@@ -18,6 +18,7 @@ from torch.optim import optimizer as optim
 
 from ..findings.levels import Alarm, Monitor, finding_of
 from ..records import Finding, FindingSite, Measured, Step, Unseen
+from ..terminal import say
 from ..torchside import private
 from ..torchside.uncompiled import passes_on
 from .backward.recorded import Recorded
@@ -97,11 +98,7 @@ class Alarmed(Tracker):
             except Exception as error:
                 self._call = None
                 self._failed = f"{type(error).__name__}: {error}"[:300]
-                print(
-                    f"backprobe: what alarms are told to failed, and is told no more: {self._failed}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                say(f"backprobe: what alarms are told to failed, and is told no more: {self._failed}", sys.stderr)
 
     def end(self) -> None:
         """The training came to its end: what was noticed last is told."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..text import without_controls
 from .nodes import BadNode, BadOp, Derivative, NodeRun
 from .places import Site
 from .registry import record
@@ -132,6 +133,5 @@ class BackwardCall:
 
     def __repr__(self) -> str:
         raised = f", raised {self.raised.type}" if self.raised is not None else ""
-        return (
-            f"<backward call {self.index} of step {self.step} at {self.site or '?'}: {len(self.nodes)} nodes{raised}>"
-        )
+        where = f"step {self.step} at {self.site or '?'}"
+        return without_controls(f"<backward call {self.index} of {where}: {len(self.nodes)} nodes{raised}>")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..text import without_controls
 from .places import Site, lasting
 from .registry import record
 
@@ -42,7 +43,7 @@ class Finding:
         """The finding in one line: kind, module, main site, title."""
         where = f" at {self.sites[0].site}" if self.sites else ""
         module = f" in {self.module}" if self.module else ""
-        return f"{self.kind}{module}{where}: {self.title}"
+        return without_controls(f"{self.kind}{module}{where}: {self.title}")
 
     def __repr__(self) -> str:
         return f"<{self.severity}, {self.confidence}: {self}>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..text import without_controls
 from .places import Site
 from .registry import record
 from .values import BadValues, TensorStat
@@ -79,7 +80,7 @@ class NodeRun:
 
     def __repr__(self) -> str:
         module = f" in {self.module}" if self.module else ""
-        return f"<{self.name} {self.order}{module} at {self.site or '?'}>"
+        return without_controls(f"<{self.name} {self.order}{module} at {self.site or '?'}>")
 
 
 @record

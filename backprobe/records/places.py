@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
+from ..text import without_controls
 from .registry import record
 
 _CELL = "Cell In["
@@ -46,7 +47,7 @@ class Site:
     text: str = ""
 
     def __str__(self) -> str:
-        return at_line(lasting(self.file), self.line)
+        return without_controls(at_line(lasting(self.file), self.line))
 
 
 def sites_in(value: Any) -> Iterator[Site]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..records import NodeRun, together
-from ..text import counted, number
+from ..text import counted, number, without_controls
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Part:
     def __repr__(self) -> str:
         norms = self.grad_norms
         said = f"gradient norm {number(self.grad_norm)} in step {max(norms)}" if norms else "no gradient"
-        return f"<{self.name or 'model'}: {counted(len(self.nodes), 'node')}, {said}>"
+        return f"<{without_controls(self.name) or 'model'}: {counted(len(self.nodes), 'node')}, {said}>"
 
     def _repr_html_(self) -> str:
         from ..view.cells import part

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Sequence
 from typing import Literal, TextIO
@@ -12,6 +11,8 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from ..terminal import console
+from ..text import without_controls
 from .flow import Bars
 from .parts import TIED, FindingPlace, Line, Part, Problem, Table
 
@@ -19,26 +20,12 @@ _TONES = {"plain": "", "quiet": "dim", "good": "green", "bad": "red", "head": "b
 _SEVERITY = {"error": "bold red", "warning": "bold yellow", "info": "bold blue"}
 
 
-def console(file: TextIO) -> Console:
-    # In a notebook rich would show what it writes to any file, and colour it: text that is asked for is text.
-    plain = False if isinstance(file, io.StringIO) else None
-    return Console(
-        file=file,
-        highlight=False,
-        markup=False,
-        emoji=False,
-        soft_wrap=False,
-        force_jupyter=False,
-        force_terminal=plain,
-    )
-
-
 def write(parts: Sequence[Part], file: TextIO) -> None:
     out = console(file)
     with out.capture() as text:
         for part in parts:
             if isinstance(part, Line):
-                out.print(Text(part.text, style=_TONES[part.tone]))
+                out.print(_name(part.text, _TONES[part.tone]))
             elif isinstance(part, Problem):
                 _problem(out, part)
             elif isinstance(part, Bars):
@@ -49,6 +36,11 @@ def write(parts: Sequence[Part], file: TextIO) -> None:
     lines = re.sub(r" +$", "", text.get().replace(TIED, " "), flags=re.MULTILINE)
     encoding = getattr(file, "encoding", None) or "utf-8"
     file.write(lines.encode(encoding, "replace").decode(encoding))
+
+
+def _name(text: str, style: str = "") -> Text:
+    """Text that has one line: a name cannot begin another."""
+    return Text(without_controls(text), style)
 
 
 def _problem(out: Console, part: Problem) -> None:
@@ -62,13 +54,13 @@ def _problem(out: Console, part: Problem) -> None:
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
     for name, value in part.facts:
-        grid.add_row(name, Text(value))
+        grid.add_row(_name(name), Text(value))
     for place in part.places:
-        grid.add_row(place.role, Text(place.where))
+        grid.add_row(_name(place.role), _name(place.where))
         if place.context:
             grid.add_row("", _context(place))
         elif place.text:
-            grid.add_row("", Text("  " + place.text, style="cyan"))
+            grid.add_row("", _name("  " + place.text, "cyan"))
     out.print(Padding(grid, (0, 0, 0, 3)))
     out.print(Padding(Text(part.advice), (0, 0, 0, 3)))
     out.print()
@@ -83,7 +75,7 @@ def _context(place: FindingPlace) -> RichTable:
     for n, text in place.context:
         meant = n == place.line
         style = "cyan" if meant else "dim"
-        lines.add_row(Text(">" if meant else " "), Text(f"{n}", style="dim"), Text(text, style=style))
+        lines.add_row(Text(">" if meant else " "), Text(f"{n}", style="dim"), _name(text, style))
     return lines
 
 
@@ -102,7 +94,7 @@ def _bars(out: Console, part: Bars, sign: str) -> None:
     room = max(out.width - labels - texts - 6, 8)
     for row in part.rows:
         label = row.label if len(row.label) <= labels else "..." + row.label[3 - labels :]
-        line = Text(f"{label:<{labels}}  ")
+        line = _name(f"{label:<{labels}}  ")
         line.append(f"{row.text:>{texts}}  ", "" if row.length is not None else "yellow")
         note = f" {row.note}" if row.note else ""
         if row.length is not None:
@@ -121,5 +113,5 @@ def _table(out: Console, part: Table) -> None:
         side: Literal["left", "right"] = "left" if i == 0 or part.words else "right"
         table.add_column(title, justify=side, overflow="fold", no_wrap=0 < i < last, min_width=len(title))
     for row in part.rows:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*map(_name, row))
     out.print(table)

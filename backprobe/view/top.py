@@ -6,6 +6,7 @@ out for a terminal of any width.
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from rich.text import Text
 from ..findings.levels import ALARMS
 from ..records import Finding, OptimizerSeen, Process, RankSeen, Site
 from ..records.places import at_line
+from ..terminal import console
 from ..text import counted, few, number
 from ..traced import Trace, numbers_of
 from ..trust import endings
@@ -319,9 +321,7 @@ def _told(frame: Frame, width: int, room: float) -> tuple[list[RenderableType], 
 
 def _wrapped(text: Text, width: int) -> Sequence[Text]:
     """Lines of `text`; those after the first are set in."""
-    from rich.console import Console
-
-    lines = text.wrap(Console(width=width, force_jupyter=False), width - 3)
+    lines = text.wrap(console(io.StringIO(), width), width - 3)
     return [line if not i else Text.assemble("   ", line) for i, line in enumerate(lines)]
 
 

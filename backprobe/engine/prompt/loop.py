@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from ...errors import BackprobeError
 from ...records import Site
 from ...source.frames import Frames
+from ...terminal import console as console_of
 from ...torchside import private
 from .. import show
 from ..pilot import Pilot
@@ -256,7 +256,7 @@ class Prompt:
     def say(self, lines: Sequence[show.Line]) -> None:
         """Show styled lines; on a terminal a long one goes on below, further in."""
         out = self.reader.out or sys.stdout
-        console = Console(file=out, highlight=False)
+        console = console_of(out)
         for line in lines:
             text = Text.assemble(*line)
             if not console.is_terminal:

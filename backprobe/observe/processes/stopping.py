@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...store import parts
+from ...terminal import say
 from ...trust import is_there
 from ..alarmed import said
 
@@ -33,7 +34,7 @@ def stop_for(alarm: Alarm, rank: int | None, folder: Path | None, first: int) ->
     if os.name == "posix" and folder is not None and not _is_first(folder):
         return
     where = "" if rank is None else f" (rank {rank})"
-    print(f"backprobe: the run is stopped for {alarm.kind}: {said(alarm)}{where}", file=sys.stderr, flush=True)
+    say(f"backprobe: the run is stopped for {alarm.kind}: {said(alarm)}{where}", sys.stderr)
     if os.name == "posix":  # elsewhere a process that is sent this signal is gone at once
         others = parts.read_parts(folder).values() if folder is not None else ()
         going = {one.pid for one in others if not one.over and is_there(one.pid, one.machine)}

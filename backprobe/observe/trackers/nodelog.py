@@ -14,6 +14,8 @@ from typing import Any
 from ...files import add_to
 from ...records import BackwardCall, GradStat, NodeRun, Site
 from ...records.places import at_line, lasting
+from ...terminal import say
+from ...text import without_controls
 from ...torchside.measure import shape_of
 from ..backward.calls import Running
 from ..backward.recorded import Recorded
@@ -46,17 +48,18 @@ class NodeLog(Tracker):
             return
         of = rank()
         tag = "" if of is None else f"[rank {of}] "
-        text = "".join(f"{tag}{line}\n" for line in lines(recorded.record(), lambda i, k: _shape(nodes[i], k)))
+        text = "".join(
+            f"{tag}{without_controls(line)}\n" for line in lines(recorded.record(), lambda i, k: _shape(nodes[i], k))
+        )
         try:
             if self._target == STDERR:
-                sys.stderr.write(text)
-                sys.stderr.flush()
+                say(text, sys.stderr, end="")
             else:
                 with os.fdopen(add_to(self._target), "ab", buffering=1 << 24) as file:
                     file.write(text.encode("utf-8", "backslashreplace"))
         except OSError as error:
             self.failed = error
-            print(f"backprobe: the log of nodes ends here: {error}", file=sys.stderr)
+            say(f"backprobe: the log of nodes ends here: {error}", sys.stderr)
 
 
 def _shape(node: Any, number: int) -> tuple[int, ...] | None:

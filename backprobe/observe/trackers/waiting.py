@@ -29,6 +29,7 @@ from ...records import Collective, RankSeen, RankWait, Site
 from ...source.branches import branches_around, condition_of, ways_around
 from ...source.frames import Frames, Spot
 from ...source.sites import site_at
+from ...terminal import say
 from ...torch_texts import COLLECTIVE
 from ...torchside import places
 from ...torchside.flight import Flight, store_timeout
@@ -289,7 +290,7 @@ class Waiting:
         found, waits = held(ranks, live=True), [seen for seen, _ in stuck(ranks)]
         first = min(waits, key=lambda seen: (seen.rank is None, seen.rank), default=own)
         if found is not None and (first.rank, first.pid) == (own.rank, own.pid):  # machines may share numbers
-            print(f"backprobe: {said(found)}", file=sys.stderr, flush=True)
+            say(f"backprobe: {said(found)}", sys.stderr)
 
     def _end(self, at: float) -> None:
         now, self._now = self._now, None

@@ -1,0 +1,75 @@
+"""Writes text to a terminal, a log or a pipe: the one place where backprobe's own words leave the process.
+
+Everything goes through ``say`` or a ``console``, which send no control character of the text:
+Note [Control characters]. ``tests/test_terminal.py`` holds every other file to that.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TextIO
+
+from .text import without_controls
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook
+    from rich.segment import Segment
+
+
+def say(text: str = "", file: TextIO | None = None, end: str = "\n") -> None:
+    """Write lines of text and flush.
+
+    :param file: standard output if it is not given. What its encoding does not have becomes a question mark.
+    """
+    out = sys.stdout if file is None else file
+    if out is None:  # a process without standard output, as a service has it
+        return
+    encoding = getattr(out, "encoding", None) or "utf-8"
+    out.write(without_controls(text, lines=True).encode(encoding, "replace").decode(encoding) + end)
+    out.flush()
+
+
+def console(file: TextIO, width: int | None = None) -> Console:
+    """A console of rich's that writes to `file`: no markup in what it is given, and no control character."""
+    from rich.console import Console
+
+    # In a notebook rich would show what it writes to any file, and colour it: text that is asked for is text.
+    plain = False if isinstance(file, io.StringIO) else None
+    made = Console(
+        file=file,
+        width=width,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=False,
+        force_jupyter=False,
+        force_terminal=plain,
+    )
+    made.push_render_hook(_hook())
+    return made
+
+
+def _hook() -> RenderHook:
+    """A hook of a console: what it is about to write is written without the control characters of text. Those that
+    rich itself sends, to move the cursor, are marked as such and stay."""
+    from rich.console import RenderHook
+    from rich.control import Control
+
+    class WithoutControls(RenderHook):
+        def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+            return [one if isinstance(one, Control) else _Clean(one) for one in renderables]
+
+    return WithoutControls()
+
+
+class _Clean:
+    def __init__(self, inner: ConsoleRenderable) -> None:
+        self._inner = inner
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[Segment]:
+        from rich.segment import Segment
+
+        for text, style, control in console.render(self._inner, options):
+            yield Segment(text if control else without_controls(text, lines=True), style, control)
