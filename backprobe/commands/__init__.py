@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
     except CannotStart as error:
-        print(error.text, file=sys.stderr)
+        say(error.text, sys.stderr)
         return error.code
     except BackprobeError as error:
         say(f"backprobe: {without_controls(str(error))}", sys.stderr)

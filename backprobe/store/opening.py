@@ -52,7 +52,7 @@ def connect(file: Path, unchanging: bool = False) -> RunConnection:
     """
     beside = [file.with_name(file.name + end) for end in _BESIDE]
     for one in beside:
-        if one.exists() and not is_regular(one):
+        if one.exists() and not one.is_dir() and not is_regular(one):  # SQLite opens no folder
             raise ValueError(f"{one.name} is not a regular file")
     still = unchanging or not any(one.exists() for one in beside)
     uri = f"file:{quote(str(file.absolute()))}?mode=ro{'&immutable=1' if still else ''}"
