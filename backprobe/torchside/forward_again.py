@@ -72,6 +72,12 @@ def result_of(node: Any) -> tuple[torch.Size | None, torch.dtype | None]:
     return torch.Size(metadata[0].shape), metadata[0].dtype
 
 
+def raises_to_natural_number(node: Any) -> bool:
+    """Whether `node`, of a power, has an exponent for which each finite number has a finite power, but for overflow."""
+    exponent = getattr(node, "_saved_exponent", None)
+    return isinstance(exponent, int) and exponent >= 0
+
+
 class _Given:
     """What went into a node, and the shape and dtype of what it gave."""
 

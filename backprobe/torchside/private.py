@@ -65,6 +65,7 @@ from .compiled_writes import (
 from .forward_again import (
     forward_again,
     forward_from_inputs,
+    raises_to_natural_number,
     result_of,
 )
 from .local import (
@@ -219,6 +220,7 @@ __all__ = [
     "push_function_mode",
     "put_dispatch_mode",
     "put_mode",
+    "raises_to_natural_number",
     "random_state",
     "read_saved",
     "record_ops",

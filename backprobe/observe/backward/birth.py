@@ -292,8 +292,7 @@ class _Search:
             by = next((t for kept, t, _ in self.kept(self._nodes[i]) if kept == "other"), None)
             return by is not None and self.measured(by) is None and bool((by != 0).all())
         if _stem(name) == "Pow":
-            exponent = getattr(self._nodes[i], "_saved_exponent", None)
-            return isinstance(exponent, int) and not isinstance(exponent, bool) and exponent >= 0
+            return private.raises_to_natural_number(self._nodes[i])
         return False
 
     def _may_have(self, i: int) -> bool:

@@ -145,6 +145,29 @@ def again() -> None:
 
 
 @fact(
+    "the forward from its inputs",
+    "a loss that becomes NaN in a step that is not recorded is explained less often",
+    "_saved_alpha _saved_beta _saved_dim _saved_dim0 _saved_dim1 _saved_keepdim _saved_exponent",
+)
+def from_inputs() -> None:
+    x = torch.tensor([[0.3, 0.5, 0.9], [0.2, 0.7, 0.4]], dtype=torch.float64, requires_grad=True)
+    w = torch.tensor([[0.6, 0.1, 0.8], [0.3, 0.2, 0.5]], dtype=torch.float64, requires_grad=True)
+    made = [x + w, torch.sub(x, w, alpha=2), x * w, x / w, x**2, -x, x.abs(), x.softmax(-1), x.sum(-1), x.mean()]
+    made += [x.half(), x.transpose(0, -1), x.view(3, 2), x.expand(4, 2, 3), torch.addmm(x[:, :2], x, w.t(), beta=2)]
+    for one in made:
+        node: Any = one.grad_fn
+        kept = dict(saved_by_nodes.saved_tensors(node))
+        leaves = [getattr(before, "variable", None) for before, _ in node.next_functions]
+        name = node.name().rpartition("Backward")[0]
+        if name == "Addmm":
+            leaves = [x[:, :2], x, w.t()]
+        found = forward_again.forward_from_inputs(name, node, kept, leaves)
+        expect(found is not None and torch.equal(found, one), f"{name} cannot be computed from what goes in")
+    powers = [forward_again.raises_to_natural_number(one.grad_fn) for one in (x**2, x**0.5, x**-1)]
+    expect(powers == [True, False, False], "a power does not say its exponent")
+
+
+@fact(
     "normalisations",
     "statistics that change before the backward of a normalisation in eval mode are not noticed",
     "_saved_training",
