@@ -105,3 +105,54 @@ def test_a_branch_with_the_operations_of_another_line(
     } <= lines
     assert told.right or not SHOWS
     assert "--budget none" in first.advice
+
+
+#: Ways to put -inf into all of the first row of `s` if `all_of_it` holds, else into its first element.
+MASKS = {
+    "masked_fill": "s = s.masked_fill(mask, -INF)",
+    "where": "s = torch.where(mask, -INF, s)",
+    "additive": "s = s + torch.zeros(4, 6).masked_fill(mask, -INF)",
+    "index_fill": "s = s if not all_of_it else s.index_fill(0, torch.tensor([0]), -INF)",
+    "index_put": "s = s.index_put((mask,), torch.tensor(-INF))",
+    "setitem": "s = s.clone(); s[mask] = -INF",
+    "scatter": "s = s.scatter(1, torch.arange(6 if all_of_it else 1).expand(4, -1), -INF)",
+    "pad": "s = F.pad(s[:, 6 if all_of_it else 1:], (6 if all_of_it else 1, 0), value=-INF)",
+    "full and copy": "t = torch.full((4, 6), -INF); n = 6 if all_of_it else 1; t[:, n:] = s[:, n:]; s = t",
+    "triu": "s = s + torch.full((4, 6), -INF).triu(0 if all_of_it else 1)",
+}
+MASKED = """
+import torch, torch.nn.functional as F
+from torch import nn
+torch.manual_seed(0)
+INF = float("inf")
+net = nn.Linear(5, 6)
+opt = torch.optim.SGD(net.parameters(), lr=0.01)
+for step in range({last} + 3):
+    all_of_it = step == {last}
+    mask = torch.zeros(4, 6, dtype=torch.bool)
+    mask[0, : 6 if all_of_it else 1] = True
+    s = net(torch.randn(4, 5)) / 2
+    {mask}
+    a = s.softmax(-1)  # CAUSE
+    loss = a.square().mean()
+    heard(all_of_it)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_fully_masked_row_is_told_at_the_softmax_whatever_made_the_mask(
+    mask: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for last, passes in ((0, None), (37, False), (37, True)):
+        text = MASKED.replace("{last}", str(last)).replace("{mask}", MASKS[mask])
+        if passes is None:
+            told = run_watched(tmp_path, text, Settings())
+        else:
+            told = watched(tmp_path, monkeypatch, text, passes)
+        (first, *_) = told.findings
+        assert told.right, (last, passes, first.title, first.sites)
+        assert "everything is masked" in first.advice
+        assert (first.confidence == "certain") == (passes is None)

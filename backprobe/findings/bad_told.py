@@ -271,8 +271,9 @@ def told_by_graph(call: BackwardCall, born: Born, root: Root, unrecorded_before:
             "root, a log or a division, or compute it in float32)."
         )
         if born.masked:
-            title += "; Inf that was put there on purpose went in"
-            advice = MASKED if "softmax" in op.lower() else MIXED
+            normalises = any(word in op.lower() for word in ("softmax", "logsumexp"))
+            title += "" if normalises else "; Inf that was put there on purpose went in"
+            advice = MASKED if normalises else MIXED
     return Finding(
         kind="nonfinite-forward",
         severity="error",

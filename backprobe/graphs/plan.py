@@ -29,10 +29,10 @@ VIEW_OPS = (
     *("expand", "expand_as", "narrow", "select", "__getitem__", "chunk", "split", "unbind", "contiguous"),
     *("swapaxes", "movedim", "requires_grad_"),
 )
-#: Ops that put a constant somewhere: an Inf of theirs is meant.
+#: Ops that put a constant, or given values, somewhere: an Inf of theirs is meant.
 FILLS = frozenset(
     ("masked_fill", "masked_fill_", "where", "fill_", "full", "full_like", "new_full", "index_fill", "__setitem__")
-) | {"triu", "tril", "triu_", "tril_"}
+) | {"triu", "tril", "triu_", "tril_", "pad", "index_fill_", "scatter", "scatter_", "index_put", "index_put_"}
 #: Ops that pass on what they are given.
 MOVES = frozenset(
     ("cat", "concat", "stack", "hstack", "vstack", "pad", "roll", "flip", "gather", "index_select", "clone", "to")

@@ -54,6 +54,8 @@ _KEEPS_NAN = _names(
 )
 #: Make NaN of Inf that was put there on purpose: Inf minus Inf, zero times Inf.
 _MIXES_INF = _names("Add Sub Mul Addmm Mm Bmm Baddbmm Sum Mean Cumsum Lerp Addcmul Std Var")
+#: Give finite values for finite ones: NaN of theirs comes of NaN, or of Inf, as in a row that is masked in full.
+_OF_FINITE = _names("Softmax LogSoftmax Logsumexp")
 #: May overflow in float16.
 _OVERFLOWS = _names("Mul Addmm Mm Bmm Baddbmm Sum Convolution")
 #: Operations that give NaN or Inf of some finite values: those of the first row are suspected first.
@@ -318,12 +320,14 @@ class _Search:
         if sure:
             i, plan = sure[0], self._plan
             stem = _stem(plan.names[i])
-            calm = stem in _CALM or plan.names[i] in VIEW_NODES
+            calm = stem in _CALM or plan.names[i] in VIEW_NODES or (stem in _OF_FINITE and not self._is_masked(i))
             certain = i in self._outside or not calm
             certain = certain or not any(edge and edge[0] in taken and edge not in self._fine for edge in plan.edges(i))
             certain = certain and i not in self._approximate
             mixes = self._is_masked(i) and stem in _MIXES_INF
-            return self._birth(i, None if certain or mixes or i in self._computed else self._way_in(i), certain)
+            return self._birth(
+                i, None if certain or mixes or i in self._computed or stem in _OF_FINITE else self._way_in(i), certain
+            )
         left = [i for i in doubtful if i not in self._bad or self._may_have(i)]
         left.sort(key=self._risk)  # stable: the first of the forward comes first
         return self._birth(left[0], None, False, tuple(left[1:])) if left else None
@@ -331,7 +335,7 @@ class _Search:
     def _risk(self, i: int) -> int:
         """How unlikely it is that node `i` gave what is not finite, if nothing is known of its values."""
         stem = _stem(self._plan.names[i])
-        if stem in ("Softmax", "LogSoftmax", "Logsumexp", "Sub") and self._is_masked(i):
+        if (stem in _OF_FINITE or stem == "Sub") and self._is_masked(i):
             return 0
         by_a_constant = stem == "Div" and self._plan.edges(i)[1] is None
         return next((level + by_a_constant for level, names in enumerate(_RISKS) if stem in names), len(_RISKS))
@@ -355,8 +359,9 @@ class _Search:
         leaf = self._plan.names[at] == ACCUMULATE
         outside = way_in is not None or i in self._outside or self._takes_in(i)
         how = "leaf" if leaf else "outside" if outside else "made"
-        kept = () if leaf else self._stats(at)
-        return Birth(at, how, kept, self._result.get(at), sure, how == "made" and self._is_masked(i), others)
+        kept, stem = () if leaf else self._stats(at), _stem(self._plan.names[at])
+        masked = self._is_masked(i) or (stem in _OF_FINITE and self._result.get(at) is not None)
+        return Birth(at, how, kept, self._result.get(at), sure, how == "made" and masked, others)
 
     def _takes_in(self, i: int) -> bool:
         """Whether `i` made something bad of what is finite, and can only have been given it."""
