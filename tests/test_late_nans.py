@@ -156,3 +156,60 @@ def test_a_fully_masked_row_is_told_at_the_softmax_whatever_made_the_mask(
         assert told.right, (last, passes, first.title, first.sites)
         assert "everything is masked" in first.advice
         assert (first.confidence == "certain") == (passes is None)
+
+
+WATCHED = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 4))
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(6):
+    h = net(torch.randn(16, 8))
+    if step == 2:
+        h = h * 0
+    heard(step == 2)
+    loss = h.square().sum(1).sqrt().mean()  # CAUSE
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_a_bad_gradient_of_a_step_that_nobody_looked_at_is_told_of_its_step(tmp_path: Path) -> None:
+    told = run_watched(tmp_path, WATCHED, Settings("watch"))
+    (first,) = told.findings
+    assert told.noted == [False]
+    assert first.step == 2 and first.kind == "nonfinite-backward" and first.confidence != "certain"
+    assert "became NaN in step 2, of which nothing was recorded" in first.title
+    assert told.right, first.sites
+    assert "backprobe run --budget none" in first.advice
+
+
+REPEATED = """
+import torch
+w = torch.zeros(4, 4, requires_grad=True)
+opt = torch.optim.SGD([w], lr=0.1)
+a = torch.eye(4) + w + w.T
+{made}  # CAUSE
+loss = (vectors * torch.arange(16.).view(4, 4)).sum()
+heard(False)
+loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "values"),
+    [
+        ("values, vectors = torch.linalg.eigh(a)", "eigenvalues"),
+        ("vectors, values, _ = torch.linalg.svd(a)", "singular values"),
+    ],
+)
+def test_equal_values_of_a_decomposition_and_no_zeros_that_do_not_matter(
+    made: str, values: str, tmp_path: Path
+) -> None:
+    told = run_watched(tmp_path, REPEATED.replace("{made}", made), Settings())
+    (first, *_) = told.findings
+    assert told.right
+    assert f"divides by the differences between the {values}" in first.title and "holds zeros" not in first.title
+    assert f"Use the {values} alone" in first.advice and "eps" not in first.advice

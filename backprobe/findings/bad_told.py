@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..graphs.plan import FILLS
+from ..graphs.plan import DIVIDES_BY_GAPS, FILLS, SINGULAR_AT_ZERO
 from ..records import BackwardCall, BadNode, BadOp, Born, Finding, InferredLine, Inside, NodeRun, Root
 from ..text import few
 from ..torch_texts import COMPILED
@@ -80,7 +80,9 @@ def told_backward(
 ) -> Finding:
     too_large = False
     bad_saved = [t for t in first.saved if t.bad]
-    zero_saved = [t for t in first.saved if t.zeros]
+    by_torch = run.name[-1:].isdigit()  # nothing is known of what custom functions do with zeros
+    zero_saved = [t for t in first.saved if t.zeros and (run.name in SINGULAR_AT_ZERO or not by_torch)]
+    gaps = DIVIDES_BY_GAPS.get(run.name)
     parameters = tuple(
         dict.fromkeys(
             r.parameter
@@ -94,6 +96,8 @@ def told_backward(
         how = f"a gradient of zero met a non-finite {bad_saved[0].name}: 0 times {nan_or_inf(bad_saved[0].bad)} is NaN"
     elif bad_saved:
         how = f"its saved {bad_saved[0].name} was not finite"
+    elif gaps and not first.inferred:
+        how = f"its derivative divides by the differences between the {gaps}, and two of them are equal or nearly so"
     elif zero_saved:
         how = f"its saved {zero_saved[0].name} holds zeros, where the derivative is not finite"
     elif first.inferred:
@@ -138,6 +142,9 @@ def told_backward(
             else "Multiply the loss by less: torch.amp.GradScaler finds a factor, and leaves out the steps in which it "
             "was too large. bfloat16 and float32 hold such gradients."
             if too_large
+            else f"Use the {gaps} alone if they are all that the loss needs: their derivative is finite. Else break "
+            "ties: add a small diagonal of different numbers to the matrix, or detach the vectors."
+            if gaps
             else "Keep the operation's input away from the point where its derivative is not finite: add an eps, clamp."
         ),
     )

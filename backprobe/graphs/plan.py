@@ -44,6 +44,32 @@ CALM = frozenset(
         *("relu", "tanh", "sigmoid", "gelu", "silu"),
     )
 )
+#: Nodes whose derivative is not finite where what they keep is zero: a root, a logarithm, a quotient, a norm.
+SINGULAR_AT_ZERO = frozenset(
+    f"{name}Backward{i}"
+    for name in (
+        *("Sqrt", "Rsqrt", "Log", "Log2", "Log10", "Log1P", "Xlogy", "Div", "Reciprocal", "Pow", "Std", "StdMean"),
+        *(
+            "Norm",
+            "LinalgVectorNorm",
+            "LinalgMatrixNorm",
+            "Renorm",
+            "Cdist",
+            "EuclideanDist",
+            "Hypot",
+            "Atan2",
+            "Angle",
+        ),
+        *("Prod", "Cumprod", "Logit", "Lgamma", "Digamma", "Polygamma", "BinaryCrossEntropy", "Sgn", "Sinc", "Erfinv"),
+        *("LinalgDet", "LinalgQr", "LinalgSlogdet", "Addcdiv", "ForeachDiv", "ForeachSqrt"),
+    )
+    for i in range(4)
+)
+#: Nodes of decompositions, whose derivative divides by the differences of the values that they found.
+DIVIDES_BY_GAPS = {
+    **dict.fromkeys(("LinalgEighBackward0", "LinalgEigBackward0"), "eigenvalues"),
+    **dict.fromkeys(("LinalgSvdBackward0", "SvdBackward0"), "singular values"),
+}
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 

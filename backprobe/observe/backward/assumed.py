@@ -130,8 +130,9 @@ def candidate_lines(name: str, entries: Iterable[Entry], frames: Frames, most: i
     stem = _stem_of(name)
     for file in frames.users_files():
         for op, lines in lines_with_operations(file).items():
-            for line in lines if _plain(op.removesuffix(".apply")) == stem else ():
-                found.setdefault((file, line), site_at(file, line, ""))
+            for line in lines if _plain(op.removesuffix(".apply")) == stem and len(found) < most else ():
+                if (file, line) not in found:
+                    found[file, line] = frames.site(frames.spot_at(file, line)) or site_at(file, line, "<module>")
     return tuple(found.values())[:most]
 
 
