@@ -116,7 +116,8 @@ def sampled(what: Watched) -> str:
     if what.budget is None or what.recorded is None or what.recorded >= what.steps:
         return ""
     some = f"{what.recorded:,} of {what.steps:,} steps"
-    passed = f", and {what.passed:,} were too short to be looked at but for their loss" if what.passed else ""
+    short = f"{what.passed:,} were too short for it: their losses were looked at and not kept"
+    passed = f", and {short}" if what.passed else ""
     alone = f", in {what.repeated:,} of them of a backward whose graph was known" if what.repeated else ""
     bound = f"the budget is {100 * what.budget:g}% of the script's time after a second of work"
     return f"nodes were recorded in {some}{alone}: {bound}{passed}"
@@ -230,6 +231,7 @@ def contract(what: Watched, unseen: Sequence[Unseen], ran: Sequence[Process]) ->
             "nodes": {"first": what.begin, "end": what.end, "every": what.every, "budget": what.budget},
             "recorded": what.recorded,
             "repeated": what.repeated,
+            "only_counted": what.only_counted,
         },
         "stopped": None if stopped is None else {"step": stopped.step, "reason": stopped.reason},
         "unseen": [asdict(one) for one in unseen],

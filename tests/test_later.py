@@ -105,6 +105,20 @@ def test_what_an_accelerator_has_is_not_waited_for_in_a_step(monkeypatch: pytest
     assert len(read) <= 2 * steps // later.MOST + 1 and set(read) <= {"tolist"}
 
 
+@pytest.mark.parametrize("spoil_at", [-1, 40])
+def test_losses_of_steps_that_pass_on_an_accelerator_come_later(monkeypatch: pytest.MonkeyPatch, spoil_at: int) -> None:
+    steps = 300
+    every, _, _ = run(None, steps, spoil_at=spoil_at)
+    for name, value in (("REST", 0.0), ("BRIEF", 0.0), ("WHILE", 0.02)):
+        monkeypatch.setattr(budgets, name, value)
+    monkeypatch.setattr(budgets.Budget, "tells", lambda self: True)
+    kept, session, read = run(1e-9, steps, monkeypatch, spoil_at=spoil_at)
+    assert session.budget.told > 10 and session.budget.passed == 0
+    assert kept.losses == [(i, pytest.approx(loss, rel=1e-6, nan_ok=True)) for i, loss in every.losses]
+    if spoil_at < 0:
+        assert len(read) <= 2 * steps // later.MOST + 1 and set(read) <= {"tolist"}
+
+
 def test_a_loss_that_comes_later_and_is_bad_makes_the_next_steps_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     _, fine, _ = run(1e-9, 300, monkeypatch)
     kept, session, _ = run(1e-9, 300, monkeypatch, spoil_at=40)

@@ -60,7 +60,7 @@ def test_losses_are_looked_at_whatever_it_costs_and_some_steps_are_recorded_all_
         budget.step_over(3e-4, 1e-4, recorded=budget.wants(), careful=False)
         recorded += budget.wants()
         count = budget.lets_pass()
-        assert count and not budget.blind
+        assert count
         budget.have_passed(count, count * 2.2e-4, count * 2e-5)  # a tenth of the time
     assert recorded > 50
     passing = 2e-5 * budget.passed
@@ -73,7 +73,7 @@ def test_a_short_stretch_says_little_of_what_a_step_takes() -> None:
     budget.step_over(1e-3, 1e-4, False, False)
     for _ in range(30):
         for steps in (60, 60, 2):
-            assert budget.lets_pass() and not budget.blind
+            assert budget.lets_pass()
             budget.have_passed(steps, steps * 1e-3, steps * 1e-5 + 1e-4)
 
 
@@ -91,13 +91,51 @@ def test_a_loss_that_stays_bad_is_explained_a_few_times(rest: float, monkeypatch
 
     trace, session, _ = watched(1e-9, run)
     assert [(found.kind, found.step) for found in trace.findings] == [("nonfinite-forward", bad)]
-    assert session.budget.explained == budgets.EXPLAINED and session.budget.recorded < 2 * budgets.EXPLAINED
+    assert session.budget.explained <= budgets.IN_A_ROW
+    assert session.budget.only_counted == steps - bad - budgets.IN_A_ROW == trace.watched.only_counted
     assert session.budget.steps == steps
+    late = [step for step in trace.steps if step.index >= bad + budgets.IN_A_ROW]
+    assert not any(step.backwards for step in late)  # nothing is recorded of them
     free = Budget(0.05)
     free.explained, free.spent = budgets.EXPLAINED, 0.01
     assert not free.explains  # nothing to spend
     free.alone = 1.0
     assert free.explains
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_a_loss_that_was_good_again_is_explained_again(passes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten bad steps in a row, ten good ones, and ten bad ones: three are explained each time, the others counted."""
+    monkeypatch.setattr(budgets, "REST", 0.5 if passes else float("inf"))
+    model, bad = Net(), {*range(40, 50), *range(60, 70)}
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+
+    def run() -> None:
+        for step in range(100):
+            optimizer.zero_grad()
+            loss = model(torch.ones(2, 4)).square().mean()
+            (loss * float("nan") if step in bad else loss).backward()
+            if step in bad:
+                optimizer.zero_grad()
+            optimizer.step()
+
+    trace, session, _ = watched(1e-9, run)
+    told = {call.step for call in trace.backwards if any(root.bad for root in call.roots)}
+    assert told == {40, 41, 42, 60, 61, 62}
+    assert session.budget.only_counted == len(bad - told) == trace.watched.only_counted
+
+
+def test_a_scaler_that_looks_for_its_factor_is_explained_on() -> None:
+    budget = Budget(0.05)
+    for _ in range(30):
+        budget.bad_loss(scaled=True)
+    assert not budget.only_counts
+    budget.bad_loss(scaled=False)
+    assert budget.only_counts and not budget.wants()
+    for step in (31, 31, 32):
+        budget.count_bad_loss(step)
+    budget.good_loss()
+    assert not budget.only_counts and budget.only_counted == 2
 
 
 def test_how_many_pass_fits_no_period() -> None:
@@ -140,7 +178,7 @@ def test_a_healthy_run_is_silent_and_its_bits_are_the_same() -> None:
     assert torch.equal(torch.rand(1), after[0])
     assert session.budget.steps == session._steps.index == STEPS and session.calls == STEPS
     assert trace.watched.passed == session.budget.passed > 20
-    assert "were too short to be looked at but for their loss" in trace.sampled
+    assert "were too short for it: their losses were looked at and not kept" in trace.sampled
     assert torch.autograd._engine_run_backward is engine_calls.own  # type: ignore[attr-defined]
 
 

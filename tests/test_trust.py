@@ -71,6 +71,7 @@ def test_which_steps_were_looked_at_is_said() -> None:
         "nodes": {"first": 10, "end": 50, "every": 4, "budget": None},
         "recorded": None,
         "repeated": 0,
+        "only_counted": 0,
     }
 
 

@@ -134,6 +134,7 @@ class Session:
         events.listen("forward_begins", self._forward_begins)
         events.listen("backward_over", self._call_over)
         events.listen("backward_over", self._call_explained)
+        events.listen("backward_repeated", lambda *_: self.budget.good_loss())
         self._entered = self._over = False
         #: The step in which watching ended; ``None`` while it goes on.
         self.ended_in: int | None = None
@@ -288,7 +289,7 @@ class Session:
         if repeated is False:
             self.budget.was_like_none()
         told = eye.noting or bool(repeated), eye.careful, first, asked, bool(repeated)
-        self.budget.step_over(self._cost.seconds, step.watching, *told)
+        self.budget.step_over(self._cost.seconds, step.watching, *told, explains=self._cost.explained)
         self.events.tell("step_over", step)
         self.eye.log.trim()
         self.modules.new_step(self._steps.index)
@@ -304,7 +305,10 @@ class Session:
             room = min(self._attention.room(begun, self.budget), max(self.scene.next_look - begun, 0))
             tells = self._tells()
             room = min([room, *(may_pass(begun, tells) for may_pass in self.scene.may_pass)])
-            self._steps.let_pass(min(self.budget.lets_pass(tells), room), tells)
+            if not tells and self._steps.losses.is_odd_for_once and self.budget.tells():
+                return  # the next step will say how its loss is added up, and those after it keep theirs
+            several = self.scene.waiting is not None
+            self._steps.let_pass(min(self.budget.lets_pass(tells, several), room), tells)
 
     def _look_for_new_lines(self, step: int, seconds: float, mark: Any) -> None:
         """Step `step`, which took `seconds`, was not recorded and is over: did a line run for the first time?"""
@@ -319,8 +323,7 @@ class Session:
 
     def _tells(self) -> bool:
         """Whether records are made of steps that pass (Note [Brief steps])."""
-        alone = self.scene.waiting is None and not self.settings.record  # ranks are asked in which step they are
-        return alone and bool(self._steps.losses.plain) and self.budget.tells()
+        return not self.settings.record and bool(self._steps.losses.plain) and self.budget.tells()
 
     def _steps_passed(self, steps: int, seconds: float, between: bool) -> None:
         """So many steps are over that were let pass. `between`: none is running."""
@@ -339,7 +342,9 @@ class Session:
         """Hand on records of steps that have passed, each of which we took `mine` seconds of."""
         mark = self.events.own.begin()
         steps = self._steps.have_passed(mine)
-        for step in steps:
+        for step, away in steps:
+            if away:
+                self._handing.waits(step, list(away))
             self.events.tell("brief_step", step)
         seconds = self.events.own.since(mark)
         if steps:
@@ -360,6 +365,10 @@ class Session:
         if recorded.trouble:
             self._cost.explains = True
             self._explains_until = max(self._explains_until, recorded.step + 1 + CLOSE)
+        if any(root.bad for root in recorded.roots):
+            self.budget.bad_loss(scaled=self._steps.losses.scaler is not None)
+        elif recorded.kind != "autograd.grad":
+            self.budget.good_loss()
 
     def _news(self) -> list[Spot]:
         """What ran for the first time lately, while steps are not recorded."""
@@ -454,7 +463,7 @@ class Session:
         first, last = (0, steps - 1) if steps else (None, None)
         asked = settings.level, settings.first, settings.last, settings.every
         spent = self.budget
-        counts = spent.recorded, spent.steps, spent.passed, spent.repeated
+        counts = spent.recorded, spent.steps, spent.passed, spent.repeated, spent.only_counted
         return Watched(first, last, *asked, self.stopped, settings.budget, *counts)
 
     def unseen(self) -> tuple[Unseen, ...]:

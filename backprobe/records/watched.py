@@ -34,6 +34,7 @@ class Watched:
     :ivar repeated: steps of those that were recorded of which the backward alone was: their graph is that of a step
         before, and so are its lines and modules.
     :ivar stopped: where watching ended early; ``None`` where it did not.
+    :ivar only_counted: steps whose loss was not finite and which were not explained, since those before them were.
     """
 
     first: int | None = None
@@ -48,6 +49,7 @@ class Watched:
     steps: int = 0
     passed: int = 0
     repeated: int = 0
+    only_counted: int = 0
 
 
 @record

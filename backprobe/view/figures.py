@@ -40,6 +40,7 @@ class Figures:
 
     def __init__(self) -> None:
         self._losses: list[float] = []
+        self._bad_losses = 0
         self._meant = ""
         self._norms: list[float] = []
         self._ratios: list[float] = []
@@ -49,16 +50,26 @@ class Figures:
         self._taken += 1
         if row.loss is not None:
             self._losses = [*self._losses[:1], row.loss]
+            self._bad_losses += not math.isfinite(row.loss)
             self._meant = _meant(row)
         if gradients.total is not None:
             self._norms.append(gradients.total)
         self._ratios += ratios_of(row)
 
+    def _not_finite(self, trace: Trace) -> str:
+        """In how many steps the loss was not finite, and how many of them were only counted."""
+        counted = trace.watched.only_counted
+        bad = max(self._bad_losses, counted)
+        if not bad:
+            return ""
+        text = f"; not finite in {bad:,} {'step' if bad == 1 else 'steps'}"
+        return f"{text}, {counted:,} of which were counted and not explained" if counted else text
+
     def lines(self, trace: Trace) -> list[str]:
         lines = []
         if self._losses:
             first, last = number(self._losses[0]), number(self._losses[-1])
-            lines.append(f"loss {first} in the first step, {last} in the last{self._meant}")
+            lines.append(f"loss {first} in the first step, {last} in the last{self._meant}{self._not_finite(trace)}")
         finite = [n for n in self._norms if math.isfinite(n)]
         if finite:
             text = f"gradient norm {number(min(finite))} to {number(max(finite))}"

@@ -16,6 +16,8 @@ from ...torchside.entry_points import node_of
 from ...torchside.walk import Plans, walk
 from ..events import Events
 from ..forward.naming import Naming
+from ..schedule.budget import Budget
+from ..schedule.losses import NotedLoss
 from ..schedule.steps import StepWatch
 from .calls import BackwardCalls, Running, all_finite, far_leaves, loss_value
 from .inferred import culprit
@@ -61,12 +63,12 @@ class Counted:
         known = [leaf for leaf in (ref() for ref in self.far) if leaf is not None]
         return known or self.steps.some_held()
 
-    def lets_pass(self, roots: Any, adds: bool, frame: Any, blind: bool) -> bool | None:
+    def lets_pass(self, roots: Any, adds: bool, frame: Any, budget: Budget) -> bool | None:
         """An outermost call from `roots`, made at `frame`, is about to be made in a step that may pass: whether that
         does. ``None``: it does, and other nodes were made for the call than for those before.
 
         :param adds: whether the call adds gradients.
-        :param blind: its roots are not looked at.
+        :param budget: says whether a loss that is not finite is counted and no more.
         """
         steps, calls = self.steps, self.calls
         if steps.stepped:
@@ -76,26 +78,29 @@ class Counted:
             steps.finish()
         if not steps.passing:
             return False
-        values: list[float | None] = []
-        if not blind:
-            values = [loss_value(root) for root in roots]
-            if not all_finite(values):
+        values = [loss_value(root) for root in roots]
+        if not all_finite(values):
+            if not budget.only_counts:
                 return False
-            if steps.tells and adds and not steps.room:
-                steps.stop_passing()
-                return False
-            spot = self._names.frames.spot(frame)
-            self._remember(calls.count, steps.index, spot, calls.between.over_at)
-            if adds and len(roots) == 1 and calls.count % SOME == SHOWN:
-                self._events.tell("root_passes", roots[0])
+            budget.count_bad_loss(steps.index)
+        elif budget.only_counts and any(value is not None for value in values):
+            budget.good_loss()
+        if steps.tells and adds and not steps.room:
+            steps.stop_passing()
+            return False
+        spot = self._names.frames.spot(frame)
+        self._remember(calls.count, steps.index, spot, calls.between.over_at)
+        if adds and len(roots) == 1 and calls.count % SOME == SHOWN:
+            self._events.tell("root_passes", roots[0])
         if adds:
             steps.writes(leaves)
-        if values and steps.tells:
+        if steps.tells:
             known = [value for value in values if value is not None]
             steps.room -= adds
-            steps.noted.append((steps.index, calls.count, sum(known) if known else None, adds))
+            loss = steps.losses.noted(sum(known) if known else None, roots) if adds else NotedLoss()
+            steps.noted.append((steps.index, calls.count, loss))
         if adds:
-            self._events.tell("calls_passed", spot if not blind else None, 1)
+            self._events.tell("calls_passed", spot, 1)
         calls.count += 1
         return calls.between.as_many() or None
 

@@ -136,13 +136,13 @@ class Unrecorded:
         answer: bool | None = False
         try:
             self.settle()
-            adds, blind = bool(kwargs.get("accumulate_grad")), self._budget.blind
+            adds = bool(kwargs.get("accumulate_grad"))
             if _profiled():
                 with private.unprofiled(), private.unseen():
-                    answer = self._counted.lets_pass(roots, adds, frame, blind)
+                    answer = self._counted.lets_pass(roots, adds, frame, self._budget)
             else:
                 with private.unseen():
-                    answer = self._counted.lets_pass(roots, adds, frame, blind)
+                    answer = self._counted.lets_pass(roots, adds, frame, self._budget)
             if answer is None:
                 self._surprise(self._counted.step)
         except Exception as error:
@@ -182,8 +182,7 @@ class Unrecorded:
         counted.begins()
         call = call_of(roots, args, kwargs, frame)
         values = counted.values(call.roots)
-        if not all_finite(values) and self._budget.explains:
-            self._budget.explained += 1
+        if self._explains(values):
             self._trouble(counted.step)
             if not private.compiles_backward():
                 return call, partial(counted.calls.begin, *call)
@@ -215,14 +214,25 @@ class Unrecorded:
 
     def _begins_in_one(self, call: Call) -> None:
         self._counted.look_for_witnesses(call.roots)
-        values = self._counted.values(call.roots)
-        if not all_finite(values) and self._budget.explains:
-            self._budget.explained += 1
+        if self._explains(self._counted.values(call.roots)):
             self._counted.begins_bad(*call)
+
+    def _explains(self, values: Sequence[float | None]) -> bool:
+        """Whether a loss with these values is not finite, and is to be explained: Note [Bad losses in a row]."""
+        budget = self._budget
+        if all_finite(values):
+            if any(value is not None for value in values):
+                budget.good_loss()
+            return False
+        if budget.only_counts or not budget.explains:
+            budget.count_bad_loss(self._counted.step)
+            return False
+        budget.explained += 1
+        return True
 
     def _ended_in_one(self, call: Call) -> None:
         state = self._state_now() if call.kind != "autograd.grad" else self._last
-        if state is BAD and self._last is not BAD and self._alarms[BAD] < ALARMS:
+        if state is BAD and self._last is not BAD and self._tells_of(state):
             self._alarms[BAD] += 1
             self._counted.gave_bad(*call)
         self._last = state
@@ -273,7 +283,7 @@ class Unrecorded:
 
     def _gave_bad(self, roots: Any, args: Any, kwargs: Any, frame: Any) -> None:
         call = call_of(roots, args, kwargs, frame)
-        if call.kind != "autograd.grad" and self._last is not BAD and self._alarms[BAD] < ALARMS:
+        if call.kind != "autograd.grad" and self._last is not BAD and self._tells_of(BAD):
             self._alarms[BAD] += 1
             self._last = BAD
             self.settle()
@@ -286,7 +296,7 @@ class Unrecorded:
         state = self._state_now() if call.kind != "autograd.grad" else self._last
         if state is not self._last:
             # Gradients that are no longer there, or zero: the next steps tell why.
-            if state is not FINE and self._alarms[state] < ALARMS:
+            if self._tells_of(state):
                 self._alarms[state] += 1
                 self._trouble(counted.step)
                 if state is BAD:
@@ -295,6 +305,10 @@ class Unrecorded:
             self._last = state
         counted.over(call.kind, call.arguments)
         self._over()
+
+    def _tells_of(self, state: str) -> bool:
+        """Whether gradients in this `state` are worth a closer look: not those of a loss that is only counted."""
+        return state is not FINE and self._alarms[state] < ALARMS and not self._budget.only_counts
 
     def _state_now(self) -> str:
         """Of the farthest leaf, and of one of the others in turn; of all where that is not as it was."""
@@ -319,7 +333,7 @@ class Unrecorded:
 
     def _gradients_were(self, most: float) -> None:
         state = BAD if most - most != 0.0 else FINE if most else GONE
-        if state is not self._told and state is not FINE and self._alarms[state] < ALARMS:
+        if state is not self._told and self._tells_of(state):
             self._alarms[state] += 1
             self._trouble(self._counted.step)
         self._told = state

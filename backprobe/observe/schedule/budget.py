@@ -24,15 +24,20 @@ Note [Steps that pass]: of a step that is not recorded, the loss, the calls and 
 a record of it is made. Where steps are so short that this takes more than ``REST`` of what may be spent, some pass:
 only what cannot be made up for later is looked at (whether the loss is finite before its graph is used up, how many
 nodes were made, what is raised; whether one of the gradients is finite, as long as no more than ``PEEK`` is taken),
-and no record is made of them. That is looked at whatever it costs, as long as what goes wrong would be explained: of
-steps that are shorter than a few tenths of a millisecond it takes more than may be spent. So that some are recorded all
+and no record is made of them. That is looked at whatever it costs: of steps that are shorter than a few tenths of a
+millisecond it takes more than may be spent. So that some are recorded all
 the same, no more than ``MOSTLY`` of what may be spent is counted for those that pass. How many pass in a row is drawn
 anew each time too. They are counted, and said in the run.
 
-Note [Brief steps]: where steps are long enough to pay for it (``BRIEF``), a record is made of those that pass too, of
+Note [Brief steps]: where steps are long enough to pay for it (``TELL``), a record is made of those that pass too, of
 all of a stretch together, with what was noted when each was over: its seconds, its calls and its loss. They take a
 tenth to a fifth of what others take of which nothing is recorded, and what that saves is left for steps that are.
 A stretch of them takes ``WHILE`` seconds at most: one that goes on is not known yet to whoever looks at the run.
+
+Note [Bad losses in a row]: a run may go on for long after its loss became NaN, and each step tells what the first ones
+told. So under a budget ``IN_A_ROW`` backward calls in a row whose loss is not finite are explained. The steps after
+them are counted, nothing of them is recorded, and their losses are kept; a finite loss ends that. A ``GradScaler``
+whose factor is too large makes such losses on purpose: with one, all are explained as far as the budget goes.
 """
 
 from __future__ import annotations
@@ -52,12 +57,16 @@ FAR, LONG = 64, 0.1
 REST, MOSTLY = 0.5, 0.7
 #: The part that others may take where they are told of all the same; seconds of a stretch of those.
 BRIEF, WHILE = 0.1, 0.5
+#: The part that records of those may take: a loss that is kept is worth more than one more step whose nodes are.
+TELL = 0.25
 #: The share that such steps may take where nodes are looked at in none, and there is no budget.
 WATCH = 0.02
 #: The part that those that pass may take for gradients to be looked at in them.
 PEEK = 0.8
 #: Steps that are explained whatever it costs: those after them where it can be paid.
 EXPLAINED = 20
+#: Backward calls in a row from a loss that is not finite that are explained: Note [Bad losses in a row].
+IN_A_ROW = 3
 
 
 class Budget:
@@ -98,10 +107,13 @@ class Budget:
         self._stretches = 0.0, 0.0
         #: What those that passed took beyond their part of what may be spent.
         self._beyond = 0.0
-        #: Whether nothing is looked at in those that pass.
-        self.blind = False
         #: How many steps that are not recorded were explained.
         self.explained = 0
+        #: Backward calls in a row from a loss that was not finite, as far as they were explained.
+        self._bad_in_a_row = 0
+        #: Whether losses that are not finite are counted and no more, how many steps were, and the last of them.
+        self.only_counts = False
+        self.only_counted, self._last_counted = 0, -1
         #: Whether gradients are looked at in those that pass.
         self.peeks = False
         #: Steps since the last that was recorded, and since the last that was so whole.
@@ -118,9 +130,11 @@ class Budget:
         first: bool = False,
         asked: bool = False,
         repeats: bool = False,
+        explains: bool = False,
     ) -> None:
         """A step took `seconds`, `mine` of which were our own work. `first`: it is one of those at the start. `asked`:
-        it was recorded since something was new. `repeats`: its backward alone was recorded."""
+        it was recorded since something was new. `repeats`: its backward alone was recorded. `explains`: a failure was
+        explained in it, which says nothing of what a step costs."""
         self.steps += 1
         self.recorded += recorded
         self.repeated += repeats
@@ -129,7 +143,7 @@ class Budget:
         self.alone += max(seconds - mine, 0.0)
         self.spent += mine
         self._length = _mean(self._length, max(seconds - mine, 0.0))
-        if not recorded:  # the first one takes much more
+        if not recorded and not explains:  # the first one takes much more
             self._heard = _mean(self._heard, mine) if mine > self._heard else 0.5 * (self._heard + mine)
         self._since = 0 if recorded else self._since + 1
         self._since_whole = 0 if recorded and not repeats else self._since_whole + 1
@@ -140,7 +154,7 @@ class Budget:
             if repeats:
                 self._on_backward += mine
                 self.backward = mine if self.backward is None else self.backward + 0.2 * (mine - self.backward)
-            elif not careful:
+            elif not careful and not explains:
                 self._on_whole += mine if self.may_repeat and not self._all_whole else 0.0
                 self.cost = mine if self.cost is None else self.cost + 0.2 * (mine - self.cost)
 
@@ -167,6 +181,8 @@ class Budget:
         """Whether the next step is to be recorded."""
         if self.share is None or self._since_whole >= MOST:
             return True
+        if self.only_counts:
+            return False
         left, price = self.left - self._kept, self._price
         return left >= self._patience * price if price else left > 0
 
@@ -186,6 +202,21 @@ class Budget:
         is no number any more."""
         return self.explained < EXPLAINED or self.affords
 
+    def bad_loss(self, scaled: bool) -> None:
+        """A loss was not finite, and that was explained. `scaled`: a ``GradScaler`` may have made it so."""
+        self._bad_in_a_row += 1
+        self.only_counts = self._floor is not None and not scaled and self._bad_in_a_row >= IN_A_ROW
+
+    def count_bad_loss(self, step: int) -> None:
+        """The loss of `step` was not finite, and that is not explained."""
+        if step != self._last_counted:
+            self.only_counted, self._last_counted = self.only_counted + 1, step
+
+    def good_loss(self) -> None:
+        """A loss was finite."""
+        if self._bad_in_a_row:
+            self._bad_in_a_row, self.only_counts = 0, False
+
     @property
     def left(self) -> float:
         """Seconds that may be spent."""
@@ -193,12 +224,13 @@ class Budget:
 
     def tells(self) -> bool:
         """Whether records can be paid of steps that pass."""
-        return self._floor is not None and self._telling <= BRIEF * self._floor * self._length
+        return self._floor is not None and self._telling <= TELL * self._floor * self._length
 
-    def lets_pass(self, tells: bool = False) -> int:
+    def lets_pass(self, tells: bool = False, several: bool = False) -> int:
         """How many steps pass after this one, which was not recorded.
 
         :param tells: records are made of them.
+        :param several: the run has other processes: how far this one is has to be known soon.
         """
         if self._floor is None or not self._heard:
             return 0
@@ -206,9 +238,11 @@ class Budget:
         rest = (BRIEF if tells else REST) * pays
         if self._heard <= rest or (self.share is None and not tells):  # without a budget a record is made of each
             return 0
-        self.blind, self.peeks = not self.explains, self._pass <= PEEK * pays
+        if not tells and self._heard <= pays and self.tells():  # long enough for its loss to be kept, in the other way
+            return 0
+        self.peeks = self._pass <= PEEK * pays
         room, length = rest - self._pass, max(self._length, 1e-6)
-        most = WHILE / length if tells else max(FAR, LONG / length)
+        most = (LONG if several else WHILE) / length if tells else max(FAR, LONG / length)
         far = min(most, self._heard / room) if room > 0 else most
         count = max(1, round(far * (0.5 + self._draw())))
         if not self._nodes:

@@ -126,8 +126,9 @@ class Cost:
         self._start = self._end = 0.0
         self._end_from: Moment | None = None
         self._frozen: Took | None = None
-        #: Whether a failure is explained in the running step, and the seconds of our work in such steps.
-        self.explains = False
+        #: Whether a failure is explained in the running step, and was in the step before; the seconds of our
+        #: work in such steps.
+        self.explains = self.explained = False
         self._explaining = 0.0
         #: How many steps came after the first ones in which no failure was explained.
         self._later = 0
@@ -212,12 +213,12 @@ class Cost:
             mine += self._slowed.step_over((self.seconds - mine) / steps, recorded)
             mine = min(mine, seconds)
         self._steps += steps
-        explains, self.explains = self.explains, False
+        self.explained, self.explains = self.explains, False
         first = closely or self._free > 0
         self._free -= 0.0 if closely else mine
         if first:
             self._at_first = self._steps
-        if explains:
+        if self.explained:
             self._explaining += mine
         elif first:
             self._first += mine

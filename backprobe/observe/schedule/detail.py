@@ -63,7 +63,7 @@ class Attention:
 
     def wanted(self, step: int, settings: Settings, budget: Budget) -> bool:
         """Whether the nodes of a step are to be recorded."""
-        asked = step < self._until or (step >= self._due and budget.affords)
+        asked = not budget.only_counts and (step < self._until or (step >= self._due and budget.affords))
         return settings.traced(step) and (asked or budget.wants())
 
     def is_usual(self, step: int) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,6 +23,31 @@ from ...torchside.grad_scaler import Scales, factor_of
 
 #: Losses of one step that are held on an accelerator.
 MOST = 1000
+#: Steps in a row with gradients that were cleared between calls, from which on all are taken to be so.
+ODD = 3
+
+
+class NotedLoss(NamedTuple):
+    """What calls that passed add to the loss of their step.
+
+    :ivar value: the sum of their roots, without what a scaler multiplied by; ``None`` if no root is a number here.
+    :ivar calls: how many calls this is.
+    :ivar scale: what was divided out.
+    :ivar away: roots on an accelerator, which nobody waits for.
+    """
+
+    value: float | None = None
+    calls: int = 0
+    scale: float = 1.0
+    away: Sequence[torch.Tensor] = ()
+
+    def and_(self, other: NotedLoss) -> NotedLoss:
+        """Both together; `other` came later."""
+        if not other.calls:
+            return self
+        known = [value for value in (self.value, other.value) if value is not None]
+        value = sum(known, 0.0) if known else None
+        return NotedLoss(value, self.calls + other.calls, other.scale, (*self.away, *other.away))
 
 
 class Losses:
@@ -43,10 +68,17 @@ class Losses:
         self._witness: Callable[[], Any] = lambda: None
         #: Leaves that it has given some to, where that could not be seen.
         self._reached: list[Callable[[], Any]] = []
-        #: Of how many calls a step's loss is the sum, as in the last step, where nothing else is to be known to add it
-        #: up than the values of its roots; 0 where there is.
+        #: Of how many calls a step's loss is the sum, as in the last step; 0 if gradients were cleared between them:
+        #: then what is to be added up is not known from the roots alone.
         self.plain = 0
         self._cleared = False
+        #: Steps in a row, up to the last, in which gradients were cleared between calls.
+        self._odd_steps = 0
+
+    @property
+    def is_odd_for_once(self) -> bool:
+        """Whether gradients were cleared in the last step, and not in several in a row: the next may be plain again."""
+        return 0 < self._odd_steps < ODD
 
     def scale_of(self, roots: Sequence[Any], wait: bool = True) -> float:
         """What a scaler multiplied `roots` by; 1 where none did. `wait`: for an accelerator too."""
@@ -100,11 +132,23 @@ class Losses:
             self._sum, self.calls, self._away = None, 0, []
             self._cleared = True
 
-    def passed(self, values: Sequence[float]) -> None:
-        """Calls of the running step have passed: the values of their roots."""
-        if values:
-            self._sum = (self._sum or 0.0) + sum(values)
-            self.calls += len(values)
+    def passed(self, noted: NotedLoss) -> None:
+        """Calls of the running step have passed, and this was noted of their roots."""
+        if noted.calls:
+            if noted.value is not None:
+                self._sum = (self._sum or 0.0) + noted.value
+            self._away += noted.away
+            self.calls, self.scale = self.calls + noted.calls, noted.scale
+
+    def noted(self, value: float | None, roots: Sequence[Any]) -> NotedLoss:
+        """What the roots of a call that passes add to the loss of its step.
+
+        :param value: the sum of those that are numbers here; ``None`` if none is.
+        """
+        scale = self.scale_of(roots, False) if self._scales.current is not None else 1.0
+        away = self.away(roots) if value is None or len(roots) > 1 else ()
+        value = value if value is None or scale == 1.0 else value / scale
+        return NotedLoss(value, int(value is not None or bool(away)), scale, away)
 
     def ended(
         self,
@@ -138,8 +182,9 @@ class Losses:
         """The loss of the step that is over, of how many calls it is the sum, the scale that was divided out, and what
         of the loss is on an accelerator."""
         taken = self._sum, self.calls, self.scale, self._away
-        odd = self._cleared or self._away or self.scale != 1.0 or self._scales.current is not None
-        self.plain, self._cleared = 0 if odd else self.calls, False
+        # A step without a loss, as one whose backward raised, says nothing of the next ones.
+        self.plain, before = 0 if self._cleared else self.calls or self.plain, self._odd_steps
+        self._odd_steps, self._cleared = before + 1 if self._cleared else 0, False
         self._sum, self.calls, self.scale, self._away = None, 0, 1.0, []
         return taken
 

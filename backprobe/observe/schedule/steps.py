@@ -17,7 +17,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
@@ -32,7 +32,7 @@ from ...torchside.held import allocated, resident
 from ..events import Events
 from ..forward.naming import Naming
 from .cost import Cost
-from .losses import Losses, is_zero, loss_scale
+from .losses import Losses, NotedLoss, is_zero, loss_scale
 from .samples import Samples
 
 #: Backward calls after which an optimizer that was made is not waited for any longer.
@@ -111,10 +111,9 @@ class StepWatch:
         self.on_passed: Callable[[int, float, bool], None] = lambda steps, seconds, between: None
         #: Whether records are made of those that pass, as far as they can be told of.
         self.tells = False
-        #: When those were over that passed; and of calls in them the step, the number, the value of the root, where it
-        #: is known, and whether it is a part of the step's loss.
+        #: When those were over that passed; and of calls in them the step, the number, and what they add to its loss.
         self._ends: list[float] = []
-        self.noted: list[tuple[int, int, float | None, bool]] = []
+        self.noted: list[tuple[int, int, NotedLoss]] = []
         #: How many more calls can be a part of the running one's: in one with more it is not known whether gradients
         #: were cleared between them.
         self.room = 0
@@ -202,9 +201,9 @@ class StepWatch:
         """A step that passes is over."""
         self._ends.append(_clock())
         if self.backwards:  # calls of it were counted before it was known that it would pass
-            loss, *_ = self.losses.take()
-            self.noted += [(self.index, number, None, False) for number in self.backwards[:-1]]
-            self.noted.append((self.index, self.backwards[-1], loss, True))
+            loss, calls, scale, away = self.losses.take()
+            self.noted += [(self.index, number, NotedLoss()) for number in self.backwards[:-1]]
+            self.noted.append((self.index, self.backwards[-1], NotedLoss(loss, calls, scale, away)))
         self.index += 1
         self.passing -= 1
         self.room = self.losses.plain
@@ -223,34 +222,34 @@ class StepWatch:
         elif self.noted:
             self._take_notes()
 
-    def have_passed(self, mine: float) -> list[Step]:
-        """Of the steps that have passed, those that can be told of.
+    def have_passed(self, mine: float) -> list[tuple[Step, Sequence[Any]]]:
+        """Of the steps that have passed, those that can be told of, each with the parts of its loss that are on an
+        accelerator.
 
         :param mine: seconds that watching took in each.
         """
         (first, before, ends), calls, steps = self._stretch, self._take_notes(), []
         if self.tells and first + len(ends) == self.index:
             for index, end in enumerate(ends, first):
-                numbers, values = calls.get(index, ((), ()))
-                loss, took = sum(values) if values else None, end - before
-                about = min(mine, took), len(values), 1.0, None, None, self.graphs
-                steps.append(Step(index, took, loss, tuple(sorted(numbers)), (), *about))
+                numbers, loss = calls.get(index, ((), NotedLoss()))
+                took = end - before
+                about = min(mine, took), loss.calls, loss.scale, None, None, self.graphs
+                steps.append((Step(index, took, loss.value, tuple(sorted(numbers)), (), *about), loss.away))
                 before = end
         return steps
 
-    def _take_notes(self) -> dict[int, tuple[list[int], list[float]]]:
-        """By step, the numbers of calls that were noted, and the values that are its loss. The running one does not
-        pass any longer: what was noted of it is a part of what it is."""
-        calls: dict[int, tuple[list[int], list[float]]] = {}
-        for step, number, value, adds in self.noted:
-            numbers, values = calls.setdefault(step, ([], []))
+    def _take_notes(self) -> dict[int, tuple[list[int], NotedLoss]]:
+        """By step, the numbers of calls that were noted, and its loss. The running one does not pass any longer: what
+        was noted of it is a part of what it is."""
+        calls: dict[int, tuple[list[int], NotedLoss]] = {}
+        for step, number, noted in self.noted:
+            numbers, loss = calls.get(step, ([], NotedLoss()))
             numbers.append(number)
-            if adds and value is not None:
-                values.append(value)
+            calls[step] = numbers, loss.and_(noted)
         self.noted = []
-        numbers, values = calls.pop(self.index, ([], []))
+        numbers, loss = calls.pop(self.index, ([], NotedLoss()))
         self.backwards = sorted({*self.backwards, *numbers})
-        self.losses.passed(values)
+        self.losses.passed(loss)
         return calls
 
     def _memory(self, now: float) -> tuple[int | None, int | None]:
