@@ -11,6 +11,8 @@ from .records import ACCUMULATE_SEQ, BackwardCall, together
 #: Where the gradients of a step were measured: not at all, by its backward call, or by the optimizer that used them
 #: (all calls of the step added up, after a script has clipped or unscaled them).
 NONE, BACKWARD, OPTIMIZER = 0, 1, 2
+#: What is said beside a norm of each: one series of norms has one kind (``OneKind``).
+WORDS = {NONE: "", BACKWARD: "before clipping", OPTIMIZER: "after clipping and unscaling"}
 
 
 @dataclass(frozen=True)
@@ -67,22 +69,44 @@ class LeafGradients:
 
 
 def gradients_of(
-    leaves: LeafGradients, calls: Iterable[BackwardCall], used: Iterable[tuple[str, float | None]]
+    leaves: LeafGradients,
+    calls: Iterable[BackwardCall],
+    used: Iterable[tuple[str, float | None]],
+    kind: int = NONE,
 ) -> Gradients:
     """The gradients of a step with these backward calls.
 
-    What backward gave, where one call gave all: steps whose optimizer was looked at and others are alike then.
-
     :param used: by parameter, the norm that the optimizer met; ``None`` or -1 where that was not measured.
+    :param kind: ``BACKWARD`` or ``OPTIMIZER``: only norms measured there; ``NONE``: what backward gave, if one call
+        gave all, else what the optimizer met.
     """
     calls = [*calls]
-    norms, whole = leaves.of(calls)
-    if norms and whole:
-        return Gradients(norms, BACKWARD, calls=len(calls))
+    norms, whole = leaves.of(calls) if kind != OPTIMIZER else ({}, True)
+    if (norms and whole) or kind == BACKWARD:
+        return Gradients(norms, BACKWARD if norms else NONE, whole, len(calls))
     met = {name: value for name, value in used if value is not None and not value < 0}
     if met:
         return Gradients(met, OPTIMIZER, calls=len(calls))
     return Gradients(norms, BACKWARD if norms else NONE, whole, len(calls))
+
+
+class OneKind:
+    """Reads the gradients of steps so that all norms are of one kind, that of the first step that has some of all its
+    parameters: norms before and after clipping are no series together. Steps that have the other kind only have none.
+
+    :ivar kind: the kind; ``NONE`` until it is known.
+    """
+
+    def __init__(self, kind: int = NONE) -> None:
+        self.kind = kind
+        self._leaves = LeafGradients()
+
+    def of(self, calls: Iterable[BackwardCall], used: Iterable[tuple[str, float | None]]) -> Gradients:
+        """The gradients of the next step: see ``gradients_of``."""
+        found = gradients_of(self._leaves, calls, used, self.kind)
+        if self.kind == NONE and found.total is not None:
+            self.kind = found.source
+        return found
 
 
 def _slots(packed: Packed) -> list[tuple[str, int]]:

@@ -150,7 +150,7 @@ def test_gradients_are_those_that_backward_gave(ran):
     totals = [math.hypot(*by.values()) for by in truth["gradient"]]
     assert numbers(made["steps"]["gradient"]) == pytest.approx(totals, rel=1e-5)
     assert numbers(made["steps"]["source"]) == [1] * count
-    figure = f"gradient norm {number(min(totals))} to {number(max(totals))};"
+    figure = f"gradient norm before clipping {number(min(totals))} to {number(max(totals))};"
     assert figure in said and any(figure in line for line in made["figures"]) and figure in text_of(trace)
     # What one gets in Python.
     assert trace["free"].grad_norms == pytest.approx({s: g["free"] for s, g in enumerate(truth["gradient"])}, rel=1e-5)
@@ -335,10 +335,35 @@ def test_a_total_of_parts_is_not_said_where_nobody_measured_the_whole(tmp_path):
     for total, source, true in zip(totals, sources, truth, strict=True):
         assert total == (pytest.approx(true, rel=1e-5) if source else -1.0)
     known = [t for t in totals if t >= 0]
-    figure = f"gradient norm {number(min(known))} to {number(max(known))}"
+    figure = f"gradient norm after clipping and unscaling {number(min(known))} to {number(max(known))}"
     if len(known) < 6:
         figure += f" in the {len(known)} of 6 steps where it is known"
     assert figure in text_of(trace) and any(figure in line for line in made["figures"])
+
+
+def test_norms_before_and_after_clipping_are_never_one_series():
+    """Two of three steps are not recorded: in some of them the optimizer's gradients are measured, clipped ones."""
+    torch.manual_seed(0)
+    model, before = nn.Linear(3, 1), []
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with backprobe.trace(model, every=3) as trace:
+        for _ in range(12):
+            optimizer.zero_grad()
+            model(torch.randn(2, 3)).square().mean().backward()
+            before.append(float(nn.utils.clip_grad_norm_(model.parameters(), 1e-4)))
+            optimizer.step()
+    met = [p.grad for step in trace.steps if step.index % 3 for p in step.record.parameters if p.grad is not None]
+    assert met and max(met) <= 1e-4  # there are others
+    made = document(trace)
+    totals, sources = numbers(made["steps"]["gradient"]), numbers(made["steps"]["source"])
+    for step, (total, source, true) in enumerate(zip(totals, sources, before, strict=True)):
+        assert (total, source) == ((pytest.approx(true, rel=1e-5), 1) if step % 3 == 0 else (-1.0, 0))
+    known = before[::3]
+    figure = f"gradient norm before clipping {number(min(known))} to {number(max(known))} in the 4 of 12 steps where"
+    assert figure in text_of(trace) and any(figure in line for line in made["figures"])
+    part = trace["weight"]
+    assert list(part.grad_norms) == [0, 3, 6, 9] and part.grad_kind == "before clipping"
+    assert "gradient flow before clipping" in text_of(trace, details=True)
 
 
 def test_memory_does_not_tell_of_steps_that_it_let_go():

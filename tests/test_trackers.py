@@ -199,7 +199,7 @@ def equal(read: Read, folder: Path) -> None:
     for name, step, value in stored(folder):
         known.setdefault(name, {})[step] = value
     assert len(known) > 80
-    norms = read.pop("backprobe/grad_norm")
+    norms = read.pop("backprobe/grad_norm_before_clip")
     assert norms and set(norms) <= set(range(12))
     read.pop("backprobe/nonfinite", None)
     assert read.keys() == known.keys()
@@ -234,7 +234,9 @@ def test_the_gradient_norm_of_a_step_is_that_of_the_run(tmp_path: Path) -> None:
     done = run(tmp_path, script, "--to", "tensorboard")
     (curves, _) = of_event_files(tmp_path / "runs" / "kept")
     norms = json.loads(done.stdout.splitlines()[0])
-    assert curves["backprobe/grad_norm"] == {step: pytest.approx(norm, rel=1e-5) for step, norm in enumerate(norms)}
+    assert curves["backprobe/grad_norm_before_clip"] == {
+        step: pytest.approx(norm, rel=1e-5) for step, norm in enumerate(norms)
+    }
 
 
 # Runs that the script has open

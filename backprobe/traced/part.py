@@ -14,11 +14,13 @@ class Part:
     """What a trace knows of a module or parameter.
 
     :ivar runs: (step, node) of the nodes of the module itself and below, oldest first.
+    :ivar grad_kind: what the norms of gradients are of: ``before clipping``, or ``after clipping and unscaling``.
     """
 
     name: str
     runs: Sequence[tuple[int, NodeRun]]
     gradients: Mapping[int, Mapping[str, float]]
+    grad_kind: str = ""
 
     @property
     def grad_norms(self) -> Mapping[int, float]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import trust
 from ..errors import BackprobeError, UnknownName
-from ..gradients import LeafGradients, gradients_of
+from ..gradients import WORDS, OneKind
 from ..records import (
     BackwardCall,
     CompiledRegion,
@@ -226,14 +226,14 @@ class Trace:
         gradients: dict[int, dict[str, float]] = {}
         names = {*(p.name for p in self.parameters), *(p.name for p in self.facts.of(FreeParameter))}
         known = any(_within(one, name) for one in names)
-        leaves = LeafGradients()
+        norms = OneKind()
         for step in self.steps:
             for backward in step.backwards:
                 for run in backward.nodes:
                     if run.module is not None and run.module != "" and _within(run.module, name):
                         runs.append((step.index, run))
             used = ((p.name, p.grad) for p in step.record.parameters)
-            found = gradients_of(leaves, step.backwards, used)
+            found = norms.of(step.backwards, used)
             mine = {n: norm for n, norm in found.norms.items() if _within(n, name)}
             if mine and found.whole:
                 gradients[step.index] = mine
@@ -242,7 +242,7 @@ class Trace:
             names = {above for path in (*names, *ran) for above in _up(path)}
             like = f"names are like {quoted(near(name, sorted(names)))}" if names else "it has none"
             raise UnknownName(f"no module or parameter {name!r} in this trace; {like}")
-        return Part(name, runs, gradients)
+        return Part(name, runs, gradients, WORDS[norms.kind] if gradients else "")
 
     def save(self, path: str | Path) -> Path:
         """Write the run folder `path`; read it again with ``backprobe.open`` or ``backprobe show``.

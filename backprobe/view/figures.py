@@ -6,28 +6,41 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator
 
-from ..gradients import Gradients, LeafGradients, gradients_of
+from ..gradients import NONE, WORDS, Gradients, OneKind
 from ..text import number
 from ..traced import StepRow, Trace
 
+#: Steps at the begin of a run that say which kind of gradient norm it has.
+FIRST = 32
+
 
 def with_gradients(trace: Trace, rows: Iterable[StepRow], first: int = 0) -> Iterator[tuple[StepRow, Gradients]]:
-    """`rows`, which are those of `trace` from position `first` on, each with its gradients."""
-    leaves = LeafGradients()
+    """`rows`, which are those of `trace` from position `first` on, each with its gradients: norms of one kind."""
+    norms = OneKind(kind_of(trace) if first else NONE)
     for at, row in enumerate(rows, first):
-        yield row, _gradients(leaves, trace, at, row)
+        yield row, _gradients(norms, trace, at, row)
 
 
 def some_with_gradients(trace: Trace, positions: Iterable[int]) -> Iterator[tuple[StepRow, Gradients]]:
     """The same of the steps at `positions`."""
-    leaves = LeafGradients()
+    norms = OneKind(kind_of(trace))
     for at in positions:
         for row in trace.step_rows(at, at + 1):
-            yield row, _gradients(leaves, trace, at, row)
+            yield row, _gradients(norms, trace, at, row)
 
 
-def _gradients(leaves: LeafGradients, trace: Trace, at: int, row: StepRow) -> Gradients:
-    return gradients_of(leaves, trace.steps[at].backwards, zip(row.names, row.values[1::3], strict=True))
+def kind_of(trace: Trace) -> int:
+    """The kind of gradient norm that the steps of `trace` have: that of the first with norms, of the first few."""
+    norms = OneKind()
+    for at, row in enumerate(trace.step_rows(0, FIRST)):
+        _gradients(norms, trace, at, row)
+        if norms.kind != NONE:
+            break
+    return norms.kind
+
+
+def _gradients(norms: OneKind, trace: Trace, at: int, row: StepRow) -> Gradients:
+    return norms.of(trace.steps[at].backwards, zip(row.names, row.values[1::3], strict=True))
 
 
 def ratios_of(row: StepRow) -> list[float]:
@@ -43,6 +56,7 @@ class Figures:
         self._bad_losses = 0
         self._meant = ""
         self._norms: list[float] = []
+        self._kind = NONE
         self._ratios: list[float] = []
         self._taken = 0
 
@@ -54,6 +68,7 @@ class Figures:
             self._meant = _meant(row)
         if gradients.total is not None:
             self._norms.append(gradients.total)
+            self._kind = gradients.source
         self._ratios += ratios_of(row)
 
     def _not_finite(self, trace: Trace) -> str:
@@ -72,7 +87,7 @@ class Figures:
             lines.append(f"loss {first} in the first step, {last} in the last{self._meant}{self._not_finite(trace)}")
         finite = [n for n in self._norms if math.isfinite(n)]
         if finite:
-            text = f"gradient norm {number(min(finite))} to {number(max(finite))}"
+            text = f"gradient norm {WORDS[self._kind]} {number(min(finite))} to {number(max(finite))}"
             steps = int(trace.info.get("steps", len(trace.steps)))
             if len(self._norms) < steps:
                 why = "where it is known" if self._taken == steps else "that memory keeps"

@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ..gradients import WORDS, Gradients
 from ..records import Finding, FreeParameter, KeptBatch, Parameter, RankSeen, Site
 from ..records.places import NOT_KEPT, at_line, cell, lasting
 from ..text import counted, few, number, plural
@@ -225,13 +226,14 @@ def short(path: str) -> str:
 def _details(trace: Trace, whole: bool) -> list[Part]:
     """The last steps of which something is known: gradients by parameter, weights and updates, time by module."""
     parts: list[Part] = []
-    step, gradients = _last_gradients(trace)
+    step, found = _last_gradients(trace)
+    gradients: Mapping[str, float] = found.norms
     measured = next((s for s in reversed(trace.steps) if s.record.parameters), None)
     sizes = measured.parameters if measured is not None else {}
     listed: list[Parameter | FreeParameter] = [*trace.parameters, *trace.facts.of(FreeParameter)]
     names = [p.name for p in listed if p.requires_grad or p.name in gradients]
     if names and gradients:
-        parts.append(Line(f"Step {step}: gradient flow, in forward order", "head"))
+        parts.append(Line(f"Step {step}: gradient flow {WORDS[found.source]}, in forward order", "head"))
         parts.append(flow(names, gradients, whole))
     rows = []
     for name in names if whole else ():
@@ -240,18 +242,19 @@ def _details(trace: Trace, whole: bool) -> list[Part]:
         rows.append([name, *("" if v is None else number(v) for v in row)])
     if rows:
         when = f" (weight and update: step {measured.index})" if measured and measured.index != step else ""
-        parts += [Line(f"Step {step}: norms by parameter{when}", "head")]
+        said = f", gradients {WORDS[found.source]}" if gradients else ""
+        parts += [Line(f"Step {step}: norms by parameter{said}{when}", "head")]
         parts.append(Table(("parameter", "weight", "gradient", "update"), rows))
     return parts + _times(trace.steps)
 
 
-def _last_gradients(trace: Trace) -> tuple[int, Mapping[str, float]]:
-    """The last step, of the last few, whose gradients are known, and their norms."""
+def _last_gradients(trace: Trace) -> tuple[int, Gradients]:
+    """The last step, of the last few, whose gradients are known, and these."""
     for at in range(len(trace.steps) - 1, max(len(trace.steps) - LATE, 0) - 1, -1):
         for row, gradients in with_gradients(trace, trace.step_rows(at, at + 1), at):
             if gradients.norms and gradients.whole:
-                return row.index, gradients.norms
-    return 0, {}
+                return row.index, gradients
+    return 0, Gradients({})
 
 
 def _times(steps: Sequence[TracedStep]) -> list[Part]:

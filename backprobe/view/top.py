@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..findings.levels import ALARMS
+from ..gradients import OPTIMIZER
 from ..records import Finding, OptimizerSeen, Process, RankSeen, Site
 from ..records.places import at_line
 from ..terminal import console
@@ -54,7 +55,8 @@ class Frame:
     """What is known of a run at one moment.
 
     :ivar rate: steps in a second, over the last ones. ``watching``: what watching took, in words.
-    :ivar losses, norms: of steps, in their order, thinned where they are many.
+    :ivar losses, norms: of steps, in their order, thinned where they are many. ``after_clip``: the norms are those of
+        gradients that were clipped and unscaled; else those of gradients before that.
     :ivar ranks: rank, step, loss, how it is.
     :ivar looks: how many steps statistics were measured in, the last of them ``looked``.
     """
@@ -68,6 +70,7 @@ class Frame:
     watching: str = ""
     losses: Sequence[float] = ()
     norms: Sequence[float] = ()
+    after_clip: bool = False
     lr: str = ""
     ranks: Sequence[tuple[str, str, str, str]] = ()
     told: Sequence[Said] = ()
@@ -98,6 +101,7 @@ class Watch:
         #: Positions of steps that were read.
         self._read = 0
         self._points: list[_Point] = []
+        self._after_clip = False
 
     def frame(self, trace: Trace, name: str, now: float) -> Frame:
         """`trace`, the run as it is at `now`, seconds since 1970."""
@@ -122,6 +126,7 @@ class Watch:
             watching=overhead(ranks.took(ran) or trace.info, parts=False),
             losses=[p.loss for p in self._points if p.loss is not None],
             norms=[p.norm for p in self._points if p.norm is not None],
+            after_clip=self._after_clip,
             lr=_range([*self._levels.of("lr").values()]),
             ranks=_ranks(trace, ran, now),
             told=self._told(trace),
@@ -142,6 +147,7 @@ class Watch:
                 break  # it is not over
             self._read = at + 1
             self._points.append(_Point(row.index, row.loss, gradients.total, row.seconds, row.watching))
+            self._after_clip = gradients.source == OPTIMIZER if gradients.total is not None else self._after_clip
         if len(self._points) > KEPT:
             del self._points[:-LATE:2]
 
@@ -288,7 +294,8 @@ def _head(frame: Frame, width: int) -> RenderableType:
 
 def _curves(frame: Frame, width: int, signs: str) -> list[RenderableType]:
     rows = []
-    for name, values in (("loss", frame.losses), ("gradient norm", frame.norms)):
+    clip = "norm, post-clip" if frame.after_clip else "norm, pre-clip"
+    for name, values in (("loss", frame.losses), (clip, frame.norms)):
         if not values:
             continue
         line = Text(f"{name:<15}", "dim")

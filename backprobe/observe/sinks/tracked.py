@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...gradients import LeafGradients, gradients_of
+from ...gradients import BACKWARD, OneKind
 from ...records import BackwardCall, Finding, Measured, Step, Unseen
 from ...tracking.alerts import LEVELS, Alert
 from ...tracking.link import Link
@@ -49,7 +49,7 @@ class Tracked:
         self._boxes: list[Outbox] = []
         self._box: Outbox | None = None
         self._calls: list[BackwardCall] = []
-        self._leaves = LeafGradients()
+        self._norms = OneKind()
         self._lost: list[Unseen] = []
         try:
             self._patience = max(float(os.environ.get(WAIT, PATIENCE)), 0.0)
@@ -112,9 +112,10 @@ class Tracked:
         if not self._there:
             return
         numbers = {} if step.loss is None else {"backprobe/loss": step.loss}
-        norm = gradients_of(self._leaves, calls, ((one.name, one.grad) for one in step.parameters)).total
+        norm = self._norms.of(calls, ((one.name, one.grad) for one in step.parameters)).total
         if norm is not None:
-            numbers["backprobe/grad_norm"] = norm
+            when = "before" if self._norms.kind == BACKWARD else "after"
+            numbers[f"backprobe/grad_norm_{when}_clip"] = norm
         numbers = {name: value for name, value in numbers.items() if math.isfinite(value)}
         if numbers:
             for one in self._there:
