@@ -369,7 +369,9 @@ def test_what_is_no_file_is_not_read(tmp_path: Path, put: Callable[[Path], None]
         put(folder / name)
         for command in commands(folder).values():
             code, out, err = given_to(command)
-            assert (code == 2 and "\n" not in err[:-1]) or "runs" in command, (name, command, out, err)
+            harmless = put is put_folder and name.endswith("-shm")  # as in a folder that cannot be written to
+            refused = code == 2 and "\n" not in err[:-1]
+            assert refused or "runs" in command or (harmless and code == 0), (name, command, out, err)
     for name in ("job.json", "parts/1/seen.json", "parts/1/code", "parts/1/crash", "parts/1/run.sqlite"):
         folder = copied(tmp_path)
         part = folder / "parts" / "1"

@@ -52,7 +52,9 @@ def connect(file: Path, unchanging: bool = False) -> RunConnection:
     """
     beside = [file.with_name(file.name + end) for end in _BESIDE]
     for one in beside:
-        if one.exists() and not one.is_dir() and not is_regular(one):  # SQLite opens no folder
+        # A folder in the place of the shared file does no harm: SQLite cannot open it.
+        harmless = one.name.endswith("-shm") and one.is_dir()
+        if one.exists() and not harmless and not is_regular(one):
             raise ValueError(f"{one.name} is not a regular file")
     still = unchanging or not any(one.exists() for one in beside)
     uri = f"file:{quote(str(file.absolute()))}?mode=ro{'&immutable=1' if still else ''}"
