@@ -29,6 +29,7 @@ PRODUCERS = {
 ALLOWED = {
     "errors": set(),
     "files": {"errors"},
+    "privacy": set(),
     "select": {"errors"},
     "loading": {"errors"},
     "process_clock": set(),
@@ -122,7 +123,7 @@ ALLOWED = {
     "pytest_plugin": {"records", "text", "traced", "view", "source", "observe"},
 }
 #: Rooms of words and of files, which every other may read.
-WORDS = {"torch_texts", "files"}
+WORDS = {"torch_texts", "files", "privacy"}
 #: The rooms of ``observe``, from the lowest up: each imports from those before it only, but for names of types: what
 #: an event hands over is made above those who hear of it.
 FLOORS = (

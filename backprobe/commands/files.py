@@ -9,6 +9,8 @@ from pathlib import Path
 from ..errors import BackprobeError
 from ..files import replace_text
 from ..findings.bounded import as_json
+from ..privacy import masked, masked_source, private
+from ..store import PRIVATE
 from ..store.job import is_run, written
 from ..traced import Trace
 
@@ -27,20 +29,27 @@ def new_run(script: str) -> Path:
     path, n = base, 1
     while True:
         try:
-            path.mkdir()  # another process may look for one at the same time
+            path.mkdir(mode=PRIVATE)  # another process may look for one at the same time
             return path
         except FileExistsError:
             n += 1
             path = base.with_name(f"{base.name}-{n}")
 
 
-def write_findings(path: Path, trace: Trace) -> None:
+def write_findings(path: Path, trace: Trace, mode: str = "") -> None:
     """Write the findings contract to `path`, in the place of a link that is there (Note [Symbolic links]).
+
+    :param mode: for the file in the folder of a run: how much source the run keeps (``SOURCE_MODES``), and
+        nothing that is private (Note [Secrets in a run]).
 
     :raises BackprobeError: it cannot be written.
     """
     try:
-        replace_text(path, as_json(trace.as_dict()) + "\n")
+        found = trace.as_dict()
+        for site in (site for one in found["findings"] for site in one["sites"]):
+            site["text"] = masked_source(site["text"]) if mode != "none" else ""
+        text = as_json(found)
+        replace_text(path, (private(text) if mode else masked(text)) + "\n")
     except OSError as error:
         raise BackprobeError(f"cannot write the findings to {path}: {error.strerror}") from error
 

@@ -20,7 +20,7 @@ class Report:
     """Write a run as one HTML file, which opens offline anywhere and can be mailed.
 
     RUN is a folder, or the name of one in backprobe-runs/; without it the latest is taken.
-    The file holds the source lines of the script and what was recorded of its tensors' sizes: mind whom you send it to.
+    What the file contains is printed: mind whom you send it to. Secrets among the arguments are masked.
     """
 
     name = "report"
@@ -31,7 +31,8 @@ class Report:
         parser.add_argument("-o", "--output", metavar="FILE", help="the file to write (default: RUN/report.html)")
 
     def run(self, options: argparse.Namespace) -> int:
-        from ..report.html import write
+        from ..report.document import document
+        from ..report.html import contents, save
         from ..store.job import open_job
         from ..view import ranks
 
@@ -40,12 +41,14 @@ class Report:
             trace = open_job(folder, options.rank)
             name = ranks.titled(folder.name, trace)
             try:
-                file = write(trace, Path(options.output) if options.output else folder / "report.html", name)
+                made = document(trace, name)
+                file = save(made, Path(options.output) if options.output else folder / "report.html", name)
             except BackprobeError as error:
                 if options.output or os.access(folder, os.W_OK):
                     raise
                 raise BackprobeError(f"{error}: name another place with -o FILE") from None
         say(f"{file} ({size(file.stat().st_size)}" + (f", {name})" if name != folder.name else ")"))
+        say(contents(made, str(trace.info.get("machine") or "")))
         return 0
 
 

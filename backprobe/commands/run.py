@@ -13,6 +13,7 @@ from ..findings.levels import ALARMS
 from ..observe.changes import check
 from ..observe.launch import launch
 from ..observe.schedule.settings import Settings, budget_of
+from ..records.places import SOURCE_MODES
 from ..tracking.writers import WRITERS, is_installed
 from .files import RUNS
 from .script import script_arguments, script_of
@@ -154,6 +155,14 @@ class Run:
             help="run the script otherwise, to compare it with itself: dtype=float64, device=cuda, compiled=BACKEND, "
             "seed=N, threads=N",
         )
+        parser.add_argument(
+            "--source",
+            choices=SOURCE_MODES,
+            default="lines",
+            help="how much source is kept with the run: lines: the functions of recorded lines (default); full: "
+            "whole files; none: no text of any line",
+        )
+        parser.add_argument("--no-source", dest="source", action="store_const", const="none", help="as --source none")
         script_arguments(parser)
 
     def run(self, options: argparse.Namespace) -> int:
@@ -189,6 +198,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
         record=options.record or "",
         record_mb=options.record_mb,
         batch_mb=options.batch_mb if options.keep_batch else 0,
+        source=options.source,
     )
     return replace(settings, budget=budget_of(options.budget, settings))
 

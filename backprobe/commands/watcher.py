@@ -28,6 +28,7 @@ from ..observe.sinks.keep import Keep
 from ..observe.sinks.plugged import Plugged, about
 from ..observe.sinks.telling import Telling
 from ..observe.sinks.tracked import Tracked
+from ..privacy import masked_arguments
 from ..process_clock import Moment, Startup
 from ..records import Facts, Finding, Measured, RankSeen, Replicas, Site, Step, Unseen
 from ..store.job import goes_on, is_run, job_of, open_job
@@ -103,7 +104,8 @@ class Watcher:
     def begin(self, program: Program) -> None:
         options, self._own = self.options, program.folder
         self._on_alarm = named(options.on_alarm) if options.on_alarm else None
-        self._info = {"script": options.script, "arguments": options.args, **about(options.level, self._begin)}
+        given = masked_arguments(options.args)
+        self._info = {"script": options.script, "arguments": given, **about(options.level, self._begin)}
         mine = self._folders()
         if self._is_part:
             assert mine is not None
@@ -219,7 +221,8 @@ class Watcher:
 
     def _begin_keeping(self, folder: Path, info: dict[str, Any]) -> None:
         try:
-            self.keep = Keep(Writer(folder, info, self.options.keep_mb << 20))
+            texts = self.options.source != "none"
+            self.keep = Keep(Writer(folder, info, self.options.keep_mb << 20, texts))
         except BackprobeError as error:
             self._cannot_keep(error)
             return
@@ -394,7 +397,7 @@ class Watcher:
         self._keep_overhead()
         if self.keep is not None and self.folder is not None and not self._sinks.lost:
             with self._sinks.keeping():
-                write_findings(self.folder / "findings.json", job)
+                write_findings(self.folder / "findings.json", job, options.source)
             job.note_unseen(self._sinks.lost)
         self._write_findings(job)
         if not options.quiet:
@@ -421,7 +424,7 @@ class Watcher:
                 last = not any(goes_on(seen) for seen in read_parts(folder).values())
                 if not options.no_keep:
                     with self._sinks.keeping():
-                        write_findings(folder / "findings.json", job)
+                        write_findings(folder / "findings.json", job, options.source)
                 self._write_findings(job)
         except (OSError, BackprobeError) as broken:  # the folder of the run is gone, or cannot be written to
             with self._sinks.keeping():
@@ -441,7 +444,8 @@ class Watcher:
         assert place is not None
         seen = RankSeen(me.rank, os.getpid(), over=over, local=me.local, world=me.world, restart=me.restart, **how)
         with suppress(OSError):
-            write_seen(place, replace(seen, machine=platform.node(), part=place.name, said=time.time()))
+            seen = replace(seen, machine=platform.node(), part=place.name, said=time.time())
+            write_seen(place, seen, self.options.source != "none")
 
     def _raised_at(self, error: BaseException | None) -> Site | None:
         """The innermost line of the script's own folder in the traceback of `error`."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import BackprobeError
 from ..files import inside, replace_text, replacing
+from ..privacy import at_home, masked_source, without_home
 from ..records import Print, Site, Taken, Tape, TapeOp
 from ..untrusted import read_gzip, read_text
 
@@ -30,7 +31,8 @@ class TapeWriter:
     :raises BackprobeError: a link of that name leads out of `folder`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, texts: bool = True) -> None:
+        self._texts = texts
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = inside(folder, FOLDER)
         self.folder.mkdir(exist_ok=True)
@@ -51,7 +53,7 @@ class TapeWriter:
             at = self._sites.get(of)
             if at is None:
                 at = self._sites[of] = len(self._sites)
-                new.append([of.file, of.line, of.function, of.text])
+                new.append([without_home(of.file), of.line, of.function, masked_source(of.text) if self._texts else ""])
             return at
 
         rows = [
@@ -100,7 +102,7 @@ def read_tape(run: Path) -> Tape:
         steps = []
         for path in sorted(folder.glob("step-*.json.gz")):
             data = json.loads(read_gzip(inside(folder, path.name)))
-            sites += [Site(*row) for row in data.pop("sites")]
+            sites += [Site(at_home(file), *rest) for file, *rest in data.pop("sites")]
             prints += [_print(row) for row in data.pop("prints")]
             ops += [_op(row, data["step"], sites) for row in data.pop("ops")]
             steps.append(data)

@@ -171,7 +171,7 @@ class Watching:
             said = None if error is None else raised(error)[:2000]
             try:
                 self._keep.close(live.session, live, list(live.findings), {**live.info, "error": said})
-                write_findings(self._folder / "findings.json", live)
+                write_findings(self._folder / "findings.json", live, "lines")
             except FAILURES as failed:  # the training goes on
                 whole = False
                 live.note_unseen([lost("whole", failed)])

@@ -11,6 +11,8 @@ from ..text import without_controls
 from .registry import record
 
 _CELL = "Cell In["
+#: How much source a run may keep: the functions of recorded lines, whole files, or no text of any line.
+SOURCE_MODES = ("lines", "full", "none")
 #: Stands in the source text of a run for a line that the run has not kept; no line of Python is so.
 NOT_KEPT = "\N{HORIZONTAL ELLIPSIS}"
 

@@ -10,6 +10,8 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..privacy import private_values
+
 #: A norm that was not measured.
 MISSING = -1.0
 _TYPES = {"f": "f32", "d": "f64", "i": "i32", "B": "u8"}
@@ -45,7 +47,7 @@ def reals(values: Sequence[float]) -> Column:
 
 def text(value: Any) -> str:
     """JSON of `value`, a part of a document, as short as it can be."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return json.dumps(private_values(value, Column), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def clean(value: Any) -> Any:

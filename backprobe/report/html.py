@@ -12,7 +12,10 @@ from typing import Any
 
 from ..errors import BackprobeError
 from ..files import replace_text
+from ..records.places import NOT_KEPT
+from ..text import counted
 from ..traced import Trace
+from .columns import text
 from .document import document, packed
 
 #: Where the built page has its data: the text of this element.
@@ -34,8 +37,8 @@ def page() -> str:
 def filled(made: Mapping[str, Any], title: str = "") -> str:
     """The page with `made`, a document, in it. Nothing of it is HTML: it is base64."""
     data = base64.b64encode(packed(made)).decode()
-    text = page().replace(_DATA, f'<script id="data" type="text/plain">{data}</script>', 1)
-    return text.replace(_TITLE, f"<title>{html.escape(title)}: backprobe</title>", 1) if title else text
+    whole = page().replace(_DATA, f'<script id="data" type="text/plain">{data}</script>', 1)
+    return whole.replace(_TITLE, f"<title>{html.escape(title)}: backprobe</title>", 1) if title else whole
 
 
 def served(token: str) -> str:
@@ -65,9 +68,25 @@ def save(made: Mapping[str, Any], target: Path, title: str) -> Path:
     return target
 
 
+def contents(made: Mapping[str, Any], machine: str = "") -> str:
+    """What the page of a document contains that somebody may want to keep to themselves, as a sentence.
+
+    :param machine: the host name of the run, which the page may have or not.
+    """
+    run, sources = made["run"], made["sources"]
+    kept = [sum(line != NOT_KEPT for line in one["lines"]) for one in sources if not one["library"]]
+    said = ["names of modules and parameters", "losses and norms"]
+    if kept or any(site["text"] for site in made["sites"]):
+        said.append(f"source lines of {counted(len(kept), 'file')} ({sum(kept):,} lines)" if kept else "source lines")
+    said += ["arguments of the script"] * bool(run["arguments"]) + ["the text of an error"] * bool(run["error"])
+    said += ["values of tensors (histograms, maps)"] * bool(made["tensors"])
+    said += [f"the host name {machine}"] * bool(machine and machine in text(made))
+    return f"This file contains: {', '.join(said)}."
+
+
 def frame(trace: Trace) -> str:
     """The page inside a notebook's cell."""
     made = document(trace)
-    text = html.escape(filled(made, made["run"]["name"]), quote=True)
+    page = html.escape(filled(made, made["run"]["name"]), quote=True)
     style = "width:100%;height:720px;border:1px solid #8886;border-radius:6px"
-    return f'<iframe sandbox="allow-scripts allow-downloads allow-popups" style="{style}" srcdoc="{text}"></iframe>'
+    return f'<iframe sandbox="allow-scripts allow-downloads allow-popups" style="{style}" srcdoc="{page}"></iframe>'

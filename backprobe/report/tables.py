@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..privacy import masked_source
 from ..records import FreeParameter, ModuleCall, Parameter, Site, together
 from ..records.places import cell, lasting
 from ..text import packaged
@@ -56,7 +57,8 @@ class Sites:
 
     def rows(self) -> list[dict[str, Any]]:
         return [
-            {"file": self.short(s.file), "line": s.line, "function": s.function, "text": s.text} for s in self._numbers
+            {"file": self.short(s.file), "line": s.line, "function": s.function, "text": masked_source(s.text)}
+            for s in self._numbers
         ]
 
     def sources(self, kept: Mapping[str, str]) -> list[dict[str, Any]]:

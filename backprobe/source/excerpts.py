@@ -13,14 +13,13 @@ from itertools import islice
 from types import CodeType
 from typing import Any
 
+from ..privacy import masked_source
 from ..records import Site
 from ..records.places import NOT_KEPT, lasting, sites_in
 from .frames import Frames
 
-#: How much source a run may keep: the functions of recorded lines, whole files, or nothing.
-MODES = ("lines", "full", "none")
-#: Lines before and after a recorded line; the same inside a function of more than ``LONG`` lines.
-AROUND, AROUND_LONG, LONG = 3, 15, 300
+#: Lines before and after a recorded line outside functions; the same inside a function of more than ``LONG`` lines.
+AROUND, AROUND_LONG, LONG = 4, 15, 300
 #: Characters of all files together.
 MAX_CHARACTERS = 1 << 20
 #: Code objects that are looked through for functions: some scripts make new ones all the time.
@@ -31,7 +30,7 @@ def sources(frames: Frames, seen: Any = (), mode: str = "lines", most: int = MAX
     """The text of each file that a recorded line is in, the user's files first (Note [Source excerpts]).
 
     :param seen: records; the lines that they name are recorded lines too.
-    :param mode: one of ``MODES``.
+    :param mode: one of ``SOURCE_MODES``.
     :param most: characters of all files together; a file that has no room left is left out.
     """
     if mode == "none":
@@ -52,7 +51,7 @@ def sources(frames: Frames, seen: Any = (), mode: str = "lines", most: int = MAX
         size = sum(map(len, text))
         if text and size <= most:
             most -= size
-            found[lasting(file)] = "".join(text)
+            found[lasting(file)] = masked_source("".join(text))
     return found
 
 
@@ -64,13 +63,11 @@ def _excerpt(text: list[str], recorded: Iterable[int], functions: Iterable[tuple
     """`text`, with ``NOT_KEPT`` for each line that is far from all recorded lines; what follows the last is cut off."""
     kept: set[int] = set()
     for line in recorded:
-        first, last = min(
-            ((a, b) for a, b in functions if a <= line <= b), key=lambda one: one[1] - one[0], default=(line, line)
-        )
-        around = AROUND
-        if last - first >= LONG:
-            first, last, around = line, line, AROUND_LONG
-        kept.update(range(first, last + 1), range(line - around, line + around + 1))
+        around = [(last - first, first, last) for first, last in functions if first <= line <= last]
+        size, first, last = min(around, default=(0, line - AROUND, line + AROUND))
+        if size >= LONG:
+            first, last = max(first, line - AROUND_LONG), min(last, line + AROUND_LONG)
+        kept.update(range(first, last + 1))
     last = max((n for n in kept if n <= len(text)), default=0)
     return [line if n in kept else f"{NOT_KEPT}\n" for n, line in enumerate(text[:last], 1)]
 

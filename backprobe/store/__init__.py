@@ -7,6 +7,8 @@
 #: another meaning.
 #: Keys ``format`` and ``backprobe`` of the table ``info`` stay what they are in every format.
 FORMAT = 2
+#: The mode of the folder of a run: nobody else reads it.
+PRIVATE = 0o700
 #: The file in a run's folder.
 FILE = "run.sqlite"
 #: What a process of several has in its folder besides a run (``parts.py``, ``crashes.py``): what it is, its exit code,

@@ -8,9 +8,11 @@ import types
 import typing
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
 
+from ..privacy import at_home, masked_source, private
 from ..records import KINDS, Site
 from ..records.places import lasting
 from ..untrusted import decompress
@@ -45,28 +47,29 @@ def own_fields() -> dict[str, Sequence[str]]:
     return {name: _names(kind) for name, kind in KINDS.items()}
 
 
-def to_plain(value: Any, without: str = "") -> Any:
+def to_plain(value: Any, without: str = "", texts: bool = True) -> Any:
     """`value` as lists and dicts that JSON can hold.
 
     A record becomes the list of its fields. A dataclass that is no ``@record`` becomes a dict, with their names.
 
     :param without: a field of the record `value`, of several values, that is left empty.
+    :param texts: keep the text of source lines.
     """
     kind = type(value)
     if kind in _SCALARS:
         return value
     if kind is tuple or kind is list:
-        return [to_plain(v) for v in value]
+        return [to_plain(v, texts=texts) for v in value]
     if kind is Site:
-        return [lasting(value.file), value.line, value.function, value.text]
+        return [lasting(value.file), value.line, value.function, masked_source(value.text) if texts else ""]
     if dataclasses.is_dataclass(kind):
         if KINDS.get(kind.__name__) is not kind:
-            return {name: to_plain(getattr(value, name)) for name in _names(kind)}
-        return [to_plain(getattr(value, name)) if name != without else [] for name in _names(kind)]
+            return {name: to_plain(getattr(value, name), texts=texts) for name in _names(kind)}
+        return [to_plain(getattr(value, name), texts=texts) if name != without else [] for name in _names(kind)]
     if isinstance(value, Mapping):
-        return {str(k): to_plain(v) for k, v in value.items()}
+        return {str(k): to_plain(v, texts=texts) for k, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [to_plain(v) for v in value]
+        return [to_plain(v, texts=texts) for v in value]
     return value if isinstance(value, (str, int, float)) else str(value)
 
 
@@ -133,7 +136,7 @@ class Decoder:
             _check_sizes(given)
             return kind(**given)
 
-        return make
+        return make if kind is not Site else lambda plain: site_at_home(make(plain))
 
 
 def _apply(make: Make | None, plain: Any) -> Any:
@@ -188,7 +191,17 @@ def from_plain(kind: type[T], plain: Any) -> T:
     return _decoder(kind, plain)
 
 
-dumps = json.JSONEncoder(separators=(",", ":"), default=str).encode
+_encode = json.JSONEncoder(separators=(",", ":"), default=str).encode
+
+
+def site_at_home(site: Site) -> Site:
+    """`site` as it is on the machine of who reads it (``privacy.at_home``)."""
+    return replace(site, file=at_home(site.file)) if site.file.startswith("~") else site
+
+
+def dumps(value: Any) -> str:
+    """JSON of `value` as it is stored (Note [Secrets in a run])."""
+    return private(_encode(value))
 
 
 def squeeze(value: Any) -> bytes:

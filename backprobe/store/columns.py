@@ -14,20 +14,20 @@ MAX_SLOTS = 1 << 20
 _MEASURED = ("node", "number", "slot", "kind")
 
 
-def layout_plain(layout: Layout) -> dict[str, Any]:
+def layout_plain(layout: Layout, texts: bool = True) -> dict[str, Any]:
     strings: dict[str | None, int] = {}
     sites: dict[Site | None, int] = {}
     stacks: dict[tuple[Site, ...], int] = {}
 
-    def texts(values: Sequence[str | None]) -> list[int]:
+    def numbers(values: Sequence[str | None]) -> list[int]:
         return [strings.setdefault(value, len(strings)) for value in values]
 
     nodes = layout.nodes
     columns = {
-        "name": texts([n.name for n in nodes]),
-        "module": texts([n.module for n in nodes]),
-        "op": texts([n.op for n in nodes]),
-        "parameter": texts([n.parameter for n in nodes]),
+        "name": numbers([n.name for n in nodes]),
+        "module": numbers([n.module for n in nodes]),
+        "op": numbers([n.op for n in nodes]),
+        "parameter": numbers([n.parameter for n in nodes]),
         # A sequence number of 2**64 - 1 is more than readers of JSON agree on.
         "seq": [-1 if n.seq >= 2**63 else n.seq for n in nodes],
         "call": [n.call for n in nodes],
@@ -38,7 +38,7 @@ def layout_plain(layout: Layout) -> dict[str, Any]:
     }
     needed = None if layout.needed is None else sorted(layout.needed)
     libraries = [[sites.setdefault(site, len(sites)) for site in stack] for stack in stacks]
-    plain = {"strings": list(strings), "sites": to_plain(list(sites)), "nodes": columns, "needed": needed}
+    plain = {"strings": list(strings), "sites": to_plain(list(sites), texts=texts), "nodes": columns, "needed": needed}
     return {**plain, "libraries": libraries}
 
 

@@ -15,19 +15,19 @@ PLUGINS = "backprobe.records"
 _OURS = frozenset(records.__all__)
 
 
-def facts_plain(facts: Facts) -> tuple[dict[str, list[Any]], dict[str, Sequence[str]]]:
+def facts_plain(facts: Facts, texts: bool = True) -> tuple[dict[str, list[Any]], dict[str, Sequence[str]]]:
     """The records of `facts` by kind, and the names of the fields of every kind.
 
     What cannot be stored is counted among what was not seen.
     """
-    rows: dict[str, list[Any]] = {"Parameter": to_plain(facts.parameters)}
+    rows: dict[str, list[Any]] = {"Parameter": to_plain(facts.parameters, texts=texts)}
     fields = own_fields()
     aside = facts.of(Aside)
     lost: dict[str, int] = {}
     for one in facts.seen:
         kind = type(one)
         if KINDS.get(kind.__name__) is kind:
-            rows.setdefault(kind.__name__, []).append(to_plain(one))
+            rows.setdefault(kind.__name__, []).append(to_plain(one, texts=texts))
         elif kind is not Aside:
             why = f"{kind.__module__}.{kind.__qualname__} is not known by its name: put @record above the class"
             lost[why] = lost.get(why, 0) + 1

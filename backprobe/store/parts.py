@@ -23,7 +23,7 @@ from ..records import RankSeen, Unseen
 from ..trust import is_there
 from ..untrusted import read_bytes, read_text
 from . import CODE, SEEN
-from .codec import Decoder, own_fields, to_plain
+from .codec import Decoder, dumps, own_fields, to_plain
 
 #: In a run's folder: its parts; what its processes have in common, where none of them is the first.
 PARTS, JOB = "parts", "job.json"
@@ -55,11 +55,11 @@ def claim(folder: Path, name: str) -> Path:
     return parts / name
 
 
-def write_seen(part: Path, seen: RankSeen) -> None:
-    """Put what is known of a process into its folder, in the place of what was."""
+def write_seen(part: Path, seen: RankSeen, texts: bool = True) -> None:
+    """Put what is known of a process into its folder, in the place of what was. `texts`: with those of source lines."""
     fields = own_fields()
-    plain = {"fields": {name: fields[name] for name in _FIELDS}, "seen": to_plain(seen)}
-    replace_text(part / SEEN, json.dumps(plain))
+    plain = {"fields": {name: fields[name] for name in _FIELDS}, "seen": to_plain(seen, texts=texts)}
+    replace_text(part / SEEN, dumps(plain))
 
 
 def read_seen(part: Path) -> RankSeen | None:

@@ -15,6 +15,7 @@ from .. import __version__
 from ..errors import BackprobeError
 from ..files import inside
 from ..packed import Layout, Packed, PackedNodes, Signature
+from ..privacy import at_home
 from ..records import BackwardCall, BadValues, Finding, Measured, ModuleCall, NodeRun, ParameterStat, Step
 from ..traced import Shown, StepRow, Trace, TracedStep
 from . import FILE, FORMAT
@@ -84,6 +85,11 @@ def _trace(tables: Tables, file: Path) -> Trace:
     found = rows.pop("Finding", None)
     findings = None if found is None else [decoder(Finding, row) for row in found]
     facts = facts_from(rows, info.pop("asked", ()), decoder)
+    for key in ("script", "folder"):
+        if isinstance(info.get(key), str):
+            info[key] = at_home(info[key])
+    if isinstance(kept := info.get("sources"), dict):
+        info["sources"] = {at_home(name): text for name, text in kept.items()}
     return Trace(StoredSteps(tables, decoder, file), facts, info, findings)
 
 

@@ -22,7 +22,7 @@ from ..errors import BackprobeError, StorageError
 from ..files import inside, replacing
 from ..packed import Layout, Packed, PackedNodes, Signature, pack
 from ..records import BackwardCall, Facts, Finding, KeptBatch, Measured, ModuleCall, Step
-from . import CODE, CRASH, FILE, FORMAT, SEEN
+from . import CODE, CRASH, FILE, FORMAT, PRIVATE, SEEN
 from .batches import file_of, is_batch
 from .codec import checksum, dumps, own_fields, squeeze, to_plain
 from .columns import layout_plain, signature_plain
@@ -44,12 +44,14 @@ class Writer:
 
     :param limit: bytes that the run may take, about. Above it every other step loses its nodes, oldest first; steps
         with trouble and the first ones stay, and so do the numbers of every step.
+    :param texts: keep the text of source lines.
     :raises BackprobeError: the folder cannot be made or holds something already.
     """
 
-    def __init__(self, folder: Path, info: Mapping[str, Any], limit: int = 256 << 20) -> None:
+    def __init__(self, folder: Path, info: Mapping[str, Any], limit: int = 256 << 20, texts: bool = True) -> None:
         self.folder = folder
         self.limit = limit
+        self._texts = texts
         self.thinned = 0
         self._stride = 1
         self._thin_at = 0
@@ -60,9 +62,10 @@ class Writer:
         self._names: dict[tuple[str, ...], int] = {}
         self._parts: dict[str, int] = {}
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
             if any(one.name not in (SEEN, CODE, CRASH) and not is_batch(one) for one in folder.iterdir()):
                 raise BackprobeError(f"{folder} is not empty: a run needs a folder of its own")
+            os.close(os.open(folder / FILE, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             self._db = sqlite3.connect(folder / FILE, isolation_level=None, check_same_thread=False)
             self._db.execute("pragma journal_mode=wal")
             self._db.execute("pragma synchronous=normal")
@@ -94,7 +97,7 @@ class Writer:
 
     def facts(self, facts: Facts) -> None:
         """Write what is known of the run as a whole, in the place of what was."""
-        rows, fields = facts_plain(facts)
+        rows, fields = facts_plain(facts, self._texts)
         self.put({"asked": facts.asked, "fields": fields})
         self._db.execute("delete from records")
         for kind, found in rows.items():
@@ -116,7 +119,7 @@ class Writer:
         known = self._layouts.get(id(key))
         if known is not None and known[0] is key:
             return known[1]
-        number = self._new("layouts", layout_plain(layout))
+        number = self._new("layouts", layout_plain(layout, self._texts))
         self._layouts[id(key)] = (key, number)
         while len(self._layouts) > 256:
             del self._layouts[next(iter(self._layouts))]
@@ -125,7 +128,7 @@ class Writer:
     def rename(self, layouts: Mapping[int, Layout]) -> None:
         """Write layouts again whose names of modules were not yet known when they were written."""
         for number, layout in layouts.items():
-            self._row("layouts", number, squeeze(layout_plain(layout)))
+            self._row("layouts", number, squeeze(layout_plain(layout, self._texts)))
 
     @property
     def layouts(self) -> Sequence[tuple[Any, int]]:
@@ -141,8 +144,8 @@ class Writer:
             self._signatures[id(packed.signature)] = (packed.signature, signature)
             while len(self._signatures) > 256:
                 del self._signatures[next(iter(self._signatures))]
-        head = dumps(to_plain(call, without="nodes"))
-        few = {"unmeasured": sorted(packed.unmeasured), "bad": to_plain(packed.bad)}
+        head = dumps(to_plain(call, without="nodes", texts=self._texts))
+        few = {"unmeasured": sorted(packed.unmeasured), "bad": to_plain(packed.bad, texts=self._texts)}
         apart = dumps({name: value for name, value in few.items() if value})
         norms, seconds = array("d", packed.norms).tobytes(), array("f", packed.seconds).tobytes()
         self._bytes += len(head) + len(apart) + len(norms) + len(seconds) + 64
@@ -153,12 +156,12 @@ class Writer:
         """Write a finished step and commit. `calls` gives its module calls, asked for where `trail_key` is new."""
         trail = self._trails.get(trail_key)
         if trail is None:
-            trail = self._trails[trail_key] = self._new("trails", [to_plain(c) for c in calls()])
+            trail = self._trails[trail_key] = self._new("trails", [to_plain(c, texts=self._texts) for c in calls()])
             while len(self._trails) > 64:
                 del self._trails[next(iter(self._trails))]
         number = self._names_of(tuple(p.name for p in step.parameters))
         values = array("d", (_or_less(v) for p in step.parameters for v in (p.weight, p.grad, p.update)))
-        head = dumps(to_plain(step, without="parameters"))
+        head = dumps(to_plain(step, without="parameters", texts=self._texts))
         self._bytes += len(head) + 8 * len(values) + 32
         self._row("steps", step.index, head, number, values.tobytes(), trail)
         self.commit()
@@ -221,7 +224,7 @@ class Writer:
     def close(self, facts: Facts, findings: Sequence[Finding]) -> None:
         """Write what is known at the end, and the findings."""
         self.facts(facts)
-        self._row("records", "Finding", squeeze(to_plain(findings)))
+        self._row("records", "Finding", squeeze(to_plain(findings, texts=self._texts)))
         self.put({"ended": time.time(), "thinned": self.thinned})
         self._db.execute("commit")
         self._db.execute("pragma wal_checkpoint(truncate)")

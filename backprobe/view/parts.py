@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..gradients import WORDS, Gradients
+from ..privacy import without_home
 from ..records import Finding, FreeParameter, KeptBatch, Parameter, RankSeen, Site
 from ..records.places import NOT_KEPT, at_line, cell, lasting
 from ..text import counted, few, number, plural
@@ -220,7 +221,7 @@ def short(path: str) -> str:
         relative = os.path.relpath(path)
     except ValueError:  # another drive
         return path
-    return path if relative.startswith("..") else relative
+    return without_home(path) if relative.startswith("..") else relative
 
 
 def _details(trace: Trace, whole: bool) -> list[Part]:

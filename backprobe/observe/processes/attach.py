@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ...privacy import masked_arguments
 from ...process_clock import Moment, Startup
 from ...records import Measured, Replicas, Step
 from ...source.tracebacks import Uncaught, mend, strip
@@ -219,10 +220,15 @@ class Child:
             return
         self._wrote = True
         self._begin_tracking()
-        info = {"script": sys.argv[0], "arguments": sys.argv[1:], **about(self._told.settings.level, self._began)}
+        info = {
+            "script": sys.argv[0],
+            "arguments": masked_arguments(sys.argv[1:]),
+            **about(self._told.settings.level, self._began),
+        }
         info["part"] = self._part.folder.name
+        texts = self._told.settings.source != "none"
         with self._sinks.keeping():
-            self._keep = Keep(Writer(self._part.folder, info, self._told.limit))
+            self._keep = Keep(Writer(self._part.folder, info, self._told.limit, texts))
             self._sinks.add(self._keep)
 
     def _begin_tracking(self) -> None:

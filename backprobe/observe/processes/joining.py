@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ...errors import BackprobeError
 from ...files import replace_text
+from ...store import PRIVATE
 from ...store.job import goes_on
 from ...store.parts import JOB, PARTS, claim, locked, read_job, read_parts
 from .identity import Identity
@@ -34,7 +35,7 @@ def join(me: Identity, out: Path | None, runs: Path, new: Callable[[], Path]) ->
     :raises OSError: it cannot be made.
     """
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+        out.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         with locked(out):
             return _there(me, out)
     runs.mkdir(parents=True, exist_ok=True)

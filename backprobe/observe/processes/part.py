@@ -81,7 +81,7 @@ class Part:
         """Say how far it is."""
         with self._lock, contextlib.suppress(OSError):
             if not self._over:
-                write_seen(self.folder, self._seen(False, False))
+                write_seen(self.folder, self._seen(False, False), self._texts)
 
     def over(self, failed: bool, findings: Sequence[Finding], gaps: Sequence[str], **how: Any) -> None:
         """It is at its end. `how`: ``error``, ``code`` and ``signal`` of ``RankSeen``."""
@@ -92,7 +92,14 @@ class Part:
             found = tuple(findings)
             how["arrivals"] = self.waiting.arrivals() if self.waiting is not None else ()
             norms = tuple((step, norm) for step, norm in self._norms.items() if norm)
-            write_seen(self.folder, self._seen(True, failed, findings=found, gaps=tuple(gaps), norms=norms, **how))
+            write_seen(
+                self.folder, self._seen(True, failed, findings=found, gaps=tuple(gaps), norms=norms, **how), self._texts
+            )
+
+    @property
+    def _texts(self) -> bool:
+        """Whether the text of source lines is kept."""
+        return self._session is None or self._session.settings.source != "none"
 
     def _seen(self, over: bool, failed: bool, **more: Any) -> RankSeen:
         session, waiting, me = self._session, self.waiting, self.me

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...privacy import masked_variables, without_home
+
 _VARIABLES = ("CUBLAS_", "CUDA_", "NVIDIA_", "OMP_", "MKL_", "TORCH", "PYTORCH_", "NCCL_", "PYTHONHASHSEED", "ATEN_")
 _PACKAGES = ("numpy", "transformers", "torchvision", "torchaudio", "lightning", "accelerate", "triton", "peft", "timm")
 
@@ -44,6 +46,7 @@ def about() -> dict[str, Any]:
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         machine["gpu"] = torch.cuda.get_device_name()
     variables = {k: v for k, v in sorted(os.environ.items()) if k.startswith(_VARIABLES)}
+    variables = {name: without_home(value) for name, value in masked_variables(variables).items()}
     return {"versions": versions, "flags": flags, "machine": machine, "variables": variables}
 
 

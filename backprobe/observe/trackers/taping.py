@@ -314,7 +314,7 @@ class Taping(Tracker):
         assert mode is not None
         if folder is not None:
             if self._writer is None:
-                self._writer = TapeWriter(folder)
+                self._writer = TapeWriter(folder, self._scene.settings.source != "none")
                 self._writer.about(about())
             name = self._scene.modules.full_name
             settings = {name(root, path): one for root, path, one in self._settings}
