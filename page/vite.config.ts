@@ -1,6 +1,7 @@
 import type { Plugin } from "vite";
 import { viteSingleFile } from "vite-plugin-singlefile";
 import { defineConfig } from "vitest/config";
+import { thirdParty } from "./notices.mjs";
 
 /**
  * The policy of the built page: nothing is loaded from anywhere but the place that the page came from, and only the
@@ -39,7 +40,7 @@ const guarded: Plugin = {
 };
 
 export default defineConfig({
-  plugins: [viteSingleFile({ removeViteModuleLoader: true }), guarded],
+  plugins: [viteSingleFile({ removeViteModuleLoader: true }), thirdParty(), guarded],
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
     outDir: "dist",

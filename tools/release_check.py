@@ -30,6 +30,8 @@ NEEDED = (
     "examples/gpt.py",
     "py.typed",
 )
+#: What users may do with a release, and the notices of the libraries in its page.
+LICENCES = ("LICENSE", "THIRD_PARTY_NOTICES")
 #: Folders of the repository that are in no release.
 OUTSIDE = {"tests", "docs", "bench", "page", "examples", "tools", ".ci", ".github"}
 
@@ -66,10 +68,23 @@ def wrong_in(names: list[str], pages: set[str]) -> list[str]:
     found = [f"has {name}" for name in names if name.partition("/")[0] in OUTSIDE]
     found += [f"has {name}" for name in names if re.search(r"(^|/)(test_\w+\.py|conftest\.py|__pycache__/)", name)]
     wanted = {f"backprobe/{name}" for name in (*NEEDED, *pages)}
-    return found + [f"lacks {name}" for name in sorted(wanted - set(names))]
+    found += [f"lacks {name}" for name in sorted(wanted - set(names))]
+    # A wheel has them in the folder of its metadata.
+    return found + [f"lacks {name}" for name in LICENCES if name not in {one.rpartition("/")[2] for one in names}]
+
+
+def wrong_notices() -> list[str]:
+    """What is wrong with the notices of the libraries in the page, which has a copy of them."""
+    notices = (ROOT / "THIRD_PARTY_NOTICES").read_text(encoding="utf-8")
+    page = (ROOT / "backprobe" / "report" / "page.html").read_text(encoding="utf-8")
+    if not page.rstrip().endswith(f"<!--\n{notices}-->"):
+        return ["THIRD_PARTY_NOTICES is not what the page has at its end: run make page"]
+    return []
 
 
 def looked_into(wheel: Path, sdist: Path) -> None:
+    if wrong_notices():
+        raise Wrong(*wrong_notices())
     package = ROOT / "backprobe"
     pages = {str(path.relative_to(package)) for path in package.rglob("*") if path.suffix in (".py", ".md", ".html")}
     for archive in (wheel, sdist):

@@ -1,5 +1,6 @@
 import type { Decoded, Finding, Site } from "../../data/document";
 import { starts } from "../../parts/python";
+import { NOT_KEPT } from "../source/gaps";
 
 /** Some lines of a file with those marked that a finding names. */
 export interface Excerpt {
@@ -43,7 +44,9 @@ export function excerpts(doc: Pick<Decoded, "sites" | "sources">, finding: Pick<
     const source = doc.sources.find((one) => one.file === file);
     const fits = source !== undefined && sites.every((site) => same(source.lines[site.line - 1], site.text));
     if (!fits) return sites.map((site) => alone(site, marks, source !== undefined));
-    const first = Math.max(1, from);
+    let first = Math.max(1, from);
+    while (source.lines[first - 1] === NOT_KEPT) first++;
+    while (source.lines[to - 1] === NOT_KEPT) to--;
     const lines = source.lines.slice(first - 1, to);
     const all = starts(source.lines.slice(0, to));
     return [{ file, first, lines, starts: all.slice(first - 1), marks, changed: false }];

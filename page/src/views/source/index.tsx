@@ -5,8 +5,7 @@ import { Source } from "./source";
 export const sourceView: View = {
   name: "source",
   title: "Source",
-  empty: (model) =>
-    model.doc.sources.length > 0 ? null : "The source files of this run were not kept and are not on this disk.",
+  empty: (model) => (model.doc.sources.length > 0 ? null : "The source of this run was not kept."),
   component: Source,
   steps: callSteps,
   of: "a graph",

@@ -6,6 +6,7 @@ import { usePrinting } from "../../parts/printing";
 import { bytes, norm, seconds } from "../../parts/words";
 import type { ViewProps } from "../view";
 import { type Costs, mark } from "./costs";
+import { endOfGap, NOT_KEPT } from "./gaps";
 
 /** Height of a line in pixels, as in source.css. */
 export const ROW = 20;
@@ -14,6 +15,8 @@ const CHUNK = 100;
 
 interface Props {
   source: Source;
+  /** The row of each line; see `gaps.ts`. */
+  rows: Int32Array;
   /** In what each line starts; see `parts/python.ts`. */
   begins: Uint8Array;
   found: Costs;
@@ -68,7 +71,7 @@ interface Shown {
 }
 
 function Chunk(props: Props & { from: number; shown: Shown }) {
-  const { from, source, box } = props;
+  const { from, source, rows, box } = props;
   const [near, setNear] = useState(from === 0);
   const printing = usePrinting();
   const self = useRef<HTMLDivElement>(null);
@@ -80,14 +83,29 @@ function Chunk(props: Props & { from: number; shown: Shown }) {
     watch.observe(self.current!);
     return () => watch.disconnect();
   }, []);
-  const lines = source.lines.slice(from, from + CHUNK);
+  const numbers: number[] = [];
+  for (let line = from + 1; line <= Math.min(from + CHUNK, source.lines.length); line++)
+    if (rows[line] !== rows[line - 1]) numbers.push(line);
   return (
-    <div ref={self} style={{ height: `${lines.length * ROW}px` }}>
+    <div ref={self} style={{ height: `${numbers.length * ROW}px` }}>
       {near || printing ? (
-        lines.map((text, i) => <Row key={i} number={from + i + 1} text={text} {...props} />)
+        numbers.map((number) => {
+          const text = source.lines[number - 1]!;
+          if (text === NOT_KEPT) return <Gap key={number} first={number} last={endOfGap(source.lines, number)} />;
+          return <Row key={number} number={number} text={text} {...props} />;
+        })
       ) : (
-        <pre class="source-far">{lines.join("\n")}</pre>
+        <pre class="source-far">{numbers.map((number) => source.lines[number - 1]).join("\n")}</pre>
       )}
+    </div>
+  );
+}
+
+/** Lines that the run has not kept. */
+function Gap({ first, last }: { first: number; last: number }) {
+  return (
+    <div class="source-gap quiet">
+      {last > first ? `Lines ${first} to ${last} were not kept` : `Line ${first} was not kept`}
     </div>
   );
 }

@@ -10,6 +10,7 @@ import { whole } from "../../route";
 import type { ViewProps } from "../view";
 import { About } from "./about";
 import { byFile, chief, costs, foremost, MARKS, marked, next } from "./costs";
+import { keptBeside, rowsOf } from "./gaps";
 import { Listing, ROW } from "./listing";
 
 /** The run's source files, each line with what it cost and what its gradients did. */
@@ -28,9 +29,10 @@ export function Source({ model, at, set, link }: ViewProps) {
   const line = whole(at.line, source.lines.length + 1, 0);
   const box = useRef<HTMLDivElement>(null);
 
+  const rows = useMemo(() => rowsOf(source.lines), [source]);
   const show = (target: number) => {
-    if (box.current && target > 0)
-      box.current.scrollTop = (target - 1 - Math.floor(box.current.clientHeight / 3 / ROW)) * ROW;
+    if (box.current && target > 0 && target < rows.length)
+      box.current.scrollTop = (rows[target]! - Math.floor(box.current.clientHeight / 3 / ROW)) * ROW;
   };
   // A file that is opened shows the line that the address names, else the first finding's, else the first one with a mark,
   // and of a library's the first with nodes.
@@ -50,9 +52,10 @@ export function Source({ model, at, set, link }: ViewProps) {
       p: () => jump(-1),
     };
     const step = (way: 1 | -1) => {
-      const target = Math.min(source.lines.length, Math.max(1, line + way));
+      const target = keptBeside(source.lines, line, way);
+      if (target === 0) return;
       select(target);
-      const top = (target - 1) * ROW;
+      const top = rows[target]! * ROW;
       const view = box.current!;
       if (top < view.scrollTop + ROW || top > view.scrollTop + view.clientHeight - 2 * ROW) show(target);
     };
@@ -135,6 +138,7 @@ export function Source({ model, at, set, link }: ViewProps) {
       <About model={model} number={number} file={source.file} line={line} found={found} link={link} />
       <Listing
         source={source}
+        rows={rows}
         begins={begins}
         found={found}
         memory={model.doc.memory !== null && !source.library}
