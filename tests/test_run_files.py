@@ -92,7 +92,8 @@ def test_the_line_of_a_crash_has_no_text_of_the_file_that_is_named(secret: Path,
     (part / CRASH).write_text(stack)
     write_seen(part, RankSeen(0, 2**30, steps=1))
     found = read_crash(part)
-    assert found is not None and found[1] == Site(str(secret), 1, "x", "")
+    assert found is not None and found[1] == Site(str(secret), 1, "x")
+    assert found[1] is not None and found[1].text == ""
     assert SECRET not in str(report(open_job(tmp_path / "run"), tmp_path / "run", details=True))
 
 

@@ -77,7 +77,8 @@ def test_the_first_line_is_shown_with_those_around_it(tmp_path, monkeypatch):
     file = tmp_path / "train.py"
     file.write_text("import torch\n\n\ndef forward(x):\n    y = x - 1\n    return y.log()\n\n\nforward(1)\n")
     monkeypatch.chdir(tmp_path)
-    text = shown([problem(1, a_finding(file, 6, "return y.log()"))], width=80, monkeypatch=monkeypatch)
+    found = problem(1, a_finding(file, 6, "return y.log()"), {str(file): file.read_text()})
+    text = shown([found], width=80, monkeypatch=monkeypatch)
     assert "4 def forward(x):\n" in text and "5     y = x - 1\n" in text and "> 6     return y.log()\n" in text
     assert text.count("y = x - 1") == 1  # round the first line only
     assert "train.py:6 in forward" in text
@@ -87,7 +88,7 @@ def test_a_file_that_changed_since_shows_the_line_that_ran(tmp_path):
     file = tmp_path / "train.py"
     file.write_text("a = 1\nb = 2\nc = 3\n")
     site = Site(str(file), 2, "<module>", "loss.backward()")
-    assert place("cause", site, {}, around=2).context == ()
+    assert place("cause", site, {}, around=2).context == ()  # nothing is read of the file itself
     kept = {str(file): "x = 0\nloss.backward()\n"}
     assert place("cause", site, kept, around=2).context == [(1, "x = 0"), (2, "loss.backward()")]
     assert place("cause", Site("/nowhere.py", 3, "f", "x"), {}, around=2).context == ()
