@@ -339,3 +339,9 @@ def test_what_a_page_contains_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
     Trace(facts=Facts(), info={"script": "train.py", "started": 0.0}).save(tmp_path / "run")
     assert main(["report", str(tmp_path / "run")]) == 0
     assert "arguments" not in capsys.readouterr().out
+
+
+def test_a_line_is_the_same_with_its_text_and_without() -> None:
+    """Ranks are compared by their lines: one of this process, and one of a run that keeps no source."""
+    assert Site("/x/train.py", 3, "main", "x = 1") == Site("/x/train.py", 3, "main")
+    assert Site("/x/train.py", 3, "main") != Site("/x/train.py", 4, "main")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from ..text import without_controls
@@ -46,7 +46,8 @@ class Site:
     file: str
     line: int
     function: str
-    text: str = ""
+    #: No part of which line it is: a run may keep it masked, or not at all.
+    text: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return without_controls(at_line(lasting(self.file), self.line))
