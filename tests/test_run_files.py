@@ -22,7 +22,7 @@ from backprobe.errors import BackprobeError
 from backprobe.files import add_to, inside, is_stream, replace_text, replacing
 from backprobe.records import Facts, Finding, FindingSite, KeptBatch, RankSeen, Site, Step
 from backprobe.report.document import document
-from backprobe.store import CODE, CRASH, FILE, SEEN
+from backprobe.store import CODE, CRASH, FILE, SEEN, reader
 from backprobe.store.batches import file_of, read_batch
 from backprobe.store.crashes import read_crash
 from backprobe.store.job import open_job
@@ -92,8 +92,7 @@ def test_the_line_of_a_crash_has_no_text_of_the_file_that_is_named(secret: Path,
     (part / CRASH).write_text(stack)
     write_seen(part, RankSeen(0, 2**30, steps=1))
     found = read_crash(part)
-    assert found is not None and found[1] == Site(str(secret), 1, "x")
-    assert found[1] is not None and found[1].text == ""
+    assert found is not None and found[1] == Site(str(secret), 1, "x", "")
     assert SECRET not in str(report(open_job(tmp_path / "run"), tmp_path / "run", details=True))
 
 
@@ -237,29 +236,47 @@ def killed(folder: Path) -> None:
     assert (folder / f"{FILE}-wal").stat().st_size
 
 
-def no_room(folder: Path) -> None:
-    """SQLite can make no shared file in `folder`, as if nobody might write there; root may write anywhere."""
-    (folder / f"{FILE}-shm").unlink(missing_ok=True)
-    (folder / f"{FILE}-shm").mkdir()
+@pytest.fixture
+def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite can make no shared file beside a run, as if nobody might write there; root may write anywhere."""
+    before = reader.connect
+
+    def connect(file: Path, unchanging: bool = False) -> sqlite3.Connection:
+        if not unchanging:
+            raise sqlite3.OperationalError("unable to open database file")
+        return before(file, unchanging)
+
+    monkeypatch.setattr(reader, "connect", connect)
 
 
-def test_a_run_in_a_folder_that_cannot_be_written_to_is_read(tmp_path: Path) -> None:
+def test_a_run_in_a_folder_that_cannot_be_written_to_is_read(no_room: None, tmp_path: Path) -> None:
     hostile(Path("/x")).save(tmp_path / "run")
-    no_room(tmp_path / "run")
+    before = sorted(path.name for path in (tmp_path / "run").iterdir())
     trace = backprobe.open(tmp_path / "run")
     assert [step.record.loss for step in trace.steps] == [1.0] and len(trace.findings) == 1
     trace.close()
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == before
 
 
-def test_steps_in_the_log_of_such_a_run_are_read(tmp_path: Path) -> None:
+def test_steps_in_the_log_of_such_a_run_are_read(no_room: None, tmp_path: Path) -> None:
     killed(tmp_path / "run")
-    no_room(tmp_path / "run")
     before = {path.name: path.stat().st_size for path in (tmp_path / "run").iterdir()}
     trace = backprobe.open(tmp_path / "run")
     assert [step.record.loss for step in trace.steps] == [1.0, 2.0, 3.0] and not trace.over
     assert trace.steps.folder == tmp_path / "run"  # type: ignore[attr-defined]
     assert {path.name: path.stat().st_size for path in (tmp_path / "run").iterdir()} == before
     trace.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may write to any folder")
+def test_such_a_folder_as_it_is_on_disk(tmp_path: Path) -> None:
+    killed(tmp_path / "run")
+    (tmp_path / "run" / f"{FILE}-shm").unlink(missing_ok=True)
+    (tmp_path / "run").chmod(0o500)
+    try:
+        assert len(backprobe.open(tmp_path / "run").steps) == 3
+    finally:
+        (tmp_path / "run").chmod(0o700)
 
 
 @pytest.mark.parametrize(
