@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from late_nans import NAMES, Told, line_of, run_watched, script
 
+import backprobe
 from backprobe.observe.schedule import budget as budgets
 from backprobe.observe.session import Settings
 from backprobe.source.first_runs import SHOWS
@@ -213,3 +214,31 @@ def test_equal_values_of_a_decomposition_and_no_zeros_that_do_not_matter(
     assert told.right
     assert f"divides by the differences between the {values}" in first.title and "holds zeros" not in first.title
     assert f"Use the {values} alone" in first.advice and "eps" not in first.advice
+
+
+TRIPLETS = """
+import torch
+from torch import nn
+torch.manual_seed(0)
+net = nn.Linear(8, 4)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+compare = nn.TripletMarginLoss(margin=0.5)
+for step in range(4):
+    x = torch.randn(16, 8)
+    loss = compare(net(x), net(x), net(x))
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def test_pairs_that_are_equal_are_told_as_such(tmp_path: Path) -> None:
+    """No NaN comes of them: torch adds an eps before the norm. What goes to both sides cancels."""
+    path = tmp_path / "train.py"
+    path.write_text(TRIPLETS)
+    with backprobe.trace(budget=None) as trace:
+        exec(compile(TRIPLETS, str(path), "exec"), {"__name__": "__main__"})
+    (found,) = trace.findings
+    assert found.kind == "zero-grad" and set(found.parameters) == {"weight", "bias"}
+    assert "two sides of a difference in triplet_margin_loss cancels exactly" in found.title
+    assert "positive or a negative that is the anchor" in found.advice and "mean" not in found.advice

@@ -266,6 +266,35 @@ def _cancels(run: NodeRun) -> bool:
     return bool(given) and all(g is not None and g.norm for g in given)
 
 
+def _compares(run: NodeRun, call: BackwardCall) -> bool:
+    """Whether the node is a difference of two results that have nothing but leaves in common, or of one with itself: if
+    they are equal, as in a loss of pairs that are the same, what it gives to both sides cancels."""
+    sides = [edge[0] for edge in run.node.edges if edge is not None]
+    if not run.name.startswith("SubBackward") or len(sides) != 2:
+        return False
+    one, other = (_before(side, call) for side in sides)
+    return sides[0] == sides[1] or not one & other
+
+
+def _before(index: int, call: BackwardCall) -> set[int]:
+    """The nodes that node `index` was made of, and itself, without those of leaves and views of them."""
+    found, stack = {index}, [index]
+    while stack:
+        for edge in call.nodes[stack.pop()].node.edges:
+            if edge is not None and edge[0] not in found and not _is_of_leaf(edge[0], call):
+                found.add(edge[0])
+                stack.append(edge[0])
+    return found
+
+
+def _is_of_leaf(index: int, call: BackwardCall) -> bool:
+    """Whether a node is that of a leaf, or a view of one."""
+    node = call.nodes[index].node
+    while node.name in VIEW_NODES and node.edges and node.edges[0] is not None:
+        node = call.nodes[node.edges[0][0]].node
+    return not node.edges
+
+
 def _adds(run: NodeRun, k: int) -> bool:
     """Whether the node's input number `k` is added to something: its gradient is a sum of what came."""
     at = _ADDED.get(run.name)
@@ -288,6 +317,8 @@ def _feeds_leaf(call: BackwardCall, run: NodeRun) -> bool:
 def _finding(run: NodeRun, names: list[str], call: BackwardCall) -> Finding:
     op = run.node.op or run.name
     flat, cancels, rounds = run.name.startswith(_FLAT), _cancels(run), run.name.startswith(_ROUND)
+    # A bias that both sides have alone cancels too, whatever they are: all parameters have to.
+    compares = cancels and _compares(run, call) and {r.parameter for r in call.nodes if r.parameter} <= set(names)
     why = "its derivative was zero for everything that it got"
     if flat:
         why = "its derivative is zero wherever it exists"
@@ -302,7 +333,10 @@ def _finding(run: NodeRun, names: list[str], call: BackwardCall) -> Finding:
     return Finding(
         kind="zero-grad",
         severity="warning",
-        title=f"what goes back through {op} and around it adds up to exactly zero (its result does not depend on what "
+        title=f"what goes back through the two sides of a difference in {op} cancels exactly, as it does if they are "
+        f"equal: {few(names)} never learn"
+        if compares
+        else f"what goes back through {op} and around it adds up to exactly zero (its result does not depend on what "
         f"it is given): {few(names)} never learn"
         if cancels
         else f"the backward of {op} turns every gradient into zero ({why}): {few(names)} never learn",
@@ -317,6 +351,9 @@ def _finding(run: NodeRun, names: list[str], call: BackwardCall) -> Finding:
             "A step function has no slope to learn from: use a soft version of it (a sigmoid or tanh with a "
             "temperature), or a straight-through estimator."
             if flat
+            else "Nothing can be learned from comparing an example with itself: look at how pairs are drawn "
+            "(an index that repeats, a positive or a negative that is the anchor itself)."
+            if compares
             else "Over a single element a mean is that element, and a sum is too: subtract or divide over a dimension "
             "that has several, or leave the normalisation out."
             if cancels
