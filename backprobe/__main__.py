@@ -1,19 +1,18 @@
-"""``python -m backprobe``.
+"""``python -m backprobe``, and the command ``backprobe``.
 
 Note [The working directory is not imported from]: ``python -m`` puts the working directory in front of ``sys.path``. A
     person who reads somebody else's run may stand in that person's folder, where a ``rich.py`` would be executed, and a
-    ``*.dist-info`` would name plugins. Only the commands that run a script get the working directory, as the script
-    expects. So nothing is imported before ``sys.path`` is right but what is built in: neither here nor in
-    ``backprobe/__init__.py``.
+    ``*.dist-info`` would name plugins. Commands that run a script make ``sys.path`` anew for it, as the script expects
+    (``observe/program.py``). So nothing is imported before ``sys.path`` is right but what is built in: neither here nor
+    in ``backprobe/__init__.py``.
 """
 
+import os  # the interpreter has imported it at its start
 import sys
 
 
 def _leave_working_directory() -> None:
     """Remove the working directory from ``sys.path``, unless ``PYTHONPATH`` names it by an absolute path."""
-    import os  # the interpreter has imported it at its start
-
     here = os.path.realpath(os.getcwd())
     named = {os.path.realpath(one) for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(one)}
     if here not in named:
@@ -23,6 +22,17 @@ def _leave_working_directory() -> None:
 if __name__ == "__main__":
     if not sys.argv[1:] or sys.argv[1] not in ("run", "debug", "bench", "demo"):
         _leave_working_directory()
-    from .commands import main
+    elif not getattr(sys.flags, "safe_path", sys.flags.isolated):
+        del sys.path[0]
 
+_path = sys.path[:]
+_standard = os.path.dirname(os.__file__)
+# A module in PYTHONPATH with the name of one in the standard library is the script's: see observe/shadows.py.
+sys.path.sort(key=lambda one: not str(one).startswith(_standard))
+try:
+    from .commands import main
+finally:
+    sys.path[:] = _path
+
+if __name__ == "__main__":
     sys.exit(main())

@@ -67,7 +67,11 @@ def seconds(count: float) -> str:
 
 def raised(error: BaseException) -> str:
     """``ValueError: what it says``, or its class alone where it says nothing."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    try:
+        text = str(error)
+    except Exception:
+        text = "<exception str() failed>"  # as Python shows it
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def size(count: float) -> str:

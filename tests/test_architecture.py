@@ -144,6 +144,7 @@ FLOORS = (
     "observe.processes",
     "observe.changes",
     "observe.changed",
+    "observe.shadows",
     "observe.program",
     "observe.launch",
     "observe.live",

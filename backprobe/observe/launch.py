@@ -74,8 +74,9 @@ def launch(script: Script, watching: Watching) -> int:
     """
     program = Program(script)
     program.enter()
-    watching.begin(program)
-    attaching = _Attaching(watching, (program.folder,))
+    with program.shadows.ours():
+        watching.begin(program)
+    attaching = _Attaching(watching, program)
     process = os.getpid()
     failed: BaseException | None = None
     code = 0
@@ -97,7 +98,8 @@ def launch(script: Script, watching: Watching) -> int:
         watching.abandon()
         return code
     if os.getpid() == process:  # not in a child that was forked and ran to its end: that is not ours to report
-        watching.finish(failed, code)
+        with program.shadows.ours():
+            watching.finish(failed, code)
     if failed is None:
         if exits is None:
             program.leave()
@@ -117,8 +119,9 @@ class _Attaching:
     imports torch is the one that works, and is watched itself.
     """
 
-    def __init__(self, watching: Watching, own: tuple[str, ...]) -> None:
-        self._watching, self._own = watching, own
+    def __init__(self, watching: Watching, program: Program) -> None:
+        self._watching, self._program = watching, program
+        self._own = (program.folder,)
         self._process = os.getpid()
         self._session: Session | None = None
         self._imported = TorchImport(self._torch_is_there)
@@ -165,13 +168,14 @@ class _Attaching:
             return
         script_s = self._script_began.seconds_until(Moment.now())
         try:
-            if os.getpid() != self._process:
-                self._watching.forked()
-                return
-            with warnings.catch_warnings():  # of what our modules import; the script may have made them errors
-                warnings.simplefilter("ignore")
-                load("observe.session")
-            self._session = self._watching.attach(self._own, script_s)
+            with self._program.shadows.ours():
+                if os.getpid() != self._process:
+                    self._watching.forked()
+                    return
+                with warnings.catch_warnings():  # of what our modules import; the script may have made them errors
+                    warnings.simplefilter("ignore")
+                    load("observe.session")
+                self._session = self._watching.attach(self._own, script_s)
         except BackprobeError as error:
             self.refused = error
             raise _Refused from None
@@ -208,12 +212,16 @@ def _exit_code(stop: SystemExit) -> int:
         return 0
     if isinstance(stop.code, int):
         return stop.code
+    with suppress(Exception):  # what has no text, or nowhere to go, is left out
+        if sys.stderr is not None:
+            sys.stderr.write(str(stop.code))
+        else:
+            os.write(2, str(stop.code).encode())
     try:
-        text = str(stop.code)
+        sys.stderr.write("\n")
     except Exception:
-        text = ""
-    with suppress(Exception):  # standard error is closed, or there is none
-        sys.stderr.write(text + "\n")
+        with suppress(OSError):
+            os.write(2, b"\n")
     return 1
 
 

@@ -22,6 +22,7 @@ from types import CodeType, ModuleType
 from typing import Any, Literal
 
 from ..errors import BackprobeError
+from .shadows import Shadows
 
 #: How a script is named: by its file, as ``-m``, as ``-c``, or as ``-``.
 How = Literal["file", "module", "code", "stdin"]
@@ -85,14 +86,15 @@ class Program:
 
     def enter(self) -> None:
         """Make ``sys.argv``, ``sys.path`` and ``__main__`` those of the script."""
-        sys.argv[:] = self.script.arguments
         safe = getattr(sys.flags, "safe_path", bool(sys.flags.isolated))
-        if not safe:
-            del sys.path[0]  # what Python put there for us
+        if not safe and sys.path[:1] == [os.path.dirname(os.path.realpath(sys.argv[0]))]:
+            del sys.path[0]  # what Python put there for our command; ``__main__.py`` has taken it out itself
         if self._is_package:
             sys.path.insert(0, self._file)
         elif not safe:
             sys.path.insert(0, self._first_in_path())
+        sys.argv[:] = self.script.arguments
+        self.shadows = Shadows()
         main = ModuleType("__main__")
         main.__dict__.update(__loader__=BuiltinImporter)
         if sys.version_info < (3, 14):
