@@ -8,37 +8,75 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
 import pytest
 
 from backprobe.findings.alarms import Alarm
-from backprobe.observe.processes import stopping
+from backprobe.observe.processes import joining, signals, stopping
+from backprobe.observe.processes.identity import Identity
+from backprobe.observe.processes.told import Told
+from backprobe.observe.schedule.settings import Settings
 
 ALARM = Alarm(
     kind="update-too-large", name="fc.weight", quantity="update_ratio", step=3, since=1, value=0.5, before=0.01
 )
 
 
+def told(folder: Path, first: int, ticks: int | None) -> Told:
+    folder.mkdir(exist_ok=True)
+    return Told(folder, Settings(), (), 0, first=first, first_ticks=ticks)
+
+
 def test_the_first_of_several_alarms_stops_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    killed: list[tuple[int, int]] = []
+    sent: list[tuple[int, int | None]] = []
     interrupted: list[bool] = []
-    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
+    monkeypatch.setattr(stopping, "interrupt", lambda pid, ticks: sent.append((pid, ticks)))
     monkeypatch.setattr(_thread, "interrupt_main", lambda: interrupted.append(True))
-    (tmp_path / "one").mkdir()
-    (tmp_path / "other").mkdir()
     for rank in (0, 1, 0):
-        stopping.stop_for(ALARM, rank, tmp_path / "one", 99_999_999)
-    assert killed == [(99_999_999, signal.SIGINT)] * (os.name == "posix") and interrupted == [True]
+        stopping.stop_for(ALARM, rank, told(tmp_path / "one", 99_999_999, 5))
+    assert sent == [(99_999_999, 5)] * (os.name == "posix") and interrupted == [True]
     assert capsys.readouterr().err.count("the run is stopped for update-too-large") == 1
-    stopping.stop_for(ALARM, 0, tmp_path / "other", 99_999_999)
-    assert len(interrupted) == 2
-    for _ in range(2):  # no folder that all of them know
-        stopping.stop_for(ALARM, None, None, os.getpid())
-    assert len(interrupted) == 4
+    stopping.stop_for(ALARM, None, told(tmp_path / "other", os.getpid(), 5))
+    assert len(interrupted) == 2 and len(sent) == (os.name == "posix")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+def test_only_the_process_that_is_meant_is_interrupted(tmp_path: Path) -> None:
+    """A number in a file may be anything, and that of a process that is gone may be another's."""
+    code = "import time\nprint('there', flush=True)\ntime.sleep(3600)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+        assert child.stdout is not None and child.stdout.readline() == b"there\n"
+        ticks = signals.start_ticks(child.pid)
+        assert ticks is not None
+        for pid, at in ((child.pid, ticks + 1), (child.pid, None), (-child.pid, ticks), (-1, ticks), (0, ticks)):
+            assert not signals.interrupt(pid, at)
+        assert child.poll() is None
+        assert signals.interrupt(child.pid, ticks)
+        assert child.wait() == -signal.SIGINT
+        assert not signals.interrupt(child.pid, ticks)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of folders")
+def test_a_folder_for_ranks_that_somebody_else_has_made_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    me = Identity(rank=0, world=2, job="a job")
+    made = joining.temporary(me)
+    assert made.stat().st_mode & 0o777 == 0o700 and joining.temporary(me) == made
+    made.chmod(0o755)
+    with pytest.raises(PermissionError, match="is not a folder of this user's alone"):
+        joining.temporary(me)
+    made.rmdir()
+    (tmp_path / "mine").mkdir(mode=0o700)
+    made.symlink_to(tmp_path / "mine")
+    with pytest.raises(PermissionError, match="is not a folder of this user's alone"):
+        joining.temporary(me)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")

@@ -22,6 +22,7 @@ from ..observe.processes.child_launch import ChildLaunch
 from ..observe.processes.ending import Terminated, left_by
 from ..observe.processes.identity import identity
 from ..observe.processes.joining import join, temporary
+from ..observe.processes.signals import start_ticks
 from ..observe.processes.told import Told
 from ..observe.sinks.collect import Collector
 from ..observe.sinks.keep import Keep
@@ -128,6 +129,7 @@ class Watcher:
             stop_on=tuple(options.stop_on),
             on_alarm=options.on_alarm or "",
             first=os.getpid(),
+            first_ticks=start_ticks(os.getpid()),
         )
         if self._me.rank:
             return told
@@ -442,7 +444,17 @@ class Watcher:
         """Say in the folder of this process's part how far it is, while it has not imported torch."""
         me, place = self._me, self._place
         assert place is not None
-        seen = RankSeen(me.rank, os.getpid(), over=over, local=me.local, world=me.world, restart=me.restart, **how)
+        ticks = start_ticks(os.getpid())
+        seen = RankSeen(
+            me.rank,
+            os.getpid(),
+            start_ticks=ticks,
+            over=over,
+            local=me.local,
+            world=me.world,
+            restart=me.restart,
+            **how,
+        )
         with suppress(OSError):
             seen = replace(seen, machine=platform.node(), part=place.name, said=time.time())
             write_seen(place, seen, self.options.source != "none")

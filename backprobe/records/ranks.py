@@ -164,6 +164,7 @@ class RankSeen:
     :ivar branches: lines that leave a loop it was in, or the rest of its body, under a condition.
     :ivar between: the optimizer had stepped: it may have been in the next step already.
     :ivar ways: of lines that call collectives, the lines where it is decided whether they are come to.
+    :ivar start_ticks: when the process started, in ticks of its machine's kernel: with `pid` it is no other's.
     :ivar conditions: by line of `branches` and `ways` that leaves something: the line of its condition, where that is
         another.
     """
@@ -201,3 +202,4 @@ class RankSeen:
     ways: tuple[tuple[Site, tuple[Site, ...]], ...] = ()
     between: bool = False
     conditions: tuple[tuple[Site, Site], ...] = ()
+    start_ticks: int | None = None

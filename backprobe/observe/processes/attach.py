@@ -212,7 +212,7 @@ class Child:
         if self._tracked is not None:
             self._tracked.alarm(alarm.kind, said(alarm), alarm.step)
         if alarm.kind in self._told.stop_on:
-            stop_for(alarm, self._part.rank, self._told.folder, self._told.first)
+            stop_for(alarm, self._part.rank, self._told)
 
     def _begin_keeping(self) -> None:
         """What a process does not do needs no file."""

@@ -39,7 +39,7 @@ class Children(Tracker):
 
     def stop_for(self, alarm: Alarm, rank: int | None) -> None:
         """Interrupt all processes of the run."""
-        stop_for(alarm, rank, self._launch.folder, self._pid)
+        stop_for(alarm, rank, self._launch.told)
 
     def records(self) -> tuple[RankSeen, ...]:
         """What the processes that ended, or go on, have left."""

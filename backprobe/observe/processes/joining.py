@@ -6,6 +6,7 @@ time. A rank's part has the rank's name, so a folder that has it already is of a
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -78,12 +79,16 @@ def _ours(folder: Path, me: Identity) -> bool:
 def temporary(me: Identity) -> Path:
     """A folder for the ranks of a run that is not kept: the same for all of them on this machine.
 
+    Its name is known before, since they all have to find it: it is used if it is a folder of this user's and nobody
+    else can look into it.
+
     :raises OSError: it cannot be made, or is somebody else's.
     """
     name = hashlib.sha256(f"{me.job}/{me.world}".encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"backprobe-{os.getuid()}-{name}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    made = folder.lstat()  # a link of somebody else's may lead to a folder of ours
-    if made.st_uid != os.getuid() or not stat.S_ISDIR(made.st_mode):
-        raise PermissionError(f"{folder} is somebody else's")
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()  # a link may lead to a folder of ours
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not a folder of this user's alone")
     return folder

@@ -26,6 +26,7 @@ from ..trackers.ranks import ended_waits
 from ..trackers.replicas import due
 from ..trackers.waiting import Waiting
 from .identity import Identity
+from .signals import start_ticks
 
 
 class Part:
@@ -130,6 +131,7 @@ class Part:
             branches=waiting.branches(),
             ways=ways,
             conditions=waiting.conditions(ways),
+            start_ticks=start_ticks(os.getpid()),
             between=session.ended_between if session.ended_in is not None else session.scene.steps.stepped,
             step=session.scene.steps.index if session.ended_in is None else session.ended_in,
             **more,

@@ -8,39 +8,38 @@ others leave that to it.
 from __future__ import annotations
 
 import _thread
-import contextlib
 import os
 import platform
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...store import parts
 from ...terminal import say
-from ...trust import is_there
 from ..alarmed import said
+from .signals import interrupt
+from .told import Told
 
 if TYPE_CHECKING:
     from ...findings.levels import Alarm
 
 
-def stop_for(alarm: Alarm, rank: int | None, folder: Path | None, first: int) -> None:
-    """Interrupt the processes of the run in `folder` that go on on this machine, and this one.
+def stop_for(alarm: Alarm, rank: int | None, told: Told) -> None:
+    """Interrupt the processes of a run that go on on this machine, and this one.
 
     :param rank: of this process.
-    :param first: the process that started the others; it may be this one.
+    :param told: what the processes of the run are told.
     """
-    if os.name == "posix" and folder is not None and not _is_first(folder):
+    if os.name == "posix" and not _is_first(told.folder):
         return
     where = "" if rank is None else f" (rank {rank})"
     say(f"backprobe: the run is stopped for {alarm.kind}: {said(alarm)}{where}", sys.stderr)
     if os.name == "posix":  # elsewhere a process that is sent this signal is gone at once
-        others = parts.read_parts(folder).values() if folder is not None else ()
-        going = {one.pid for one in others if not one.over and is_there(one.pid, one.machine)}
-        for pid in sorted({*going, first} - {os.getpid()}):
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGINT)
+        others = parts.read_parts(told.folder).values()
+        going = {one.pid: one.start_ticks for one in others if not one.over and one.machine == platform.node()}
+        for pid, ticks in sorted({told.first: told.first_ticks, **going}.items()):
+            if pid != os.getpid():
+                interrupt(pid, ticks)
     _thread.interrupt_main()  # the script may save what it has
 
 

@@ -34,6 +34,8 @@ class Told:
     on_alarm: str = ""
     #: The process that was told it first.
     first: int = 0
+    #: When that process started, see ``signals.py``.
+    first_ticks: int | None = None
     root: str = str(Path(__file__).resolve().parents[3])
 
     def text(self) -> str:
