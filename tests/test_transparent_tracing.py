@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -352,3 +352,22 @@ def test_which_tensors_have_no_values() -> None:
     plain = TwoTensor(x, x.clone())
     assert not modes.is_symbolic(plain) and modes.has_dispatch(plain) and not modes.has_dispatch(x)
     assert private.local(made) is None and private.local(wrapped) is None and private.local(plain) is plain
+
+
+@pytest.mark.parametrize("name", ["make_fx_real", "make_fx_fake", "make_fx_of_a_leaf", "fake_tensors"])
+def test_a_capture_stands_aside_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, plain_model = CASES[name], model
+    seen(one)
+    plain, said = seen(one)
+    captured = []
+    with ExitStack() as block:
+
+        def captured_model() -> nn.Module:
+            made = plain_model()
+            captured.append(block.enter_context(bp.capture(made)))
+            return made
+
+        monkeypatch.setitem(globals(), "model", captured_model)
+        found, told = seen(one)
+    assert same(found, plain) and told == said
+    assert captured and all(list(acts) == [] and len(acts.unseen) == 4 for acts in captured)

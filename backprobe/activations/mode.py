@@ -79,7 +79,7 @@ class CaptureMode(TorchFunctionMode):
         self._frames = self._on_result = None
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if _compiling():
+        if _compiling() or modes.tracing():
             return func(*args, **(kwargs or {}))
         kind = self._kinds.get(func, self)
         if kind is self:

@@ -97,7 +97,7 @@ class Recorder:
 
     def _before(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, kwargs: Any) -> None:
-            if _compiling() or autograd_engine.in_backward():
+            if _compiling() or modes.tracing() or autograd_engine.in_backward():
                 return
             with modes.unseen():
                 self._calls[name] = number = self._calls.get(name, 0) + 1
@@ -111,6 +111,9 @@ class Recorder:
     def _after(self, name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
             if _compiling():
+                return
+            if modes.tracing():
+                self._empty[name] = "called while PyTorch traced, or under FakeTensorMode: its tensors have no values"
                 return
             with modes.unseen():
                 if autograd_engine.in_backward():
@@ -143,6 +146,9 @@ class Recorder:
             for suffix, tensor in found:
                 if modes.is_wrapped(tensor):
                     self._empty[name + suffix] = "inside a torch.func transform, whose tensors end with it"
+                    continue
+                if modes.is_symbolic(tensor):
+                    self._empty[name + suffix] = "a fake or functional tensor: it has no values"
                     continue
                 self.entries[name + suffix] = Entry(self._keep(name + suffix, tensor), type(module).__name__)
         except Exception as error:
