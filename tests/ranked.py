@@ -161,7 +161,10 @@ def main(jobs: Sequence[dict[str, Any]]) -> None:
     import torch.utils.checkpoint  # noqa: F401
 
     import backprobe.commands.run
-    import backprobe.observe.launch
+    import backprobe.observe.alarmed
+    import backprobe.observe.changed
+    import backprobe.observe.processes.children
+    import backprobe.observe.session
     import backprobe.view.terminal  # noqa: F401
 
     for job in jobs:
