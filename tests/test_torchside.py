@@ -381,14 +381,15 @@ PYTHONS = {
     "_args",
     "_fields",
     "_make",
-    "_get_module_details",
 }
 #: And of CPython from 3.11 on: what it has made of a code object, looked for before it is read.
 PYTHONS |= {"_co_code_adaptive"}
 #: And of IPython.
 PYTHONS |= {"_filename_map"}
 #: And of argparse: what a parser takes, which shtab reads too.
-PYTHONS |= {"_actions", "_SubParsersAction"}
+PYTHONS |= {"_actions", "_SubParsersAction", "_option_string_actions"}
+#: And of what starts a script, and says when an import is over: tests/test_as_python.py and test_torch_import.py.
+PYTHONS |= {"_run_module_as_main", "_register_code", "_initializing"}
 #: And of trackers, where a script's open run is looked for: tests/test_trackers.py runs them.
 PYTHONS |= {"_record_writer", "_file_name", "_stop_flag", "_config_logged", "_is_finished"}
 #: Where ``subprocess`` and ``multiprocessing`` start a process.
