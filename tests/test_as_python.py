@@ -78,7 +78,8 @@ BODIES = {
     ),
     "kills itself": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
     "is terminated": "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\nprint('after')",
-    "aborts": "import os\nos.abort()",
+    # What faulthandler writes has every frame, those of the command too.
+    "aborts": "import faulthandler, os\nfaulthandler.disable()\nos.abort()",
     "has a hook for errors": (
         "import sys, traceback\ndef hook(*error):\n"
         "    print('hook', [one.name for one in traceback.extract_tb(error[2])], sys.exc_info()[0])\n"
