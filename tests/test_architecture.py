@@ -51,6 +51,7 @@ ALLOWED = {
     "store": {"errors", "records", "packed", "traced", "trust", "untrusted"},
     "view": {"terminal", "records", "text", "gradients", "findings", "traced", "trust"},
     "report": {
+        "terminal",
         "comparing",
         "errors",
         "records",

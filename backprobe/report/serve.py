@@ -1,13 +1,15 @@
 """A run's page served on this machine, kept up to date while the run goes on.
 
 Only the loopback interface listens, and every request has to carry the token of the printed address and a ``Host`` of
-this machine: no other page in the browser can read it.
+this machine: no other page in the browser can read it. There are three addresses and no files. Whatever else is asked
+for, or sent in the place of a request, is answered with one line, and nothing of it is printed.
 """
 
 from __future__ import annotations
 
 import hmac
 import secrets
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,6 +20,8 @@ from ..errors import BackprobeError
 from ..store import FILE
 from ..store.job import open_job
 from ..store.parts import PARTS
+from ..terminal import say
+from ..text import without_controls
 from ..view.ranks import titled
 from .changes import change
 from .document import document, packed
@@ -26,6 +30,8 @@ from .steps import span
 
 #: Documents that were sent last and are kept, each for a page that asks what has changed since.
 KEPT = 3
+#: Seconds that a client may be silent within a request, or take nothing of an answer.
+SILENT_S = 30
 
 
 class Source:
@@ -115,6 +121,12 @@ class Server(ThreadingHTTPServer):
         except OSError as error:
             raise BackprobeError(f"cannot listen on port {port} of 127.0.0.1: {error.strerror}") from error
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say in one line what went wrong here; nothing of clients that went away."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            say(f"backprobe: a request for the page failed: {type(error).__name__}: {error}", sys.stderr)
+
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.server_port}/?token={self.token}"
@@ -123,10 +135,16 @@ class Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: Server
     server_version, sys_version = "backprobe", ""
+    timeout = SILENT_S
+    default_request_version = "HTTP/1.0"  # an answer always has a status
 
     def do_GET(self) -> None:
-        url = urlsplit(self.path)
-        query = {key: values[0] for key, values in parse_qs(url.query).items()}
+        try:
+            url = urlsplit(self.path)
+            query = {key: values[0] for key, values in parse_qs(url.query, max_num_fields=10).items()}
+        except ValueError:
+            self._answer(400, "text/plain", b"This is no address.\n")
+            return
         if not self._allowed(query.get("token", "")):
             self._answer(403, "text/plain", b"This address needs the token that backprobe view printed.\n")
             return
@@ -137,18 +155,29 @@ class _Handler(BaseHTTPRequestHandler):
                 data = self.server.source.data(query.get("since", ""))
                 self._answer(204 if data is None else 200, "application/gzip", data or b"")
             elif url.path == "/steps":
-                first, end = (query.get(key, "") for key in ("from", "to"))
-                if first.isdigit() and end.isdigit() and int(first) < int(end):
-                    self._answer(200, "application/gzip", self.server.source.span(int(first), int(end)))
+                first, end = (_position(query.get(key, "")) for key in ("from", "to"))
+                if first is not None and end is not None and first < end:
+                    self._answer(200, "application/gzip", self.server.source.span(first, end))
                 else:
                     self._answer(400, "text/plain", b"from and to are positions of steps: 0 <= from < to\n")
             else:
                 self._answer(404, "text/plain", b"There is nothing at this address.\n")
         except BackprobeError as error:
-            self._answer(503, "text/plain; charset=utf-8", f"{error}\n".encode())
+            self._answer(503, "text/plain; charset=utf-8", f"{without_controls(str(error))}\n".encode())
+        except OSError:
+            raise
+        except Exception as error:  # values of a damaged run that contradict each other
+            said = f"The run is damaged, or backprobe has an error: {type(error).__name__}: {error}"
+            self._answer(503, "text/plain; charset=utf-8", f"{without_controls(said)[:500]}\n".encode())
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Answer what is no request, or asks for a method that there is not, in one line."""
+        self.close_connection = True
+        self._answer(code, "text/plain", b"backprobe answers GET requests for its page.\n")
 
     def _allowed(self, token: str) -> bool:
-        host = self.headers.get("Host", "").rpartition(":")[0]
+        hosts = self.headers.get_all("Host", [])
+        host = hosts[0].partition(":")[0] if len(hosts) == 1 else ""
         return host in ("127.0.0.1", "localhost") and hmac.compare_digest(
             token.encode("utf-8", "replace"), self.server.token.encode()
         )
@@ -162,11 +191,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Referrer-Policy", "no-referrer")
         self.send_header("X-Frame-Options", "DENY")
-        self.end_headers()
         try:
-            self.wfile.write(body)
-        except (BrokenPipeError, ConnectionResetError):  # the reader has gone
+            self.end_headers()
+            if getattr(self, "command", None) != "HEAD":
+                self.wfile.write(body)
+        except OSError:  # the reader has gone, or takes nothing
             self.close_connection = True
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: a terminal is for the run."""
+
+
+def _position(text: str) -> int | None:
+    """The position of a step; ``None`` if `text` is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
