@@ -2,10 +2,11 @@
 
 Note [Ended by a signal]: a launcher ends the other ranks with SIGTERM when one has failed. A process of ours writes
 what it knows first, and then dies by the signal as it would alone. The interpreter calls a handler in the main thread
-only, and that one may be waiting in a collective operation for a rank that is gone: so a thread hears of the signal
-too, through the file that the interpreter writes signals to, and does the work where the main thread does not come. A
-script that sets a handler of its own has it; one that asks for the one before, and calls it, calls something that does
-nothing.
+only, and that one may be waiting in a collective operation for a rank that is gone: so in one of several processes a
+thread hears of the signal too, through the file that the interpreter writes signals to, and does the work if the main
+thread does not come. A process that is no rank has no such thread: a script can count threads, and ``os.fork`` warns if
+there are several. A script that sets a handler of its own has it; one that asks for the one before, and calls it, calls
+something that does nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Terminated:
         self._pid = os.getpid()
 
     def start(self) -> None:
-        """Where the signal ends the process, and this is the main thread."""
+        """Handle the signal, if it ends the process and this is the main thread."""
         main = threading.current_thread() is threading.main_thread()
         if os.name != "posix" or not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
             return
@@ -59,7 +60,7 @@ class Terminated:
         os.register_at_fork(after_in_child=forked)
 
     def listen(self) -> None:
-        """After ``start``: from now on the main thread may be where no handler of Python's is called."""
+        """Have a thread hear of the signal too, if ``start`` has set the handler and this is the main thread."""
         main = threading.current_thread() is threading.main_thread()
         if not main or self._pipe is not None or signal.getsignal(signal.SIGTERM) != self._handle:
             return
