@@ -104,12 +104,15 @@ def held(ranks: Sequence[RankSeen], live: bool = False) -> Held | None:
     return Held(same, tuple(_elsewhere(seen, wait, live) for seen in apart))
 
 
-def said(found: Held) -> str:
-    """A hang in words, while it lasts."""
-    wait = found.wait
+def said(found: Held, now: float | None = None) -> str:
+    """A hang in words, while it lasts.
+
+    :param now: the time of day, by the clock that the waits were taken with.
+    """
+    wait, at = found.wait, time.time() if now is None else now
     have = "has" if len(found.waiting) == 1 else "have"
     who = listed([seen for seen, _ in found.waiting])
-    text = f"{who} {have} waited {max(time.time() - wait.began, 0):.0f} s in {what(wait)}{_at(wait.site)}"
+    text = f"{who} {have} waited {max(at - wait.began, 0):.0f} s in {what(wait)}{_at(wait.site)}"
     return "; ".join([text, *told(found)])
 
 

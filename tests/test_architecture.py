@@ -128,6 +128,7 @@ WORDS = {"torch_texts", "files", "privacy"}
 #: The rooms of ``observe``, from the lowest up: each imports from those before it only, but for names of types: what
 #: an event hands over is made above those who hear of it.
 FLOORS = (
+    "observe.wall_clock",
     "observe.own_time",
     "observe.events",
     "observe.forward",

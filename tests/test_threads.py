@@ -35,7 +35,7 @@ print(seen)
 def test_a_script_in_one_process_has_no_thread_of_ours(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     command = [sys.executable, "-m", "backprobe", "run", "--quiet", "--no-keep", "train.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
     before, alone, in_group = eval(done.stdout.strip())
     assert before == alone == []

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BackprobeError, StorageError, add_note
+from ..observe import wall_clock
 from ..observe.alarm_functions import named
 from ..observe.processes.child_launch import ChildLaunch
 from ..observe.processes.ending import Terminated, left_by
@@ -98,8 +99,8 @@ class Watcher:
         self._own = ""
         #: How the script ended; a signal, if one ended it.
         self._code, self._signal = 0, False
-        self._begin = time.time() - (Moment.now().clock - options.began.clock)
-        self._shown = time.time()
+        self._begin = wall_clock.now() - (Moment.now().clock - options.began.clock)
+        self._shown = wall_clock.now()
         self._findings_file = Path(os.path.abspath(options.findings)) if options.findings else None
 
     def begin(self, program: Program) -> None:
@@ -268,7 +269,7 @@ class Watcher:
 
     def _progress(self, session: Session) -> None:
         """A line every ten seconds on a terminal, every minute in a log."""
-        now = time.time()
+        now = wall_clock.now()
         if now - self._shown < (10 if sys.stderr.isatty() else 60):
             return
         self._shown = now
@@ -326,7 +327,7 @@ class Watcher:
         return {
             "steps": 0,
             "backwards": 0,
-            "seconds": time.time() - self._begin,
+            "seconds": wall_clock.now() - self._begin,
             "code": None if self._signal else self._code,
             "error": None if error is None else raised(error)[:2000],
             "torch_imported": "torch" in sys.modules,
@@ -458,7 +459,7 @@ class Watcher:
             **how,
         )
         with suppress(OSError):
-            seen = replace(seen, machine=platform.node(), part=place.name, said=time.time())
+            seen = replace(seen, machine=platform.node(), part=place.name, said=wall_clock.now())
             write_seen(place, seen, self.options.source != "none")
 
     def _raised_at(self, error: BaseException | None) -> Site | None:

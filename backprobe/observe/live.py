@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from ..records import Finding
 from ..source.tracebacks import strip
 from ..store.batches import Batch
 from ..traced import Findings, Trace
+from . import wall_clock
 from .alarmed import Alarmed
 from .schedule.settings import BATCH_MB, budget_of
 from .session import Session, Settings, Sink
@@ -66,10 +66,10 @@ class LiveTrace(Trace):
         if self._session is not None:
             raise BackprobeError("this trace has been entered already; make a new one for each block")
         startup = Startup(Moment.now())
-        self._begin = time.time()
+        self._begin = wall_clock.now()
         own = (os.getcwd(),)
         if self._plugins:
-            self._plugged = Plugged(lambda: about(self._settings.level, time.time()), self._sink)
+            self._plugged = Plugged(lambda: about(self._settings.level, wall_clock.now()), self._sink)
         self._session = Session(self._plugged or self._sink, self._settings, own)
         self._session.scene.record_to = self._record
         if self._alarmed is not None:
@@ -89,10 +89,10 @@ class LiveTrace(Trace):
         session.scene.raised = None  # what it ended is this block, and no script
         if self._alarmed is not None and error is None:
             self._alarmed.end()
-        seconds = time.time() - self._begin
+        seconds = wall_clock.now() - self._begin
         info: dict[str, Any] = {
             "started": self._begin,
-            "ended": time.time(),
+            "ended": wall_clock.now(),
             "seconds": seconds,
             "steps": self._collector.counted(session),
             "backwards": session.calls,

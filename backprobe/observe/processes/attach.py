@@ -10,7 +10,6 @@ import multiprocessing.util
 import os
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from ...records import Measured, Replicas, Step
 from ...source.tracebacks import Uncaught, mend, strip
 from ...store import CODE
 from ...store.writer import Writer
+from .. import wall_clock
 from ..alarm_functions import by_name
 from ..alarmed import Alarmed, said
 from ..backward.recorded import Recorded
@@ -150,7 +150,7 @@ class Child:
     def __init__(self, told: Told, me: Identity, anew: bool = False, began: float | None = None) -> None:
         now = Moment.now()
         startup = Startup(now if began is None else Moment(began, now.waited))
-        self._told, self._me, self._anew, self._began = told, me, anew, time.time()
+        self._told, self._me, self._anew, self._began = told, me, anew, wall_clock.now()
         self._pid = os.getpid()
         self._collector = Collector()
         self._sinks = Telling([self._collector])

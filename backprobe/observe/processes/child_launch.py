@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ...records import RankSeen, Unseen
 from ...store import job, parts
+from .. import wall_clock
 from .bootstrap.backprobe_following import Following, unwatched
 from .told import Told
 
@@ -63,7 +64,7 @@ class ChildLaunch:
         :param ranked: this process is a rank itself.
         """
         begin = computed = time.monotonic()
-        said = time.time()
+        said = wall_clock.now()
         while self.of_parts is not None and (now := time.monotonic()) < min(computed + LAST, begin + longest):
             _reap()
             seen = parts.read_parts(self.of_parts).values()

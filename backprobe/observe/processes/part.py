@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import platform
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from ...records import Finding, RankSeen, Site, Step
 from ...store import CRASH
 from ...store.parts import claim, read_parts, write_seen
 from ...text import raised
+from .. import wall_clock
 from ..backward.recorded import Recorded
 from ..session import Session
 from ..sinks.collect import Collector
@@ -126,7 +126,7 @@ class Part:
             raised=self.left if error is None else session.frames.site_of_traceback(error.__traceback__),
             collectives=collectives,
             busy=waiting.busy,
-            said=time.time(),
+            said=wall_clock.now(),
             took=session.took.info(),
             branches=waiting.branches(),
             ways=ways,
@@ -165,7 +165,7 @@ def ending(session: Session, collector: Collector, began: float, error: BaseExce
     return {
         "steps": collector.counted(session),
         "backwards": session.calls,
-        "seconds": time.time() - began,
+        "seconds": wall_clock.now() - began,
         "code": session.scene.code if session.scene.signal is None else None,
         **session.took.info(),
         "error": None if error is None else raised(error)[:2000],

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from dataclasses import replace
 from typing import Any
 
 from ...records import RankSeen, RankWait, Step
+from .. import wall_clock
 from ..events import Tracker
 from ..scene import Scene
 from .waiting import Waiting, in_use, of_collective, rank
@@ -92,6 +92,6 @@ def ended_waits(waiting: Waiting, scene: Scene, failed: bool) -> tuple[RankWait,
         waits = (*waits[:-1], replace(waits[-1], ended="returned"))  # it raised in a later one, that nobody saw
     called = next((one for one in reversed(waiting.collectives()) if not one.over and one.site == site), None)
     if called is None:
-        return (*waits, RankWait("a collective operation", site, time.time(), 0.0, "raised"))
-    took, known = time.time() - called.began, (called.inside, called.group, called.number, called.inputs)
+        return (*waits, RankWait("a collective operation", site, wall_clock.now(), 0.0, "raised"))
+    took, known = wall_clock.now() - called.began, (called.inside, called.group, called.number, called.inputs)
     return (*waits, RankWait(called.op, site, called.began, took, "raised", *known))

@@ -33,6 +33,7 @@ from ...terminal import say
 from ...torch_texts import COLLECTIVE
 from ...torchside import places
 from ...torchside.flight import Flight, store_timeout
+from .. import wall_clock
 
 #: Seconds between two looks, and seconds in one collective that count as waiting.
 EVERY, LONG = 0.25, 1.0
@@ -123,7 +124,7 @@ class Waiting:
 
     def step_over(self, step: int) -> None:
         """Told by the thread that is looked at."""
-        self._ends = (*self._ends[-STEPS:], (time.time(), step))
+        self._ends = (*self._ends[-STEPS:], (wall_clock.now(), step))
 
     def _step_at(self, at: float) -> int | None:
         """The step that went on then."""
@@ -155,7 +156,7 @@ class Waiting:
 
     def look(self) -> None:
         """Look once."""
-        at = time.time()
+        at = wall_clock.now()
         frame = sys._current_frames().get(self._thread_id)
         found = rank()
         new = found is not None and self.rank is None
@@ -256,16 +257,16 @@ class Waiting:
 
     def _called(self, since: float = 0.0) -> Collective | None:
         """The first collective that is not over, of those that were called since then where there are some."""
-        self._asked = time.time()
+        self._asked = wall_clock.now()
         ones = [one for one in self.collectives() if not one.over and one.began < self._asked - LONG]
         ones = [one for one in ones if one.began >= since - EVERY] or ones
         return min(ones, key=lambda one: one.began, default=None)
 
     def _goes_on(self, wait: _Wait) -> bool:
         """Whether a collective that is on no stack is not over."""
-        if time.time() - self._asked < STILL:
+        if wall_clock.now() - self._asked < STILL:
             return True
-        called, self._asked = wait.called, time.time()
+        called, self._asked = wait.called, wall_clock.now()
         return called is not None and any(
             (one.group, one.number, one.over) == (called.group, called.number, False) for one in self.collectives()
         )
@@ -290,7 +291,7 @@ class Waiting:
         found, waits = held(ranks, live=True), [seen for seen, _ in stuck(ranks)]
         first = min(waits, key=lambda seen: (seen.rank is None, seen.rank), default=own)
         if found is not None and (first.rank, first.pid) == (own.rank, own.pid):  # machines may share numbers
-            say(f"backprobe: {said(found)}", sys.stderr)
+            say(f"backprobe: {said(found, wall_clock.now())}", sys.stderr)
 
     def _end(self, at: float) -> None:
         now, self._now = self._now, None
@@ -327,7 +328,7 @@ class Waiting:
     def records(self, failed: bool) -> tuple[RankWait, ...]:
         """The long waits. `failed`: the process ended with an error, right after the last of them. Asked by the thread
         that is looked at, none goes on."""
-        at = time.time()
+        at = wall_clock.now()
         if self._now is not None and threading.get_ident() == self._thread_id:
             self._end(at)
         found = [self._record(wait, ended - wait.began, "returned") for wait, ended in self._waits]
