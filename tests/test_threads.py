@@ -1,4 +1,4 @@
-"""Which threads of ours a script can see: none, unless it is one of several processes."""
+"""Which threads of ours a script sees: none, unless it is of a process group."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ print(seen)
 """
 
 
-def test_a_script_in_one_process_has_no_thread_of_ours(tmp_path: Path) -> None:
+def test_a_script_sees_no_thread_of_ours(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     command = [sys.executable, "-m", "backprobe", "run", "--quiet", "--no-keep", "train.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr
     before, alone, in_group = eval(done.stdout.strip())
     assert before == alone == []
-    assert in_group == ["backprobe-ending", "backprobe-waiting"]  # a process group can make the main thread wait
+    assert in_group in ([], ["backprobe-waiting"])  # it looks after waits for other ranks, from a module call on

@@ -164,9 +164,7 @@ class Watcher:
             self._part.begin(session, self.collector)
         self._children = Children(session, self._launch)
         session.attach(self._children)
-        session.scene.joins_group = self._terminated.listen
-        if self._is_part:
-            self._terminated.listen()
+        self._terminated.listen()
         session.start(Startup(self.options.began, script_s))
         return session
 

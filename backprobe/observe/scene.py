@@ -40,7 +40,6 @@ class Scene:
     :ivar raised: what ended the script, if anything did.
     :ivar code: the exit code of a script that ended; ``signal``: what ended it.
     :ivar waiting: looks after waits for other processes, where somebody has begun that.
-    :ivar joins_group: to be called when this process is first seen in a process group.
     :ivar record_to: the folder of the run, for those who keep files of their own beside it.
     :ivar look_closely: asks for a closer look at the steps before a number.
     :ivar hand_on: takes statistics of a step, for who wants to know.
@@ -67,7 +66,6 @@ class Scene:
     code: int = 0
     signal: int | None = None
     waiting: Waiting | None = None
-    joins_group: Callable[[], None] = lambda: None
     record_to: Path | None = None
     look_closely: Callable[[int], None] = lambda step: None
     hand_on: Callable[[Measured], None] = lambda measured: None

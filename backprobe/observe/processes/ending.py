@@ -2,15 +2,16 @@
 
 Note [Ended by a signal]: a launcher ends the other ranks with SIGTERM when one has failed. A process of ours writes
 what it knows first, and then dies by the signal as it would alone. The interpreter calls a handler in the main thread
-only, and that one may be waiting in a collective operation for a rank that is gone: so in one of several processes a
-thread hears of the signal too, through the file that the interpreter writes signals to, and does the work if the main
-thread does not come. A process that is no rank has no such thread: a script can count threads, and ``os.fork`` warns if
-there are several. A script that sets a handler of its own has it; one that asks for the one before, and calls it, calls
-something that does nothing.
+only, and that one may be inside C++ for long, as in a collective operation or a store: so a thread hears of the signal
+too, through the file that the interpreter writes signals to, and does the work if the main thread does not come. It is
+none of ``threading``'s: a script that counts or lists its threads, or traces them, does not meet it. A
+script that sets a handler of its own has it; one that asks for the one before, and calls it, calls something that does
+nothing.
 """
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import ctypes
 import functools
@@ -73,7 +74,7 @@ class Terminated:
             os.close(write)
         else:
             self._pipe = read, write
-            threading.Thread(target=self._listen, args=(read,), name="backprobe-ending", daemon=True).start()
+            _thread.start_new_thread(self._listen, (read,))
 
     def stop(self) -> None:
         """As before ``start``."""

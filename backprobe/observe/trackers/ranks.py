@@ -22,17 +22,12 @@ class Ranks(Tracker):
 
     def __init__(self, scene: Scene) -> None:
         self._scene, self._steps = scene, 0
-        #: Whether this process has been seen to be of a process group.
-        self._in_group = False
 
     def forward_begins(self) -> None:
         """Look after waits, from where there may be some."""
         scene = self._scene
-        if not self._in_group and in_use():
-            self._in_group = True
-            scene.joins_group()
         if scene.waiting is None:
-            if scene.whole and self._in_group:
+            if scene.whole and in_use():
                 scene.waiting = Waiting(scene.frames, say=not scene.settings.quiet)
                 scene.waiting.start()
         elif scene.waiting.rank is None:  # a short run may be over before the thread looks
