@@ -29,6 +29,7 @@ from typing import Any
 from ..graphs.plan import VIEW_NODES
 from ..records import ACCUMULATE_SEQ
 from ..torchside import places, private
+from ..torchside.depth import STEPPED, Room
 from .backward_graph import BackwardGraph
 from .breakpoints import Breakpoint, NamedNodes
 from .nested import runs_python
@@ -273,7 +274,7 @@ def run(
     :param begins: told of the call; returns the step of training.
     :param explain: what is made of an error, given the nodes that have run.
     """
-    if pilot.resume.kind == "finish":
+    if pilot.resume.kind == "finish" or private.compiles_backward():  # compiled with the hooks on its nodes
         return proceed()
     graph = None
     try:
@@ -290,8 +291,10 @@ def run(
     if graph.depth == 1 and graph.retained:
         pilot.journal = Journal(graph)
     depth = private.mode_depth()
+    room = Room(STEPPED)
     pilot.calls.append(graph)
     try:
+        room.begin()
         control.attach()
         while True:
             try:
@@ -304,6 +307,7 @@ def run(
             control.begin_again()
     finally:
         pilot.calls.pop()
+        room.end()
         if not pilot.calls:
             pilot.mourned = pilot.journal = None
         control.detach()

@@ -71,7 +71,8 @@ class NodeHooks:
             self.beside.append(hook)
 
     def remove(self) -> None:
-        """Take all off, the last first."""
+        """Take all off, the last first, and hold none of them."""
+        self.beside = []
         while self._handles:
             self._handles.pop().remove()
         while self._rounds:
