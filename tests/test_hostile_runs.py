@@ -4,6 +4,9 @@ with one line, in bounded memory, and sends nothing to the terminal that a termi
 from __future__ import annotations
 
 import contextlib
+import copy
+import dataclasses
+import gzip
 import io
 import json
 import os
@@ -24,6 +27,8 @@ import pytest
 
 from backprobe import BackprobeError, untrusted
 from backprobe.commands import main
+from backprobe.comparing.files import TapeWriter
+from backprobe.records import Print, Site, Taken, TapeOp
 from backprobe.store import FILE, FORMAT, opening, tables
 from backprobe.store.codec import checksum
 from backprobe.store.reader import open_run
@@ -150,15 +155,15 @@ def swapped(draw: random.Random) -> Callable[[str, Any], Any]:
         for _ in range(draw.randrange(3)):
             there = places(plain)
             if not there or draw.random() < 0.02:
-                return draw.choice(HOSTILE)
+                return copy.deepcopy(draw.choice(HOSTILE))
             where, at = draw.choice(there)
             how = draw.random()
             if how < 0.7:
-                where[at] = draw.choice(HOSTILE)
+                where[at] = copy.deepcopy(draw.choice(HOSTILE))
             elif how < 0.85:
                 del where[at]
             elif isinstance(where, list):
-                where.extend([where[at]] * draw.choice([1, 3]))
+                where.extend(copy.deepcopy([where[at]] * draw.choice([1, 3])))
         return plain
 
     return change
@@ -381,6 +386,48 @@ def test_what_is_no_file_is_not_read(tmp_path: Path, put: Callable[[Path], None]
         (folder / name).unlink(missing_ok=True)
         put(folder / name)
         check(folder, name)
+
+
+def recorded(folder: Path) -> Path:
+    """A run with what is compared: two ops and a gradient."""
+    site = Site("train.py", 3, "main", "loss = x * y")
+    ops = [
+        TapeOp(0, 0, "forward", "mul.Tensor", "m", 1, site, arguments=([{"t": 0}, 2.0], {}), inputs=(Taken(0, 0, -1),)),
+        TapeOp(1, 0, "backward", "neg", "m", 1, site, arguments=([{"t": 0}], {}), inputs=(Taken(1, 0, 0),)),
+        TapeOp(2, 0, "sink", "gradient", "w", arguments=([{"t": 0}], {}), inputs=(Taken(1, 1, 0),)),
+    ]
+    ops = [dataclasses.replace(op, outputs=(at + 1,)) if at < 2 else op for at, op in enumerate(ops)]
+    prints = [Print((2,), "float32", f"h{at}", 1.0, 0, (1.0, 2.0)) for at in range(3)]
+    writer = TapeWriter(folder)
+    writer.about({"script": "train.py", "torch": "2"})
+    writer.step(0, {"step": 0, "start": {}}, ops, prints)
+    return folder
+
+
+def test_recorded_ops_of_other_types(tmp_path: Path) -> None:
+    recorded(tmp_path / "a")
+    compare = ["compare", "--estimate", str(tmp_path / "a"), str(tmp_path / "b")]
+    (file,) = recorded(tmp_path / "b").glob("compare/step-*.json.gz")
+    about = file.with_name("about.json")
+    whole = json.loads(gzip.decompress(file.read_bytes()))
+    assert given_to(compare)[0] == 0
+    for seed in range(60):
+        draw = random.Random(seed)
+        plain = swapped(draw)("", json.loads(json.dumps(whole)))
+        file.write_bytes(gzip.compress(json.dumps(plain).encode()))
+        told(compare, f"seed {seed}")
+    for data in (b"", b"\x1f\x8b", gzip.compress(DEEP.encode()), gzip.compress(b"7"), gzip.compress(b'{"ops": []}')):
+        file.write_bytes(data)
+        told(compare, repr(data[:20]))
+    for text in ("", "[]", "7", '"x"', "null", DEEP):
+        about.write_text(text)
+        told(compare, text[:20])
+
+
+def told(command: list[str], what: str) -> None:
+    code, out, err = given_to(command)
+    assert code in (0, 1, 2) and not OBEYED.search(out + err), what
+    assert bool(out) != bool(err) and err.count("\n") <= 1 and len(err) < 800, (what, out, err)
 
 
 def test_one_damaged_run_does_not_hide_the_others(tmp_path: Path) -> None:

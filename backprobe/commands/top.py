@@ -41,17 +41,18 @@ class Top:
         from ..view.terminal import plain
         from ..view.top import drawn
 
-        look = Look(_folder(options.run), options.rank)
+        folder = _folder(options.run)
+        look = Look(folder, options.rank)
         out = console(sys.stdout)
         ascii_only = plain(sys.stdout)
         if options.once or not sys.stdout.isatty():
-            with out.capture() as text:
+            with reading_run(folder), out.capture() as text:
                 out.print(drawn(look(), out.width, ascii_only))
             lines = "\n".join(line.rstrip() for line in text.get().splitlines())
             say(lines)
             return 0
         look()  # a run that cannot be read is said at once, and not on a screen that goes
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(KeyboardInterrupt), reading_run(folder):
             _show(look, out, ascii_only)
         return 0
 

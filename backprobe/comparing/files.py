@@ -22,6 +22,12 @@ from ..untrusted import read_gzip, read_text
 #: The folder in that of a run.
 FOLDER = "compare"
 FORMAT = 1
+#: Bytes of what is recorded of a step, unpacked: an op takes about half a kilobyte.
+MAX_STEP_BYTES = 256 << 20
+_DAMAGE = (
+    *(OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError),
+    zlib.error,
+)
 
 
 class TapeWriter:
@@ -101,13 +107,14 @@ def read_tape(run: Path) -> Tape:
         ops: list[TapeOp] = []
         steps = []
         for path in sorted(folder.glob("step-*.json.gz")):
-            data = json.loads(read_gzip(inside(folder, path.name)))
+            data = json.loads(read_gzip(inside(folder, path.name), MAX_STEP_BYTES))
             sites += [Site(at_home(file), *rest) for file, *rest in data.pop("sites")]
             prints += [_print(row) for row in data.pop("prints")]
             ops += [_op(row, data["step"], sites) for row in data.pop("ops")]
             steps.append(data)
-    except (OSError, EOFError, ValueError, KeyError, IndexError, TypeError, zlib.error) as error:
-        raise BackprobeError(f"{folder} is damaged: {type(error).__name__}: {error}") from None
+    except _DAMAGE as error:
+        why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise BackprobeError(f"{folder} is damaged: {why}") from None
     if not steps:
         raise BackprobeError(f"{folder} has no finished step to compare")
     return Tape(about, tuple(steps), steps[0].get("start", {}), tuple(ops), tuple(prints))
