@@ -74,11 +74,13 @@ page/node_modules/.ready: page/package-lock.json
 page: page/node_modules/.ready  ## Build the report's page (needs Node); the built one is part of the package
 	cd page && npm run --silent build
 	cp page/dist/index.html backprobe/report/page.html
+	cp page/dist/THIRD_PARTY_NOTICES THIRD_PARTY_NOTICES
 
 page-check: page/node_modules/.ready  ## The page without a browser: style, types, units, that the built one is up to date (needs Node)
 	$(SAY) 'the page: style (biome), types (tsc), units (vitest), whether page.html is what page/ builds'
 	cd page && npm run --silent lint && npm run --silent build && npm test --silent
 	cmp page/dist/index.html backprobe/report/page.html || { echo "backprobe/report/page.html is not what page/ builds: run make page"; exit 1; }
+	cmp page/dist/THIRD_PARTY_NOTICES THIRD_PARTY_NOTICES || { echo "THIRD_PARTY_NOTICES is not what page/ builds: run make page"; exit 1; }
 
 page-e2e: setup page/node_modules/.ready  ## The page in a browser, with reports of real runs: 5 to 10 minutes (needs Node, Chromium)
 	$(SAY) 'the page in a browser: reports of real runs are made, then looked at'
