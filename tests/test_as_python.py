@@ -390,6 +390,6 @@ def test_the_command_by_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [one for at, one in enumerate(covering()) if at % 3] + list(drawn(300)), ids=str)
+@pytest.mark.parametrize("case", [one for at, one in enumerate(covering()) if at % 3] + list(drawn(80)), ids=str)
 def test_as_python_in_all_ways(case: Case, tmp_path: Path) -> None:
     compare(case, tmp_path)
