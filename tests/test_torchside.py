@@ -151,6 +151,7 @@ BROKEN = {
     "what modules hold": [("torch.nn.Module.named_parameters", lambda self: [])],
     "hooks of modules": [("torch.nn.Module.register_backward_hook", torch.nn.Module.register_full_backward_hook)],
     "compiled modules": [("torch.nn.Module._compiled_call_impl", GONE)],
+    "the timeout of the store": [("torch.distributed.distributed_c10d._get_default_store", GONE)],
     "the flight recorder": [("torch._C._distributed_c10d._dump_fr_trace", lambda *_: pickle.dumps({}))],
     "parameters that FSDP swaps": [("backprobe.torchside.facts.others._sources", lambda folder: "")],
     "graphs that Dynamo makes": [("backprobe.torchside.compiled_graphs.copy_of", lambda graph: torch.fx.Graph())],

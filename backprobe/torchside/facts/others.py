@@ -113,7 +113,7 @@ def failed_collective() -> None:
 @fact(
     "the timeout of the store",
     "a hang in new_group is announced after 20 seconds, which may be later than torch gives up",
-    "store_timeout",
+    "_get_default_store",
     [OWN_PROCESS],
 )
 def timeout_of_the_store() -> None:
