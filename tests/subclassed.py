@@ -206,6 +206,8 @@ def main(kinds: str, forms: str, watches: str) -> None:
         for form in forms.split(","):
             for watch in watches.split(","):
                 Watched.not_kept = 0
+                if form in ("compiled", *INSIDE):
+                    torch._dynamo.reset()  # a session knows the regions that were compiled while one was on
                 found = run(kind, form, watch)
                 print(json.dumps([kind, form, watch, found, Watched.not_kept]), flush=True)
     if dist.is_initialized():

@@ -289,16 +289,17 @@ def test_nothing_stays_of_what_was_put_there() -> None:
     methods = graph.call_user_compiler, graph.install_global_unsafe
     net = nn.Linear(3, 3)
     run = torch.compile(lambda x: net(x).sin(), backend="aot_eager")
-    before = put_there()
+    assert put_there() == set()
     with backprobe.trace(net):
+        before = put_there()  # of other tests: Note [Compiled in an earlier session]
         run(torch.ones(2, 3)).sum().backward()
         assert len(put_there() - before) == 1
-    assert put_there() == before == set()
+    assert put_there() == set()
     assert torch.compile is compiles
     assert (graph.call_user_compiler, graph.install_global_unsafe) == methods
-    for _ in range(3):  # once more for Dynamo, which looks at which modes are on
+    for _ in range(3):
         run(torch.ones(2, 3)).sum().backward()
-    assert dynamo.utils.counters["stats"]["unique_graphs"] == 2
+    assert dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
 def fed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -154,6 +154,7 @@ BROKEN = {
     "the timeout of the store": [("torch.distributed.distributed_c10d._get_default_store", GONE)],
     "the flight recorder": [("torch._C._distributed_c10d._dump_fr_trace", lambda *_: pickle.dumps({}))],
     "parameters that FSDP swaps": [("backprobe.torchside.facts.others._sources", lambda folder: "")],
+    "when Dynamo is active": [("backprobe.torchside.dynamo_activity.SETS_CALLBACK", "nobody_calls_this")],
     "graphs that Dynamo makes": [("backprobe.torchside.compiled_graphs.copy_of", lambda graph: torch.fx.Graph())],
     "graphs that are not compiled": [("backprobe.torchside.compiled_writes.refused_write", lambda region, args: None)],
     "the part of a DTensor that is here": [("backprobe.torchside.facts.others._sources", lambda folder: "")],

@@ -1,4 +1,4 @@
-"""Backward calls that are stepped: deep inside one another, and what they leave alive."""
+"""Backward calls that are stepped: compiled as a whole, deep inside one another, and what they leave alive."""
 
 from __future__ import annotations
 
@@ -7,14 +7,31 @@ import sys
 import weakref
 from typing import Any
 
+import pytest
 import torch
 from torch.autograd import Function
+from watching import same
 
 import backprobe
 
 
 def stepped() -> Any:
     return backprobe.breakpoint_backward(action=lambda stop: "node")
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+def test_a_backward_that_is_compiled_as_a_whole_is_left_alone() -> None:
+    from torch._dynamo import compiled_autograd
+
+    def gradient() -> Any:
+        x = torch.ones(4, requires_grad=True)
+        with compiled_autograd._enable(torch.compile(backend="eager", fullgraph=True)):
+            (x * 2).sin().sum().backward()
+        return x.grad
+
+    alone = gradient()
+    with stepped():
+        assert same(gradient(), alone)
 
 
 class Deep(Function):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..records import BackwardCall, Facts, Finding, RefusedToCompile, Site
@@ -20,6 +21,10 @@ def inplace(call: BackwardCall, facts: Facts) -> list[Finding]:
     change, raised = call.mutation, call.raised
     if change is None or raised is None or raised.node is None:
         return []
+    if not change.op:  # a graph that the compiler refused may have the write: its code ran as it is, unseen
+        refused_here = [seen for seen in facts.of(RefusedToCompile) if seen.step == call.step]
+        if len(refused_here) == 1:
+            change = replace(change, op=refused_here[0].op, site=refused_here[0].site, inferred=True)
     run = call.nodes[raised.node]
     what = change.tensor or "a tensor"
     saver = "the checkpoint" if change.region is not None else run.node.op or run.name

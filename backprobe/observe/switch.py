@@ -11,14 +11,18 @@ stays off it. If a step is not recorded, the eye is idle: it calls what was call
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..torchside import engine_calls, private
+from ..torchside.uncompiled import passes_on
 from .backward.calls import BackwardCalls
-from .backward.unrecorded import Unrecorded
+from .backward.unrecorded import Unrecorded, call_of
 from .events import Events
-from .forward.eye import Eye
+from .forward.eye import DYNAMO, Eye
 from .forward.modules import ModuleWatch
 
 #: The counter of nodes where none is noted: no node has a number as high.
@@ -33,18 +37,21 @@ class Switch:
     ) -> None:
         self._eye, self._modules, self._calls, self._events = eye, modules, calls, events
         self._unrecorded = unrecorded
+        self._dynamo = private.DynamoActivity(self._dynamo_looks, lambda error: events.fault(self, error))
         #: Whether all of it is on, and whether any.
         self.on = self._attached = False
         #: What waits: Note [Not from inside the eye].
         self._waits: bool | None = None
         #: How many modes were on below the eye, and how many tests ran, when all was attached.
         self._depth = self._tests = 0
+        self._pid = os.getpid()
 
     def attach(self) -> None:
         """All of it."""
         if not self._attached:
-            self._attached = True
+            self._attached, self._pid = True, os.getpid()
             self._depth, self._tests = private.mode_depth(), tests_running()
+            self._dynamo.attach()
             self._put_on()
 
     def detach(self) -> None:
@@ -53,6 +60,7 @@ class Switch:
         engine_calls.unlisten(self._unrecorded)
         private.come_back()
         self._take_off()
+        self._dynamo.detach()
 
     def to(self, on: bool, over: bool = False) -> None:
         """A step begins that is recorded, or one that is not. Does nothing where nothing is attached. `over`: the
@@ -98,8 +106,10 @@ class Switch:
         eye = self._eye
         self._modules.start()
         if not eye.idle:
-            private.put_mode(eye, self._depth)
+            eye.put(self._depth, DYNAMO if self._dynamo.active else 0)
         eye.idle = False
+        if self._dynamo.active:
+            self._hide()
         private.show_backward(eye)
         now = private.next_sequence_nr()
         if self._calls.noted_from:  # steps were left out
@@ -107,7 +117,33 @@ class Switch:
             self._calls.noted_from = now
         eye.last, self.on = now, True
 
+    def _dynamo_looks(self, active: bool) -> None:
+        """Dynamo is active on this thread, or no longer. See Note [Out of Dynamo's sight]."""
+        if self.on or self._eye.idle:
+            if active:
+                self._hide()
+            else:
+                engine_calls.unlisten(self._hidden_call)
+                self._eye.out_of_sight(False)
+                self._modules.out_of_sight(False)
+
+    def _hide(self) -> None:
+        self._eye.out_of_sight(True)
+        self._modules.out_of_sight(True)
+        if self.on:
+            engine_calls.listen(self._hidden_call)
+
+    @passes_on
+    def _hidden_call(self, engine: Callable[..., Any], roots: Any, *args: Any, **kwargs: Any) -> Any:
+        """A backward call in code that Dynamo is active in: the eye would see it otherwise."""
+        eye = self._eye
+        if not eye.is_out_of_sight or self._dynamo.compiles or not eye.is_here() or os.getpid() != self._pid:
+            return engine(roots, *args, **kwargs)
+        call = call_of(roots, args, kwargs, sys._getframe(1))
+        return self._calls.run_engine(*call, partial(engine, roots, *args, **kwargs))
+
     def _take_off(self) -> None:
+        engine_calls.unlisten(self._hidden_call)
         private.unshow_backward(self._eye)
         self._eye.drop()
         self.on = self._eye.idle = False

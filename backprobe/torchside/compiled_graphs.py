@@ -13,6 +13,10 @@ keeps has no graph, so nothing else hangs on it.
 Note [Regions that are not run again]: no call is kept of a region that takes or makes a tensor of a class with a
 dispatch of its own (``DTensor``, a jagged nested tensor): such an op runs the class's code, and it may call the other
 ranks (Note [No collective of ours]). The same holds for a region that calls them itself. They are counted.
+
+Note [Compiled in an earlier session]: nothing is compiled again for a session. So graphs that an earlier session kept
+stay as long as what the backend made of them, for sessions to come. A region that was compiled while no session was on
+is one node, and no more.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from typing import Any
 
@@ -62,6 +66,10 @@ class CompiledGraph:
     def updates(self) -> bool:
         """Whether it is an optimizer's step, or has one in it."""
         return any(".param_groups[" in source for source in self.sources)
+
+
+#: By what the backend made: the name of the module that calls it, and its graph. Note [Compiled in an earlier session].
+_earlier: weakref.WeakKeyDictionary[Any, tuple[str, CompiledGraph]] = weakref.WeakKeyDictionary()
 
 
 class Alive:
@@ -135,6 +143,10 @@ class CompiledGraphs:
         for (_, name), (scope, made, ours) in self._ours.items():
             if scope.get(name) is made:
                 scope[name] = ours
+        for made, (home, region) in list(_earlier.items()):
+            scope = vars(sys.modules[home]) if home in sys.modules else {}
+            if scope.get(region.name) is made:
+                self._stand_in(scope, replace(region), made)
 
     def detach(self) -> None:
         self.on = self._met = False
@@ -194,6 +206,7 @@ class CompiledGraphs:
             try:
                 region = self._graphs.pop(name, None)
                 if region is not None and self.on:
+                    _remember(graph.global_scope, region, value)
                     self._stand_in(graph.global_scope, region, value)
             except Exception as error:
                 self._failed(error)
@@ -292,6 +305,13 @@ class CompiledGraphs:
 
     def _graph_gone(self, number: int, _: Any) -> None:
         self._gone(number)
+
+
+def _remember(scope: dict[str, Any], region: CompiledGraph, made: Any) -> None:
+    """Keep a graph for later sessions, if they can find who calls what the backend made of it."""
+    home = scope.get("__name__")
+    if isinstance(home, str) and getattr(sys.modules.get(home), "__dict__", None) is scope:
+        _earlier[made] = home, replace(region, made=None)
 
 
 def module_in(region: CompiledGraph, args: Sequence[Any], node: Any, name_of: Callable[[Any], str]) -> str | None:

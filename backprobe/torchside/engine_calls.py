@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .uncompiled import passes_on
+from .uncompiled import leave_alone, passes_on
 
 #: Torch's own; ``None`` where it has none by that name.
 own: Callable[..., Any] | None = getattr(torch.autograd, "_engine_run_backward", None)
@@ -31,6 +31,8 @@ if own is not None:
         for listener in _listening:
             call = functools.partial(listener, call)
         return call(*args, **kwargs)  # type: ignore[misc]
+
+    leave_alone(heard.__code__)  # type: ignore[attr-defined]  # it counts as torch's: Note [Our frames are not compiled]
 
 
 def listen(listener: Callable[..., Any], inside: bool = False) -> bool:

@@ -62,6 +62,7 @@ from .compiled_regions import (
 from .compiled_writes import (
     refused_write,
 )
+from .dynamo_activity import DynamoActivity
 from .forward_again import (
     forward_again,
     forward_from_inputs,
@@ -155,6 +156,7 @@ __all__ = [
     "Compilations",
     "CompiledGraph",
     "CompiledGraphs",
+    "DynamoActivity",
     "Inner",
     "NodeHooks",
     "Overheads",

@@ -172,6 +172,22 @@ class BackwardCalls:
         self._own.since(mark)
         return call() if way is None else way(call)
 
+    @passes_on
+    def run_engine(
+        self, kind: str, roots: Sequence[Any], arguments: dict[str, Any], frame: Any, call: Callable[[], Any]
+    ) -> Any:
+        """Make a `call` of the engine's, watched: of one that no mode saw."""
+        mark, way = self._own.begin(), None
+        try:
+            with private.unseen():
+                if not self._rehearses(frame):
+                    self._events.tell("backward_begins")
+                    way = self._before_call(kind, roots, arguments, frame)
+        except Exception as error:
+            self._events.fault(self, error)
+        self._own.since(mark)
+        return call() if way is None else way(call)
+
     def _rehearses(self, frame: Any) -> bool:
         """Whether the call is one of a pipeline that learns its shapes: it is none of the script's, and neither is what
         was seen of the forward before it."""

@@ -42,6 +42,9 @@ _PLAIN = frozenset(
         *(kind for kind in vars(torch.return_types).values() if isinstance(kind, type)),
     }
 )
+#: Reasons to be off the stack for a while: an optimizer's step, a module that queries modes, a trace of PyTorch's,
+#: Dynamo.
+OPTIMIZER, QUERY, TRACE, DYNAMO = 1, 2, 4, 8
 _SET = torch.Tensor.__setitem__
 _next = private.next_sequence_nr
 _compiling = private.compiling
@@ -105,10 +108,8 @@ class Eye(TorchFunctionMode):
         self.handling = 0
         #: On the stack, and notes nothing: Note [Held in a test].
         self.idle = False
-        #: How many modes there were with it when it was taken off for an optimizer's step: Note [The eye rests].
-        self._rests = 0
-        #: It rests for a trace of PyTorch's.
-        self._traces = False
+        #: Why it is off the stack for a while, and how many modes were below it then: Note [The eye rests].
+        self._away, self._below = 0, 0
         self.last = _next()
         #: How each function writes in place, if it does.
         self._kinds: dict[Any, Any] = {}
@@ -127,7 +128,7 @@ class Eye(TorchFunctionMode):
 
     def optimizer_over(self, optimizer: Any) -> None:
         self.optimizing = self.torchs = False
-        self.wake()
+        self.wake(OPTIMIZER)
 
     def optimizer_alone(self, optimizer: Any) -> None:
         """Note [The eye rests]: nothing that torch's own optimizers do in a step says anything of gradients, and what
@@ -137,57 +138,76 @@ class Eye(TorchFunctionMode):
         self.torchs = True
         if self.noting and not self.careful and not self.handling and self.is_here() and private.top_mode() is self:
             self.events.tell("about_to_write")
-            self.rest()
+            self.rest(OPTIMIZER)
 
-    def rest(self) -> None:
-        """Leave the stack of function modes until ``wake`` or ``drop``. Does nothing if the eye is not on it, as inside
-        its own handler."""
-        depth = private.depth_of(self) if self.is_here() else None
-        if depth is not None:
-            self._rests = depth + 1
+    def rest(self, reason: int) -> None:
+        """Leave the stack of function modes until ``wake`` is told of each reason. Does nothing if the eye is not on
+        it, as inside its own handler."""
+        if not self._away:
+            depth = private.depth_of(self) if self.is_here() else None
+            if depth is None:
+                return
+            self._below = depth
             private.drop_mode(self)
+        self._away |= reason
 
-    def wake(self) -> None:
-        """The eye is on again, where it rested."""
-        rests, self._rests = self._rests, 0
-        if rests and private.depth_of(self) is None:
-            private.put_mode(self, rests - 1)
-            self.catch_up()
+    def wake(self, reasons: int = OPTIMIZER | QUERY | TRACE | DYNAMO) -> None:
+        """`reasons` no longer hold: back to the stack, at the place that it had, if none is left."""
+        if self._away & reasons:
+            self._away &= ~reasons
+            if not self._away and private.depth_of(self) is None:
+                private.put_mode(self, self._below)
+                self.catch_up()
+
+    def put(self, below: int, reason: int = 0) -> None:
+        """Go on the stack, above so many modes, or rest for a reason."""
+        self._away, self._below = reason, below
+        if not reason:
+            private.put_mode(self, below)
 
     def drop(self) -> None:
         """Leave the stack of function modes, for good if the eye rests."""
-        self._rests = 0
+        self._away = 0
         private.drop_mode(self)
 
     def mode_query_begins(self) -> None:
         self.events.tell("about_to_write")  # writes in the call are not seen
-        self.rest()
+        self.rest(QUERY)
 
     def mode_query_ends(self) -> None:
-        self.wake()
+        self.wake(QUERY)
+
+    def out_of_sight(self, hidden: bool) -> None:
+        """Be off the stack while Dynamo is active, or be back. See Note [Out of Dynamo's sight]."""
+        if hidden:
+            with private.unseen():
+                self.events.tell("about_to_write")  # writes in compiled code are not seen
+            self.rest(DYNAMO)
+        else:
+            self.wake(DYNAMO)
+
+    @property
+    def is_out_of_sight(self) -> bool:
+        return bool(self._away & DYNAMO)
 
     def trace_begins(self) -> None:
         """PyTorch writes the Python frame that calls an op into some graphs, and a name of that frame for each value:
         that frame must be the script's."""
-        if not self._rests:
-            self._traces = True
-            self.rest()
+        self.rest(TRACE)
 
     def trace_ends(self) -> None:
-        if self._traces:
-            self._traces = False
-            self.wake()
+        self.wake(TRACE)
 
     def detached(self) -> None:
-        self._rests, self._traces = 0, False
+        self._away = 0
 
     def forward_begins(self) -> None:
-        if self._rests:
-            self.wake()
+        if self._away:
+            self.wake(OPTIMIZER | QUERY | TRACE)
 
     def step_begins(self, step: int, careful: bool) -> None:
-        if self._rests:
-            self.wake()
+        if self._away:
+            self.wake(OPTIMIZER | QUERY | TRACE)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if _compiling():
@@ -370,6 +390,8 @@ class Eye(TorchFunctionMode):
 
     def push(self, *_: Any) -> None:
         """A hook before a node that runs Python, where the modes of the call are off."""
+        if self._away & DYNAMO:
+            return
         self.__enter__()
         self._pushed += 1
         self.last = _next()

@@ -109,6 +109,13 @@ class ModuleWatch:
         self._hooks.off()
         self._forget()
 
+    def out_of_sight(self, hidden: bool) -> None:
+        """Have no hook on modules while Dynamo is active, or have them again. See Note [Out of Dynamo's sight]."""
+        if hidden:
+            self._hooks.off()
+        else:
+            self._hooks.on()
+
     def idle(self) -> None:
         """Note no call; the hooks stay on for modules that query modes, which the eye leaves the stack for."""
         self._idle = True

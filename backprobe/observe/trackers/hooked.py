@@ -108,7 +108,7 @@ class Hooked(Tracker):
             self._compiled = compiled, RemovableHandle.next_id
         if self._backwards >= FEW and self._backwards & (self._backwards - 1) == 0 and not compiled:
             self._remember()
-        if not self._scene.eye.careful:
+        if not self._scene.eye.careful or compiled:  # what runs compiled is not seen being called
             return
         for root in self._modules.roots:
             model = root.ref()

@@ -16,6 +16,7 @@ from ... import torch_texts
 from .. import compilations as noted
 from .. import compiled_graphs as graphs
 from .. import compiled_writes as writes
+from .. import dynamo_activity as activity
 from .. import places
 from ..compiled_regions import generated_from
 from ..flight import Flight
@@ -246,6 +247,24 @@ def refused_graphs() -> None:
     found = writes.refused_write(region, [leaf()])
     told = (found.write, found.saver) if found is not None else None
     expect(told == (written, made), f"of exp and the write to what it has saved {told} is told")
+
+
+@fact(
+    "when Dynamo is active",
+    "torch.compile compiles what it would not compile alone: it sees a function mode and hooks on all modules",
+    "_dynamo",
+    [DYNAMO],
+)
+def dynamo_activity() -> None:
+    text = _sources("_dynamo") + Path(torch._guards.__file__).read_text(encoding="utf-8")
+    sets = rf"^ +{activity.SETS_CALLBACK}\(_callback_from_stance"
+    expect(re.search(sets, text, re.MULTILINE) is not None, f"Dynamo does not call {activity.SETS_CALLBACK}")
+    lost = _named(("get_eval_frame_callback", "class CompileContext", "def try_get"), text)
+    expect(not lost, f"torch's source does not name {', '.join(lost)}")
+    asks = getattr(torch._C._dynamo.eval_frame, "get_eval_frame_callback", None)
+    expect(asks is not None and asks() is None, "the callback of Dynamo cannot be asked for")
+    if "def _dynamo_graph_capture_for_export" in text:  # not in every torch
+        expect(f"with {activity.CAPTURES}()" in text, f"an export does not call {activity.CAPTURES}")
 
 
 @fact(
