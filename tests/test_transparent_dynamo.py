@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -259,6 +260,7 @@ def test_a_backward_inside_a_compiled_function_is_recorded() -> None:
         for _ in range(3):
             compiled()
     assert [call.kind for call in trace.backwards] == ["Tensor.backward"] * 3
+    assert {call.site.file for call in trace.backwards if call.site is not None} == {__file__}
 
 
 def test_a_session_that_begins_in_the_middle_compiles_nothing_again() -> None:
@@ -296,3 +298,29 @@ def test_another_thread_changes_nothing_here() -> None:
         other.join()
         assert private.mode_depth() == 1 and global_hooks() != (0, 0, 0)
     assert not dynamo_activity._listening
+
+
+FRESH = """
+import importlib.util, sys, torch, backprobe
+assert "torch._dynamo" not in sys.modules
+finders = list(sys.meta_path)
+graphs = []
+
+def backend(graph, inputs):
+    graphs.append([(node.op, str(node.target)) for node in graph.graph.nodes])
+    return graph.forward
+
+x = torch.ones(3, requires_grad=True)
+with backprobe.trace():
+    assert importlib.util.find_spec("torch._dynamo")
+    torch.export.export(torch.nn.Linear(3, 3), (torch.ones(2, 3),), strict=True)
+    torch.compile(lambda x: x * 2 + 1, backend=backend)(x).sum().backward()
+assert [op for op, _ in graphs[0]] == ["placeholder", "call_function", "call_function", "output"], graphs
+assert sys.meta_path[:len(finders)] == finders
+assert "backprobe" not in type(sys.modules["torch._dynamo"].__spec__.loader).__module__
+"""
+
+
+def test_a_session_that_begins_before_dynamo_is_loaded() -> None:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FRESH], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]

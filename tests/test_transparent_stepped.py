@@ -19,6 +19,7 @@ def stepped() -> Any:
     return backprobe.breakpoint_backward(action=lambda stop: "node")
 
 
+@pytest.mark.filterwarnings("default")
 @pytest.mark.usefixtures("fresh_dynamo")
 def test_a_backward_that_is_compiled_as_a_whole_is_left_alone() -> None:
     from torch._dynamo import compiled_autograd

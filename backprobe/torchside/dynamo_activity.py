@@ -151,7 +151,7 @@ def _put(owner: ModuleType, name: str, ours: Any) -> None:
 
 
 class _Watch(MetaPathFinder):
-    """Finds nothing but one module, once, and calls a function when that module is there."""
+    """Finds one module as the other finders do, and calls a function when that module has been imported."""
 
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self._name, self._then = name, then
@@ -159,14 +159,18 @@ class _Watch(MetaPathFinder):
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name != self._name:
             return None
-        self.remove()
         for finder in sys.meta_path:
-            spec = finder.find_spec(name, path, target)
+            spec = finder.find_spec(name, path, target) if finder is not self else None
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _ThenCall(spec.loader, self._then)
+                    spec.loader = _ThenCall(spec.loader, self._imported)
                 return spec
         return None
+
+    def _imported(self) -> None:
+        if self in sys.meta_path:
+            self.remove()
+            self._then()
 
     def remove(self) -> None:
         if self in sys.meta_path:

@@ -398,7 +398,7 @@ class Eye(TorchFunctionMode):
 
     def pop(self, *_: Any) -> None:
         """A hook after such a node."""
-        if self._pushed:
+        if self._pushed and not self._away & DYNAMO:
             self._pushed -= 1
             self.__exit__(None, None, None)
 
