@@ -223,7 +223,7 @@ def test_what_is_compiled_is_as_without_us(name: str) -> None:
     expected = plain(CASES[name])
     importlib.import_module("torch._dynamo.functional_export")  # loaded now, or by the first export
     before = replaced()
-    for watch in (traced, stepped):
+    for watch in (traced, stepped, bp.graph.recording):
         with watch():
             found = plain(CASES[name])
             assert private.mode_depth() == before[3] + 1, watch

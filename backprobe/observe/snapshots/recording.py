@@ -47,6 +47,7 @@ class Recording:
         self.eye.careful = False
         self.eye.owner = self
         self._faults = events.faults
+        self._dynamo = private.DynamoActivity(self._dynamo_looks, lambda error: events.fault(self, error))
         events.attach(self.eye)
         events.attach(self)
         self._limit = limit
@@ -71,15 +72,19 @@ class Recording:
             raise BackprobeError("this recording has been entered already; make a new one for each block")
         self.first = self.log.first = self.calls_from = self.eye.last = private.next_sequence_nr()
         keep_out()
+        self._dynamo.attach()
         self.modules.start()
         self.eye.__enter__()
         self._on = True
+        if self._dynamo.active:
+            self._dynamo_looks(True)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._on = False
+        self._dynamo.detach()
         self.eye.wake()
         self.eye.catch_up()
         self.eye.__exit__(kind, error, traceback)
@@ -105,6 +110,12 @@ class Recording:
         if len(modules.trail) > self._limit // 2:
             modules.new_step(modules.step)
             self.calls_from = private.next_sequence_nr()
+
+    def _dynamo_looks(self, active: bool) -> None:
+        """Dynamo is active on this thread, or no longer. See Note [Out of Dynamo's sight]."""
+        if self._on:
+            self.eye.out_of_sight(active)
+            self.modules.out_of_sight(active)
 
     def _broke(self, error: BaseException) -> None:
         """Too much fails: the user's code goes on as it would alone."""
