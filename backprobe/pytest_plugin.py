@@ -79,7 +79,7 @@ class Watch:
         """Why the test fails; empty where it holds what was wanted."""
         trace, wanted = self.trace, self.wanted
         wrong = [] if wanted.fail_on is None else self._wrong(trace)
-        found = [_told(wrong)]
+        found = [_told(wrong, trace)]
         if wanted.fail_on is not None and (stopped := trace.watched.stopped) is not None:
             found.append(f"watching stopped at step {stopped.step}: {stopped.reason}")
         if wanted.max_saved is not None:
@@ -106,10 +106,11 @@ class Watch:
         return [one for one in found if one.severity in grave and one.kind not in self.wanted.allow]
 
 
-def _told(findings: list[Finding]) -> str:
+def _told(findings: list[Finding], trace: Trace) -> str:
+    """The findings as text, with the source lines that `trace` has kept; empty if there are none."""
     from .view.cells import told
 
-    return told(findings) if findings else ""
+    return told(findings, trace.sources) if findings else ""
 
 
 def _saved(trace: Trace, most: float) -> str:
@@ -131,7 +132,8 @@ def _learning(trace: Trace, told: list[Finding]) -> list[str]:
     if not lost:
         return []
     why = [one for one in trace.findings if not set(lost).isdisjoint(one.parameters) and one not in told]
-    return [f"got no gradient that is not zero: {few(lost, 8)} ({len(lost)} of {len(wanted)} parameters)", _told(why)]
+    which = f"{few(lost, 8)} ({len(lost)} of {len(wanted)} parameters)"
+    return [f"got no gradient that is not zero: {which}", _told(why, trace)]
 
 
 def read_bytes(text: str | float) -> float:
@@ -227,7 +229,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     except BaseException as error:
         from .source.tracebacks import strip
 
-        if told := _told(watch.findings):
+        if told := _told(watch.findings, watch.trace):
             item.add_report_section("call", "backprobe", told)
         strip(error)
         raise

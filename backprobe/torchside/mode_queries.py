@@ -92,7 +92,9 @@ def _is_torchs(function: FunctionType) -> bool:
 
 def builds_graph(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> bool:
     """Return whether a call of `module` may build a graph."""
-    return torch.is_grad_enabled() and (
-        any(tensor.requires_grad for tensor in tensors_in((args, kwargs)))
-        or any(parameter.requires_grad for parameter in module.parameters())
-    )
+    if not torch.is_grad_enabled():
+        return False
+    with torch._C.DisableTorchFunction():  # a mode of the script's sees an attribute that is read
+        return any(tensor.requires_grad for tensor in tensors_in((args, kwargs))) or any(
+            parameter.requires_grad for parameter in module.parameters()
+        )

@@ -43,6 +43,8 @@ WITHIN = 8
 OUTSIDE = 64
 #: Tensors that are asked for a name, and containers in each other that are.
 CANDIDATES, DEEP = 20, 3
+#: Things that a look at all objects compares each reference with; more are looked up in a set.
+MANY = 16
 #: What a function becomes whose results are cached.
 _CACHED: Any = type(lru_cache(print))
 #: Frames of one traceback that are gone through.
@@ -437,9 +439,19 @@ def _common_holders(tensors: list[Any], enough: int) -> Iterator[tuple[Any, Any]
 
 
 def _who_holds(things: list[Any]) -> list[tuple[Any, list[int]]]:
-    """Who holds any of `things`, and the ids of those. A look at all objects takes long: one for all of them."""
+    """Who holds any of `things`, and the ids of those. A look at all objects takes long: one for all of them.
+
+    ``gc.get_referrers`` compares every reference with each of `things`: if there are many, a set is asked instead.
+    """
     known = set(map(id, things))
-    return [(h, [*{id(one) for one in gc.get_referents(h)} & known]) for h in gc.get_referrers(*things)]
+    if len(things) <= MANY:
+        return [(h, [*{id(one) for one in gc.get_referents(h)} & known]) for h in gc.get_referrers(*things)]
+    found = []
+    for holder in gc.get_objects():
+        mine = known.intersection(map(id, gc.get_referents(holder)))
+        if mine:
+            found.append((holder, [*mine]))
+    return found
 
 
 def _raised_through(frames: list[FrameType], held: Mapping[int, list[int]]) -> list[tuple[BaseException, list[int]]]:
