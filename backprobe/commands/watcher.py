@@ -91,7 +91,7 @@ class Watcher:
         self.stopped = False
         self._failure: Unseen | None = None
         self.folder: Path | None = None
-        #: Why there is no kept run, where one was to be kept.
+        #: Why the run could not be kept, if it should have been.
         self._not_kept: list[Unseen] = []
         #: Why the file of ``--findings`` could not be written.
         self.unwritten: BackprobeError | None = None
@@ -396,7 +396,7 @@ class Watcher:
         job = job_of(self._launch.of_parts, trace)
         numbers = self._kept() if job is trace and not options.quiet else None
         parts = [] if options.quiet else self._parts(job, numbers, self.keep is not None)
-        job.info = {**job.info, **self._took()}  # what was printed is what is kept
+        job.info = {**job.info, **self._took()}  # keep the numbers that the report printed
         self._keep_overhead()
         if self.keep is not None and self.folder is not None and not self._sinks.lost:
             with self._sinks.keeping():

@@ -207,7 +207,7 @@ def _once(error: BaseException | None) -> Iterator[None]:
 
 
 def _exit_code(stop: SystemExit) -> int:
-    """The exit code that Python makes of ``sys.exit(...)``; what is no number is written to standard error."""
+    """Return the exit code that Python derives from ``sys.exit``; write a value that is no number to stderr."""
     if stop.code is None:
         return 0
     if isinstance(stop.code, int):

@@ -171,7 +171,7 @@ class Cost:
         return Moment.now(), self._ours
 
     def begin_end(self, mark: tuple[Moment, float]) -> None:
-        """The session has ended. All since `mark` is the end, but for what was told with the last step since then."""
+        """The session has ended. Time since `mark` is the end, except what the last step accounts for."""
         if self._end_from is None:
             self._end_from, before = mark
             self._end = before - self._ours + (self.of_step if self._steps >= self._careful else 0.0)
