@@ -166,11 +166,12 @@ SCRIPTS = {
     "variables of the environment count": (
         "import os, sys\n"
         "assert 'torch' not in sys.modules\n"
+        "assert 'TorchImport' in [type(one).__name__ for one in sys.meta_path]\n"
         "os.environ['OMP_NUM_THREADS'] = '1' if (os.cpu_count() or 1) > 1 else '2'\n"
         "def train():\n    import torch\n    assert torch.get_num_threads() == int(os.environ['OMP_NUM_THREADS'])\n"
         f"    assert type(torch.__spec__).__mro__[1] is object\n{BAD}"
         "train()\n"
-        "assert not [one for one in sys.meta_path if type(one).__module__.startswith('backprobe')]\n"
+        "assert 'TorchImport' not in [type(one).__name__ for one in sys.meta_path]\n"
     ),
     "another thread imports torch, and the main one trains": (
         "import sys, threading, time\n"
