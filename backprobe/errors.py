@@ -1,11 +1,17 @@
 """The one class of errors that backprobe itself raises."""
 
+from .text import without_controls
+
 
 class BackprobeError(Exception):
     """Something that a person can put right: wrong use, a damaged run, a missing file.
 
-    The command line prints its text as one line and exits with a non-zero code; it never shows a traceback.
+    The command line prints its text as one line and exits with a non-zero code; it never shows a traceback. The text
+    holds no control characters of the names in it: Note [Control characters].
     """
+
+    def __str__(self) -> str:
+        return without_controls(super().__str__(), lines=True)
 
 
 class StorageError(BackprobeError):
@@ -17,7 +23,7 @@ class UnknownName(BackprobeError, KeyError):
     """A name that is not there. Also a ``KeyError``, as mappings raise."""
 
     def __str__(self) -> str:
-        return str(self.args[0])
+        return without_controls(str(self.args[0]), lines=True)
 
 
 def add_note(error: BaseException, text: str) -> None:

@@ -27,7 +27,7 @@ PRODUCERS = {
 }
 #: Room -> the rooms that it may import from. A room is a folder; a file that lies beside folders is one of its own.
 ALLOWED = {
-    "errors": set(),
+    "errors": {"text"},
     "files": {"errors"},
     "privacy": set(),
     "select": {"errors"},
@@ -44,7 +44,7 @@ ALLOWED = {
     "packed": {"graphs", "records"},
     "gradients": {"records", "packed"},
     "plugins": {"records"},
-    "tracking": {"records", "select"},
+    "tracking": {"records", "select", "text"},
     "findings": {"errors", "records", "text", "graphs", "traced", "plugins", "trust", "desync"},
     "trust": {"records", "text"},
     "traced": {"errors", "select", "records", "text", "gradients", "findings", "store", "report", "view", "trust"},
@@ -70,7 +70,7 @@ ALLOWED = {
     "kept": {"records", "graphs", "torchside", "source"},
     "activations": {"errors", "select", "records", "text", "torchside", "source", "observe.forward"},
     "derivatives": {"terminal", "errors", "select", "text", "activations", "torchside"},
-    "editing": {"errors", "select", "records", "torchside", "source"},
+    "editing": {"errors", "select", "records", "text", "torchside", "source"},
     "engine": {"terminal", "errors", "select", "records", "text", "graphs", "torchside", "source", "observe"},
     "saved_tensors": {"errors", "select", "records", "text", "graphs", "torchside", "source", "kept", "observe"},
     "desync": {"records", "text", "trust"},

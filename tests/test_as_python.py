@@ -24,6 +24,7 @@ from pathlib import Path
 import pytest
 
 import backprobe
+from backprobe.commands import parser
 
 ROOT = Path(backprobe.__file__).parents[1]
 #: What a script sees of the world. What differs by nature is left out: ``sys.orig_argv``, the finder that waits for
@@ -393,3 +394,50 @@ def test_the_command_by_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("case", [one for at, one in enumerate(covering()) if at % 3] + list(drawn(80)), ids=str)
 def test_as_python_in_all_ways(case: Case, tmp_path: Path) -> None:
     compare(case, tmp_path)
+
+
+def test_every_command_without_docstrings_and_asserts(tmp_path: Path) -> None:
+    """``-OO`` takes docstrings away: no command may need one."""
+    script = textwrap.dedent(
+        """
+        import contextlib, io, sys
+        assert False, "asserts are on"
+        from backprobe.commands import main
+
+        def run(*words):
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+                try:
+                    code = main(list(words))
+                except SystemExit as error:
+                    code = error.code
+            if code or not out.getvalue().strip():
+                sys.exit(f"{words}: {code}: {out.getvalue()}")
+
+        names = sys.argv[1:]
+        for name in names:
+            run(name, "--help")
+        for words in (
+            ["explain"], ["explain", "nonfinite-backward"], ["schema"], ["completion", "bash"], ["runs", "."],
+            ["show", "kept"], ["show", "--json", "kept"], ["report", "-o", "page.html", "kept"],
+            ["top", "--once", "kept"], ["compare", "kept", "kept"],
+        ):
+            run(*words)
+        print("all", len(names))
+        """
+    )
+    train = "import torch\nx = torch.zeros(2, requires_grad=True)\nfor _ in range(2): x.sqrt().sum().backward()\n"
+    (tmp_path / "train.py").write_text(train)
+    (tmp_path / "all.py").write_text(script)
+    under = [sys.executable, "-OO"]
+    made = subprocess.run(
+        [*under, "-m", "backprobe", "run", "--record", "compare", "--out", "kept", "train.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0 and "nonfinite-backward" in made.stderr, made.stderr
+    choices = next(one.choices for one in parser()._actions if isinstance(one.choices, dict))
+    done = subprocess.run([*under, "all.py", *choices], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout == f"all {len(choices)}\n", done.stdout + done.stderr
+    assert len(choices) >= 15

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 import backprobe
 from backprobe.commands import main
+from backprobe.engine.prompt.command import COMMANDS
 from backprobe.records import (
     BackwardCall,
     Facts,
@@ -33,6 +35,7 @@ from backprobe.store.writer import save
 from backprobe.terminal import console, say
 from backprobe.text import text_table, without_controls
 from backprobe.traced import Trace, TracedStep
+from backprobe.tracking.alerts import Alert
 from backprobe.view.github import workflow_commands
 
 ROOT = Path(backprobe.__file__).parent
@@ -189,6 +192,49 @@ def test_texts_of_objects_have_none() -> None:
     ):
         assert not OBEYED.search(shown), shown
     assert nodes
+
+
+def hostile_model() -> torch.nn.Module:
+    model = torch.nn.Sequential()
+    model.add_module(EVIL, torch.nn.Linear(2, 2))
+    model.add_module("last", torch.nn.Linear(2, 1))
+    return model
+
+
+def test_texts_of_live_objects_have_none() -> None:
+    model, x = hostile_model(), torch.randn(3, 2)
+    with backprobe.edit(model, "*", backprobe.edits.scale(2.0)) as log:
+        model(x).sum().backward()
+    with backprobe.capture(model) as values:
+        loss = model(x).sum()
+        reached = backprobe.sensitivity(values, loss)
+    graph, ledger = backprobe.graph(loss, model=model), backprobe.saved(loss)
+    wider = backprobe.graph(model(x).relu().sum(), model=model)
+    shown = [str(log), *map(repr, log.entries), repr(reached), str(graph), repr(graph), *map(str, graph), str(ledger)]
+    shown += [str(graph.compare(wider)), repr(backprobe.linearize(model(x).sum(), dict(model.named_parameters())))]
+    assert sum("\\x1b" in text for text in shown) >= 5
+    assert not [text for text in shown if OBEYED.search(text)]
+    with pytest.raises(backprobe.BackprobeError) as caught:
+        backprobe.sensitivity(values, EVIL + "x")
+    assert "\\x1b" in str(caught.value) and not OBEYED.search(str(caught.value))
+
+
+def test_alerts_of_trackers_have_none() -> None:
+    alert = Alert(EVIL, EVIL, f"first\n{EVIL}", "WARN", 0)
+    assert not OBEYED.search(alert.title + alert.text) and "\n" not in alert.title and alert.text.startswith("first\n")
+
+
+def test_the_prompt_sends_none(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    model = hostile_model()
+    one_line = re.sub(r"[\s\x1c\x85\u2028\u2029\x00\ud800]", " ", EVIL)
+    harmless = [word for word in COMMANDS if word not in ("quit", "finish", "abort", "interact", "pdb", "rerun")]
+    lines = [*harmless, *(f"{word} {one_line}" for word in harmless), one_line, "n", *harmless, "f"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines) + "\n"))
+    with backprobe.breakpoint_backward(model=model):
+        model(torch.randn(3, 2)).sum().backward()
+    text = capsys.readouterr().out
+    assert "standard input has ended" not in text, text
+    assert "\\x1b" in text and not OBEYED.search(text), OBEYED.search(text)
 
 
 def test_a_page_holds_none_of_it(run: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 
 from ..errors import BackprobeError
+from ..text import without_controls
 from .guard import Guard
 from .named import Named, Tree, count
 from .products import Products, Tensors
@@ -99,7 +100,8 @@ class Linearization:
     def __repr__(self) -> str:
         p = self._products
         ends = f"{', '.join(p.y.names[:3])} by {', '.join(p.x.names[:3])}"
-        return f"Linearization({ends}: {self.shape[0]:,} x {self.shape[1]:,}, {p.vjp.count} VJPs, {p.jvp.count} JVPs)"
+        size = f"{self.shape[0]:,} x {self.shape[1]:,}"
+        return without_controls(f"Linearization({ends}: {size}, {p.vjp.count} VJPs, {p.jvp.count} JVPs)")
 
 
 def linearize(y: Tree, x: Tree, *, unconnected: Literal["error", "zero"] = "error") -> Linearization:

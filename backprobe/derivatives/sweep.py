@@ -10,6 +10,7 @@ import torch
 
 from ..errors import BackprobeError, UnknownName
 from ..select import near, quoted
+from ..text import without_controls
 from ..torchside.autograd_engine import gradient_edge
 from .dense import chunk_of, refuse_complex, units
 from .flat import Flat, Frame, generator_of
@@ -54,7 +55,7 @@ class Sensitivity(Mapping[str, JacobianNorm]):
             within = "exact" if norm.exact else f"{100 * norm.confidence:g}% in [{norm.low:.5g}, {norm.high:.5g}]"
             lines.append(f"  {name:{width}}  {norm.value:<10.5g}  {within}{'; ' + norm.note if norm.note else ''}")
         lines += [f"  {name:{width}}  -           {reason}" for name, reason in self.unreached.items()]
-        return "\n".join(lines)
+        return without_controls("\n".join(lines), lines=True)
 
 
 class SensitivityMatrix:

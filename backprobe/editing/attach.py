@@ -13,6 +13,7 @@ from torch import nn
 
 from ..errors import BackprobeError
 from ..select import Selection, described
+from ..text import without_controls
 from ..torchside import compiled_regions
 from ..torchside.entry_points import node_of
 from .backwards import CallCounter
@@ -201,7 +202,7 @@ class GradientEdit:
         lines = [f"{self.total} edits in {self.backwards} backward calls"]
         lines += [f"  {place}: {count}" for place, count in self.counts.items()]
         lines += [f"  never applied: {unused}" for unused in self.unused]
-        return "\n".join(lines)
+        return without_controls("\n".join(lines), lines=True)
 
 
 def edit(

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ..text import without_controls
 from ..torchside import modes, norms
 
 
@@ -31,7 +32,7 @@ class EditPlace:
         text = f"{self.where} {self.name + self.path!r}"
         if self.also:
             text += f" (also {', '.join(map(repr, self.also))})"
-        return text + (f", call {self.call}" if self.call > 1 else "")
+        return without_controls(text + (f", call {self.call}" if self.call > 1 else ""))
 
 
 class Application:

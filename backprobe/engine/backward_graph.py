@@ -13,6 +13,7 @@ from ..errors import BackprobeError
 from ..graphs.plan import ACCUMULATE, engine_order
 from ..observe.backward.birth import Birth, birth
 from ..records import ACCUMULATE_SEQ
+from ..text import without_controls
 from ..torchside.entry_points import BY_KIND, as_list, describe, needed_nodes, node_of
 from ..torchside.walk import LiveGraph, Plans, walk
 from .provenance import NOWHERE, Forward, Found, Provenance
@@ -52,7 +53,7 @@ class NodeInfo:
             where.append(f"in {self.place.name}")
         if self.place.site is not None:
             where.append(f"at {self.place.site}")
-        return " ".join(where)
+        return without_controls(" ".join(where))
 
 
 class BackwardGraph:

@@ -14,6 +14,7 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ..text import without_controls
 from .data import Node
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class GraphDiff:
         lines += [
             f"~ {_where(c.before)}: {c.before.parameter or c.before.name}: {'; '.join(c.what)}" for c in self.changed
         ]
-        return "\n".join(lines)
+        return without_controls("\n".join(lines), lines=True)
 
 
 def _where(node: Node) -> str:

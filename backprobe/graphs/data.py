@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..records import ModuleCall, Site
+from ..text import without_controls
 
 #: What a node is: an operation, a leaf's accumulator, a ``Function`` written in Python, a compiled region, a reentrant
 #: checkpoint.
@@ -168,7 +169,7 @@ class Node:
         where = f" in {self.module or 'the model'}" + (f":{self.call}" if self.call > 1 else "")
         parts = [f"{self.index} {self.name}", f" of {self.parameter}" if self.parameter else ""]
         parts += [where if self.module is not None else "", f" at {self.site}" if self.site else ""]
-        return "".join(parts)
+        return without_controls("".join(parts))
 
 
 @dataclass

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 from ..errors import BackprobeError
 from ..records import ModuleCall
+from ..text import without_controls
 from . import order, places, ways
 from .data import Columns, GraphFacts, GraphRoot, Inside, Leaf, Node, Saved
 from .places import Place
@@ -331,7 +332,9 @@ class Graph(Sequence[Node]):
 
     def __repr__(self) -> str:
         name = f" of {self.facts.model}" if self.facts.model else ""
-        return f"<Graph{name}: {len(self)} nodes, {self.edges} edges, {len(self.facts.leaves)} leaves>"
+        return without_controls(
+            f"<Graph{name}: {len(self)} nodes, {self.edges} edges, {len(self.facts.leaves)} leaves>"
+        )
 
     def text(self, depth: int | None = None, **options: Any) -> str:
         """A tree of modules as text. Options are those of ``collapse``."""

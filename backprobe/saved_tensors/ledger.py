@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import BackprobeError
 from ..kept.reading import Reading
 from ..records import SavedEntry, SavedModule, SavedMoment, SavedPlaced, SavedUnknown
-from ..text import html_table, mib, shape, text_table
+from ..text import html_table, mib, shape, text_table, without_controls
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,8 @@ class Ledger:
         more = len(entries) - 10
         rest = sum(e.nbytes for e in entries[10:])
         tail = [f"{mib(rest):>7}  in {more} more"] if more > 0 else []
-        return "\n".join([*self.summary(), "", self.top(), *tail] if entries else self.summary())
+        lines = [*self.summary(), "", self.top(), *tail] if entries else self.summary()
+        return without_controls("\n".join(lines), lines=True)
 
     def __repr__(self) -> str:
         return str(self)

@@ -1,8 +1,10 @@
-"""What a tracker is told in words: an alarm as it comes, a finding at the end."""
+"""The alerts that backprobe sends to trackers: alarms while the script runs, findings at its end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from ..text import without_controls
 
 #: Severity of a finding -> level of an alert.
 LEVELS = {"error": "ERROR", "warning": "WARN", "info": "INFO"}
@@ -10,7 +12,9 @@ LEVELS = {"error": "ERROR", "warning": "WARN", "info": "INFO"}
 
 @dataclass(frozen=True)
 class Alert:
-    """:ivar level: ``ERROR``, ``WARN`` or ``INFO``.
+    """One alert. Title and text hold no control characters: trackers print alerts to terminals.
+
+    :ivar level: ``ERROR``, ``WARN`` or ``INFO``.
     :ivar text: what was found, and how to read the report.
     """
 
@@ -19,3 +23,7 @@ class Alert:
     text: str
     level: str
     step: int | None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", without_controls(self.title))
+        object.__setattr__(self, "text", without_controls(self.text, lines=True))
