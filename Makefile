@@ -32,11 +32,12 @@ setup: $(VENV)/.ready-$(TORCH)  ## Make .venv with torch, backprobe and the test
 demo: setup  ## Run a healthy and a broken training script under backprobe
 	$(BIN)/backprobe demo
 
-lint: setup  ## Style and types
-	$(SAY) 'style (ruff) and types (mypy)'
+lint: setup  ## Style, types and language
+	$(SAY) 'style (ruff), types (mypy), names and prose (tools/language.py)'
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/language.py
 
 test: lint  ## Style, types and all tests but the slow ones: up to 20 minutes
 	$(SAY) 'tests, but the slow ones and those that need a GPU'

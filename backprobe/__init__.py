@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .activations.api import capture as capture
-    from .activations.api import modules as modules
+    from .activations.api import list_modules as list_modules
     from .derivatives.dense import jacobian as jacobian
     from .derivatives.linear import jvp as jvp
     from .derivatives.linear import linearize as linearize
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
     from .derivatives.norms import jacobian_norm as jacobian_norm
     from .derivatives.spectral import spectral_norm as spectral_norm
     from .derivatives.sweep import sensitivity as sensitivity
-    from .editing import actions as edits
-    from .editing.attach import edit as edit
-    from .editing.multi import on_gradients as on_gradients
-    from .engine import rules as rules
+    from .editing import actions as gradient_ops
+    from .editing.attach import edit_gradients as edit_gradients
+    from .editing.multi import register_multi_grad_hook as register_multi_grad_hook
+    from .engine import rules as replay_rules
     from .engine.attach import breakpoint_backward as breakpoint_backward
     from .engine.handle import Debugger as Debugger
     from .engine.handle import debug as debug
     from .engine.replay import Replay as Replay
     from .engine.replay import replay as replay
     from .errors import BackprobeError as BackprobeError
-    from .observe.live import explain as explain
+    from .observe.live import diagnose as diagnose
     from .observe.live import trace as trace
     from .observe.snapshots.recording import recording as recording
     from .observe.snapshots.snapshot import graph as graph
     from .records import Finding as Finding
-    from .saved_tensors import policies as policies
-    from .saved_tensors.policies import mark_written as mark_written
-    from .saved_tensors.watching import saved as saved
-    from .store.job import open_job as open
+    from .saved_hooks import policies as offload
+    from .saved_hooks.policies import increment_version as increment_version
+    from .saved_hooks.watching import saved_tensors as saved_tensors
+    from .store.job import load_run as load_run
     from .traced import Trace as Trace
 
 #: Public name -> module and the name in it; ``None``: the module itself.
@@ -48,23 +48,23 @@ _PUBLIC: "dict[str, tuple[str, str | None]]" = {
     "breakpoint_backward": ("engine.attach", "breakpoint_backward"),
     "capture": ("activations.api", "capture"),
     "debug": ("engine.handle", "debug"),
-    "edit": ("editing.attach", "edit"),
-    "edits": ("editing.actions", None),
-    "explain": ("observe.live", "explain"),
+    "diagnose": ("observe.live", "diagnose"),
+    "edit_gradients": ("editing.attach", "edit_gradients"),
+    "gradient_ops": ("editing.actions", None),
     "graph": ("observe.snapshots.snapshot", "graph"),
+    "increment_version": ("saved_hooks.policies", "increment_version"),
     "jacobian": ("derivatives.dense", "jacobian"),
     "jacobian_norm": ("derivatives.norms", "jacobian_norm"),
     "jvp": ("derivatives.linear", "jvp"),
     "linearize": ("derivatives.linear", "linearize"),
-    "mark_written": ("saved_tensors.policies", "mark_written"),
-    "modules": ("activations.api", "modules"),
-    "on_gradients": ("editing.multi", "on_gradients"),
-    "open": ("store.job", "open_job"),
-    "policies": ("saved_tensors.policies", None),
+    "list_modules": ("activations.api", "list_modules"),
+    "load_run": ("store.job", "load_run"),
+    "offload": ("saved_hooks.policies", None),
     "recording": ("observe.snapshots.recording", "recording"),
+    "register_multi_grad_hook": ("editing.multi", "register_multi_grad_hook"),
     "replay": ("engine.replay", "replay"),
-    "rules": ("engine.rules", None),
-    "saved": ("saved_tensors.watching", "saved"),
+    "replay_rules": ("engine.rules", None),
+    "saved_tensors": ("saved_hooks.watching", "saved_tensors"),
     "sensitivity": ("derivatives.sweep", "sensitivity"),
     "spectral_norm": ("derivatives.spectral", "spectral_norm"),
     "trace": ("observe.live", "trace"),
@@ -80,23 +80,23 @@ __all__ = [
     "breakpoint_backward",
     "capture",
     "debug",
-    "edit",
-    "edits",
-    "explain",
+    "diagnose",
+    "edit_gradients",
+    "gradient_ops",
     "graph",
+    "increment_version",
     "jacobian",
     "jacobian_norm",
     "jvp",
     "linearize",
-    "mark_written",
-    "modules",
-    "on_gradients",
-    "open",
-    "policies",
+    "list_modules",
+    "load_run",
+    "offload",
     "recording",
+    "register_multi_grad_hook",
     "replay",
-    "rules",
-    "saved",
+    "replay_rules",
+    "saved_tensors",
     "sensitivity",
     "spectral_norm",
     "trace",

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .coverage import is_there, ranks_text
 from .records import Collective, RankSeen, RankWait, Site
 from .records.places import at_line, lasting
 from .text import counted
 from .torch_texts import COLLECTIVE, INTERRUPTED, OF_CHILDREN
-from .trust import is_there, ranks_text
 
 #: Seconds after which a rank that comes is late; seconds without a word after which one does not answer.
 _LATE, _SILENT = 5.0, 15.0

@@ -205,8 +205,8 @@ class Extension:
         ``%%backprobe [OPTIONS]`` as the first line of a cell; ``%backprobe`` gives the trace of the last cell that was
         watched: ``trace = %backprobe``. Shown, it is the report's page.
 
-        Options are those of ``backprobe run``: ``--level``, ``--budget``, ``--every``, ``--steps``, ``--ask``,
-        ``--statistics``, ``--tensors``, ``--log nodes``, ``--log-file FILE``, ``--out DIR`` (keep the run there),
+        Options are those of ``backprobe run``: ``--level``, ``--budget``, ``--every``, ``--steps``, ``--check``,
+        ``--layer-stats``, ``--histograms``, ``--log-nodes``, ``--log-file FILE``, ``--out DIR`` (keep the run there),
         ``--findings FILE``, ``--quiet`` (show nothing), and ``--page`` (show the report's page too).
         """
         from IPython.core.error import UsageError

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 SEVERITIES = ("error", "warning", "info")
 _UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _MARK = (
-    "backprobe(fail_on='error', allow=(), max_saved=None, every_parameter_learns=False, ask=()): watch the test, and "
-    "fail it with what went wrong in its backward passes. fail_on: 'error', 'warning', 'info' or None; allow: kinds of "
-    "findings that are no failure; max_saved: the most that autograd may keep for a backward, as '200 MB'; "
+    "backprobe(fail_on='error', allow=(), max_saved=None, every_parameter_learns=False, checks=()): watch the test "
+    "and fail it with what went wrong in its backward passes. fail_on: 'error', 'warning', 'info' or None; allow: "
+    "kinds of findings that are no failure; max_saved: the most that autograd may keep for a backward, as '200 MB'; "
     "every_parameter_learns: each parameter that requires a gradient has to get one that is not zero"
 )
 
@@ -37,7 +37,7 @@ class Wanted:
     allow: tuple[str, ...] = ()
     max_saved: float | None = None
     every_parameter_learns: bool = False
-    ask: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
 
 
 class Watch:
@@ -51,8 +51,8 @@ class Watch:
         from .observe.schedule.settings import Settings
 
         self.wanted = wanted
-        ask = {*wanted.ask, *(["memory"] if wanted.max_saved is not None else [])}
-        self._live: LiveTrace = LiveTrace(None, "model", Settings("trace", ask=frozenset(ask)))
+        checks = {*wanted.checks, *(["memory"] if wanted.max_saved is not None else [])}
+        self._live: LiveTrace = LiveTrace(None, "model", Settings("nodes", checks=frozenset(checks)))
         self._open = False
 
     def begin(self) -> None:
@@ -80,7 +80,7 @@ class Watch:
         trace, wanted = self.trace, self.wanted
         wrong = [] if wanted.fail_on is None else self._wrong(trace)
         found = [_told(wrong, trace)]
-        if wanted.fail_on is not None and (stopped := trace.watched.stopped) is not None:
+        if wanted.fail_on is not None and (stopped := trace.coverage.observed.stopped) is not None:
             found.append(f"watching stopped at step {stopped.step}: {stopped.reason}")
         if wanted.max_saved is not None:
             found.append(_saved(trace, wanted.max_saved))

@@ -29,7 +29,7 @@ def compared(case: Case, folder: Path) -> Compared:
     folders = []
     for bad in (False, True):
         at = folder / ("b" if bad else "a")
-        with backprobe.trace(record=at, steps=(0, 2)):
+        with backprobe.trace(record_ops=at, steps=(0, 2)):
             case.run(bad)
         folders.append(at)
     a, b = (read_tape(at) for at in folders)

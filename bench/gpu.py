@@ -50,7 +50,7 @@ def bits() -> dict[str, Any]:
     settings: dict[str, dict[str, Any]] = {
         "default budget": {"budget": BUDGET},
         "every step": {},
-        "closest level": {"level": "explain"},
+        "closest level": {"level": "full"},
         "layer statistics": {"statistics": 5},
     }
     result = {}

@@ -2,7 +2,7 @@
 
 python bench/levels.py [--every 10] [--models gpt,mlp,convnet,rnn] [--seconds 20] [--threads 1]
 
-Both blocks are watched at the level ``watch`` with no budget; the second, one look long, measures statistics too. CPU
+Both blocks are watched at the level ``minimal`` with no budget; the second, one look long, measures statistics too. CPU
 time, of as many pairs as take so many seconds, and of five at least.
 """
 
@@ -24,7 +24,7 @@ def measure(name: str, every: int, seconds: float) -> str:
     for _ in range(3):
         step()
     took = [0.0, 0.0]
-    sessions = [Session(Collector(), Settings("watch", statistics=n)) for n in (0, every)]
+    sessions = [Session(Collector(), Settings("minimal", layer_stats=n)) for n in (0, every)]
     for session in sessions:
         session.start()
         for _ in range(3):

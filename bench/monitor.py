@@ -39,7 +39,7 @@ def train(run: Run, steps: int) -> tuple[list[float], list[float], Collector, Se
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(1)
     collector = Collector()
-    session = Session(collector, Settings("watch", statistics=10))
+    session = Session(collector, Settings("minimal", layer_stats=10))
     session.start()
     model = run.model()
     optimizer = run.optimizer(model)

@@ -78,15 +78,15 @@ Contestants = dict[str, Callable[[], contextlib.AbstractContextManager[object]]]
 
 def contestants() -> Contestants:
     """One session a level for the whole run, attached for its own steps only: what is measured is a run going on."""
-    trace, watch, explain = (Session(Nobody(), Settings(level)) for level in ("trace", "watch", "explain"))
+    trace, watch, explain = (Session(Nobody(), Settings(level)) for level in ("nodes", "minimal", "full"))
     backward = Session(Nobody(), Settings(budget=1e9))
     backward.budget.__class__ = Repeats
     return {
         "plain": plain,
-        "trace": lambda: watched(trace),
+        "nodes": lambda: watched(trace),
         "backward alone": lambda: watched(backward),
-        "watch": lambda: watched(watch),
-        "explain": lambda: watched(explain),
+        "minimal": lambda: watched(watch),
+        "full": lambda: watched(explain),
         "detect_anomaly": lambda: torch.autograd.detect_anomaly(check_nan=True),
         "DebugMode": debug_mode,
         "full hooks + norm": norm_hooks,

@@ -19,8 +19,8 @@ import torch
 from capture import MODELS
 from torch import nn
 
-from backprobe import policies, saved
-from backprobe.saved_tensors.trial import checkpointed
+from backprobe import offload, saved_tensors
+from backprobe.saved_hooks.trial import checkpointed
 
 Make = Callable[[], contextlib.AbstractContextManager[Any]]
 
@@ -30,16 +30,16 @@ def contestants(model: nn.Module) -> dict[str, Make]:
     return {
         "plain": contextlib.nullcontext,
         "torch: hooks that do nothing": lambda: graph.saved_tensors_hooks(lambda t: t.detach(), lambda t: t),
-        "hooks that do nothing": lambda: policies.hooks(lambda t: t, lambda t: t),
-        "on_disk": policies.on_disk,
-        "on_disk above 1 MiB": lambda: policies.on_disk(min_bytes=1 << 20),
-        "compressed": policies.compressed,
-        "compressed, zlib 1": lambda: policies.compressed(level=1),
-        "compressed, bfloat16": lambda: policies.compressed(dtype=torch.bfloat16),
-        "bfloat16 on disk": lambda: nested(policies.on_disk(), policies.compressed(dtype=torch.bfloat16)),
-        "allow_mutation": policies.allow_mutation,
+        "hooks that do nothing": lambda: offload.hooks(lambda t: t, lambda t: t),
+        "on_disk": offload.on_disk,
+        "on_disk above 1 MiB": lambda: offload.on_disk(min_bytes=1 << 20),
+        "compressed": offload.compressed,
+        "compressed, zlib 1": lambda: offload.compressed(level=1),
+        "compressed, bfloat16": lambda: offload.compressed(dtype=torch.bfloat16),
+        "bfloat16 on disk": lambda: nested(offload.on_disk(), offload.compressed(dtype=torch.bfloat16)),
+        "allow_mutation": offload.allow_mutation,
         "torch: allow_mutation": graph.allow_mutation_on_saved_tensors,
-        "saved(model)": lambda: saved(model),
+        "saved_tensors(model)": lambda: saved_tensors(model),
         "checkpoint of the children": lambda: checkpointed(model, lambda name, module: "." not in name),
     }
 
@@ -71,7 +71,7 @@ def report(name: str, rounds: int, only: str | None) -> None:
     for n, make in ways.items():
         ratios = [t / p for t, p in zip(times[n], times["plain"], strict=True)]
         low, middle, high = statistics.quantiles(ratios, n=4)
-        trial = policies.measure(make, model, step, rounds=1, name=n)
+        trial = offload.measure(make, model, step, rounds=1, name=n)
         error = "" if trial.identical else f"  error {trial.error:.1e}"
         kept, peak = (trial.tried.kept_bytes or 0) / 2**20, trial.tried.peak_bytes / 2**20
         print(f"  {n:30} {middle:6.2f} ({low:.2f} to {high:.2f})  kept {kept:7.2f} MiB  peak {peak:7.2f} MiB{error}")

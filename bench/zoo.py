@@ -260,7 +260,7 @@ def tried(architecture: Architecture) -> dict[str, Any]:
         "unrepeatable": own,
         "different": differing,
         "findings": [f.as_dict() for f in trace.findings],
-        "gaps": list(trace.gaps),
+        "gaps": list(trace.coverage.gaps),
         "steps": len(trace.steps),
         "wrong_names": wrong,
         "plain_ms": 1e3 * statistics.median(plain.seconds[2:]),
@@ -276,7 +276,7 @@ def warmed() -> None:
     model = nn.Linear(2, 2)
     with backprobe.trace(model, budget=None) as trace:
         model(torch.randn(2, 2)).square().sum().backward()
-    assert not trace.findings and not trace.gaps, trace.findings
+    assert not trace.findings and not trace.coverage.gaps, trace.findings
     differences(*[trained(lambda: (model, lambda: model(torch.ones(2)).sum())) for _ in range(2)])
 
 

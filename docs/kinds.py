@@ -17,7 +17,7 @@ def made(text: str) -> str:
     rows = ["| kind | what it says | severity |", "| --- | --- | --- |"]
     for kind in sorted(known.kinds, key=lambda kind: SEVERITIES.index(kind.severity)):
         topic = topics[kind.name]
-        says = kind.says if topic is None else f"with `--ask {topic.name}`: {kind.says}"
+        says = kind.says if topic is None else f"with `--check {topic.name}`: {kind.says}"
         rows.append(f"| [{kind.name}]({kind.name}.md) | {says} | {kind.severity} |")
     return re.sub(r"^\| kind \|.*\n(\|.*\n)*", lambda _: "\n".join(rows) + "\n", text, count=1, flags=re.MULTILINE)
 

@@ -134,7 +134,7 @@ def looked(
 def kinds(trace: Trace) -> list[str]:
     """The kinds of what is found, where no question failed."""
     found = [finding.kind for finding in trace.findings]
-    assert [unseen for unseen in trace.unseen if unseen.what == "internal error"] == []
+    assert [unseen for unseen in trace.coverage.unseen if unseen.what == "internal error"] == []
     return found
 
 

@@ -33,7 +33,7 @@ def run(tmp_path, text, *topics):
     path.write_text(text)
     linecache.checkcache()
     space = {"__name__": "__main__"}
-    session, collector = watched(Settings(ask=frozenset(topics)))
+    session, collector = watched(Settings(checks=frozenset(topics)))
     session.start()
     try:
         with warnings.catch_warnings():

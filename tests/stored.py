@@ -68,7 +68,7 @@ for i in range(2):
 """,
     ),
     "memory": (
-        ["--ask", "memory", "--tensors", "2"],
+        ["--check", "memory", "--histograms", "2"],
         """
 import torch
 from torch import nn

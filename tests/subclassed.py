@@ -163,8 +163,8 @@ class Watched(AbstractContextManager[None]):
     def __exit__(self, *error: object) -> None:
         self._session.stop()
         trace = self._collector.trace(self._session)
-        Watched.not_kept = sum(one.count for one in trace.unseen if one.what == "calls of compiled regions")
-        faults = [one for one in trace.unseen if "error" in one.what]
+        Watched.not_kept = sum(one.count for one in trace.coverage.unseen if one.what == "calls of compiled regions")
+        faults = [one for one in trace.coverage.unseen if "error" in one.what]
         wrong = [one for one in trace.findings if one.severity == "error"]
         assert self._session.error is None and not faults and not wrong, (self._session.error, faults, wrong)
 
@@ -172,9 +172,9 @@ class Watched(AbstractContextManager[None]):
 WATCHES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "plain": nullcontext,
     "trace": Watched,
-    "explain": lambda: Watched(level="explain"),
+    "explain": lambda: Watched(level="full"),
     "asked": lambda: Watched(
-        statistics=1, ask=frozenset(("functions", "compiled", "divergence", "memory", "checkpoints", "levels"))
+        statistics=1, checks=frozenset(("functions", "compiled", "divergence", "memory", "checkpoints", "levels"))
     ),
     "compared": lambda: Watched(record="compare"),
     "stepped": lambda: bp.breakpoint_backward(action=lambda stop: "node"),
@@ -189,7 +189,7 @@ def run(kind: str, form: str, watch: str) -> Any:
         str(acts)
         return found
     if watch == "saved":
-        with bp.saved(net) as ledger:
+        with bp.saved_tensors(net) as ledger:
             found = step(net)
         str(ledger)
         return found

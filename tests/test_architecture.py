@@ -23,7 +23,7 @@ PRODUCERS = {
     "editing",
     "engine",
     "exact",
-    "saved_tensors",
+    "saved_hooks",
 }
 #: Room -> the rooms that it may import from. A room is a folder; a file that lies beside folders is one of its own.
 ALLOWED = {
@@ -45,11 +45,11 @@ ALLOWED = {
     "gradients": {"records", "packed"},
     "plugins": {"records"},
     "tracking": {"records", "select", "text"},
-    "findings": {"errors", "records", "text", "graphs", "traced", "plugins", "trust", "desync"},
-    "trust": {"records", "text"},
-    "traced": {"errors", "select", "records", "text", "gradients", "findings", "store", "report", "view", "trust"},
-    "store": {"errors", "records", "packed", "traced", "trust", "untrusted"},
-    "view": {"terminal", "records", "text", "gradients", "findings", "traced", "trust"},
+    "findings": {"errors", "records", "text", "graphs", "traced", "plugins", "coverage", "desync"},
+    "coverage": {"records", "text"},
+    "traced": {"errors", "select", "records", "text", "gradients", "findings", "store", "report", "view", "coverage"},
+    "store": {"errors", "records", "packed", "traced", "coverage", "untrusted"},
+    "view": {"terminal", "records", "text", "gradients", "findings", "traced", "coverage"},
     "report": {
         "terminal",
         "comparing",
@@ -61,7 +61,7 @@ ALLOWED = {
         "packed",
         "store",
         "traced",
-        "trust",
+        "coverage",
         "findings",
         "view",
     },
@@ -72,8 +72,8 @@ ALLOWED = {
     "derivatives": {"terminal", "errors", "select", "text", "activations", "torchside"},
     "editing": {"errors", "select", "records", "text", "torchside", "source"},
     "engine": {"terminal", "errors", "select", "records", "text", "graphs", "torchside", "source", "observe"},
-    "saved_tensors": {"errors", "select", "records", "text", "graphs", "torchside", "source", "kept", "observe"},
-    "desync": {"records", "text", "trust"},
+    "saved_hooks": {"errors", "select", "records", "text", "graphs", "torchside", "source", "kept", "observe"},
+    "desync": {"records", "text", "coverage"},
     "observe": {
         "terminal",
         "text",
@@ -93,7 +93,7 @@ ALLOWED = {
     "observe.alarmed": {"findings"},
     "observe.launch": {"loading"},
     "observe.live": {"findings"},
-    "observe.processes": {"text", "trust"},
+    "observe.processes": {"text", "coverage"},
     "observe.tape": {"comparing", "exact"},
     "observe.trackers": {"comparing"},
     "observe.sinks": {"plugins", "gradients", "tracking"},
@@ -231,7 +231,7 @@ def test_reading_a_run_does_not_import_torch(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", make], check=True, timeout=600)
     read = (
         "import sys, backprobe\n"
-        f"t = backprobe.open({str(tmp_path / 'run')!r})\n"
+        f"t = backprobe.load_run({str(tmp_path / 'run')!r})\n"
         "[r.site for s in t.steps for b in s.backwards for r in b.nodes], t.findings, t['weight'].grad_norm\n"
         "from backprobe.commands import main\n"
         f"assert main(['show', {str(tmp_path / 'run')!r}]) == 0\n"

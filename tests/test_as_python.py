@@ -431,7 +431,7 @@ def test_every_command_without_docstrings_and_asserts(tmp_path: Path) -> None:
     (tmp_path / "all.py").write_text(script)
     under = [sys.executable, "-OO"]
     made = subprocess.run(
-        [*under, "-m", "backprobe", "run", "--record", "compare", "--out", "kept", "train.py"],
+        [*under, "-m", "backprobe", "run", "--record-ops", "--out", "kept", "train.py"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

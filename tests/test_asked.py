@@ -1,4 +1,4 @@
-"""What is looked for only when it is asked for (``--ask``)."""
+"""What is looked for only when it is asked for (``--check``)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scripts import line_of, run
 
 
 def asked(tmp_path, topic, text):
-    """The text and the findings of a script with ``--ask``."""
+    """The text and the findings of a script with ``--check``."""
     return run(tmp_path, text, topic)[:2]
 
 

@@ -57,7 +57,7 @@ def trained(
     """A trace of a run with updates that are too large, and what was given in each step."""
     model, optimizer = made()
     given = []
-    with backprobe.trace(model, **{"statistics": 1, "keep_batch": True, "budget": None} | options) as trace:
+    with backprobe.trace(model, **{"statistics": 1, "save_batch": True, "budget": None} | options) as trace:
         for _, x, y in steps(count):
             given.append((x.clone(), y.clone()))
             optimizer.zero_grad()
@@ -87,8 +87,8 @@ def test_the_batch_of_an_alarm_is_what_the_model_and_the_loss_were_given(budget:
     (alarm,) = [found for found in trace.findings if found.kind == "update-too-large"]
     assert (one.step, one.why, one.notes) == (alarm.evidence["noticed"], "update-too-large", ())
     assert one.nbytes == 8 * 4 * 4 + 8 * 8
-    run = backprobe.open(trace.save(tmp_path / "run"))
-    again = backprobe.open(run.save(tmp_path / "again"))
+    run = backprobe.load_run(trace.save(tmp_path / "run"))
+    again = backprobe.load_run(run.save(tmp_path / "again"))
     for batch in (trace.batch(), run.batch(one.step), again.batch()):
         x, y = given[one.step]
         assert (batch.step, batch.why) == (one.step, one.why)
@@ -109,7 +109,7 @@ def test_what_is_given_by_keyword_and_is_no_tensor_comes_back(tmp_path: Path) ->
     trace, given = trained(loss)
     one = only(trace)
     x, y = given[one.step]
-    batch = backprobe.open(trace.save(tmp_path / "run")).batch()
+    batch = backprobe.load_run(trace.save(tmp_path / "run")).batch()
     assert one.calls == len(batch.calls) == 1  # what a checkpoint calls again in backward is no call
     assert torch.equal(batch.args[0], x)
     assert [*batch.kwargs] == ["batch", "flag", "how"]
@@ -157,13 +157,13 @@ def test_a_change_in_place_after_the_call_is_said() -> None:
 
 def test_what_is_beyond_the_space_is_left_out_and_said() -> None:
     large = torch.zeros(1 << 19)
-    trace, given = trained(lambda model, x, y: plain(model, x, y) + 0 * model(x, how=large).sum(), batch_mb=1)
+    trace, given = trained(lambda model, x, y: plain(model, x, y) + 0 * model(x, how=large).sum(), max_batch_mb=1)
     one, batch = only(trace), trace.batch()
     assert one.notes == ("argument how of model is left out: 2 MiB, beyond the space for batches",)
     assert [torch.equal(call.args[0], given[one.step][0]) for call in batch.calls] == [True, True]
     assert repr(batch.calls[1].kwargs["how"]) == "<not kept: 2 MiB, beyond the space for batches>"
-    with pytest.raises(BackprobeError, match="batch_mb=0: give 1 or more"):
-        backprobe.trace(keep_batch=True, batch_mb=0)
+    with pytest.raises(BackprobeError, match="max_batch_mb=0: give 1 or more"):
+        backprobe.trace(save_batch=True, max_batch_mb=0)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_what_is_beyond_the_space_is_left_out_and_said() -> None:
 def test_the_batch_of_a_step_that_is_not_finite(budget: Any, count: int, bad: int, value: float) -> None:
     model, optimizer = made(1e-3)
     given = []
-    with backprobe.trace(model, keep_batch=True, budget=budget) as trace:
+    with backprobe.trace(model, save_batch=True, budget=budget) as trace:
         for step, x, y in steps(count):
             given.append((x, y))
             optimizer.zero_grad()
@@ -200,7 +200,7 @@ def test_the_batch_of_a_step_that_raises(where: str) -> None:
     def broken(grad: Any) -> None:
         raise ValueError("odd")
 
-    with pytest.raises((RuntimeError, ValueError)), backprobe.trace(model, keep_batch=True, budget="5%") as trace:
+    with pytest.raises((RuntimeError, ValueError)), backprobe.trace(model, save_batch=True, budget="5%") as trace:
         for step, x, y in steps(300):
             optimizer.zero_grad()
             if step == 250 and where == "forward":
@@ -219,7 +219,7 @@ def test_the_batch_of_a_step_that_raises(where: str) -> None:
 
 def test_an_error_after_the_last_step_is_no_error_of_its_batch() -> None:
     model, optimizer = made(1e-3)
-    with pytest.raises(OSError), backprobe.trace(model, keep_batch=True) as trace:
+    with pytest.raises(OSError), backprobe.trace(model, save_batch=True) as trace:
         for _, x, y in steps(4):
             plain(model, x, y).backward()
             optimizer.step()
@@ -230,7 +230,7 @@ def test_an_error_after_the_last_step_is_no_error_of_its_batch() -> None:
 def test_steps_of_a_script_that_updates_by_hand() -> None:
     model, _ = made()
     given = []
-    with backprobe.trace(model, keep_batch=True) as trace:
+    with backprobe.trace(model, save_batch=True) as trace:
         for step, x, y in steps(6):
             x[0, 0] = torch.nan if step == 4 else 0.0
             given.append(x)
@@ -246,7 +246,7 @@ def test_steps_of_a_script_that_updates_by_hand() -> None:
 def test_several_calls_of_a_step_and_none_of_an_evaluation() -> None:
     model, optimizer = made()
     given: list[list[Any]] = []
-    with backprobe.trace(model, keep_batch=True, statistics=1, budget=None) as trace:
+    with backprobe.trace(model, save_batch=True, layer_stats=1, budget=None) as trace:
         for step, x, y in steps(40):
             given.append([])
             optimizer.zero_grad()
@@ -275,7 +275,7 @@ def test_of_many_calls_the_last_are_kept() -> None:
 def test_an_overflow_that_a_scaler_is_there_for_is_no_error() -> None:
     model, optimizer = made(1e-3)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
-    with backprobe.trace(model, keep_batch=True, statistics=1) as trace:
+    with backprobe.trace(model, save_batch=True, layer_stats=1) as trace:
         for _, x, y in steps(5):
             optimizer.zero_grad()
             scaler.scale(plain(model, 100 * x, y)).backward()
@@ -290,7 +290,7 @@ def test_nothing_of_a_step_that_is_over_is_held(budget: Any) -> None:
     model, optimizer = made(1e-3)
     inputs: list[Any] = []
     outputs: list[Any] = []
-    with backprobe.trace(model, keep_batch=True, statistics=2, budget=budget):
+    with backprobe.trace(model, save_batch=True, layer_stats=2, budget=budget):
         for _, x, y in steps(60):
             optimizer.zero_grad()
             out = model(x)
@@ -311,7 +311,7 @@ def test_training_is_bit_for_bit_as_alone() -> None:
     def weights(watch: bool) -> list[Any]:
         model, optimizer = made()
         torch.manual_seed(1)
-        trace = backprobe.trace(model, keep_batch=True, statistics=3, on_alarm=print) if watch else None
+        trace = backprobe.trace(model, save_batch=True, layer_stats=3, on_alarm=print) if watch else None
         if trace is not None:
             trace.__enter__()
         for _ in range(30):
@@ -330,8 +330,8 @@ def test_training_is_bit_for_bit_as_alone() -> None:
 
 
 def test_what_was_not_kept_is_told_by_an_error(tmp_path: Path) -> None:
-    trace, _ = trained(plain, keep_batch=False)
-    with pytest.raises(BackprobeError, match="no batch was kept: --keep-batch and keep_batch=True keep that of"):
+    trace, _ = trained(plain, save_batch=False)
+    with pytest.raises(BackprobeError, match="no batch was kept: --save-batch and save_batch=True keep that of"):
         trace.batch()
     trace, _ = trained(plain)
     step = only(trace).step
@@ -341,10 +341,10 @@ def test_what_was_not_kept_is_told_by_an_error(tmp_path: Path) -> None:
     file = folder / only(trace).file
     file.write_bytes(file.read_bytes()[:40])
     with pytest.raises(BackprobeError, match="is damaged"):
-        backprobe.open(folder).batch()
+        backprobe.load_run(folder).batch()
     file.unlink()
     with pytest.raises(BackprobeError, match="is not there"):
-        backprobe.open(folder).batch()
+        backprobe.load_run(folder).batch()
 
 
 def test_a_batch_as_it_is_written() -> None:
@@ -364,7 +364,7 @@ def test_a_batch_as_it_is_written() -> None:
 
 def test_a_callback_of_a_framework_takes_both(tmp_path: Path) -> None:
     told: list[str] = []
-    options = {"statistics": 1, "keep_batch": True, "out": tmp_path / "run", "quiet": True}
+    options = {"statistics": 1, "save_batch": True, "out": tmp_path / "run", "quiet": True}
     watching = Watching({**options, "on_alarm": lambda finding: told.append(finding.kind)})
     model, optimizer = made()
     watching.begin(model, "here")
@@ -376,7 +376,7 @@ def test_a_callback_of_a_framework_takes_both(tmp_path: Path) -> None:
         optimizer.step()
     assert told == ["update-too-large"] == [alarm.kind for alarm in watching.alarms]
     watching.end()
-    batch = backprobe.open(tmp_path / "run").batch()
+    batch = backprobe.load_run(tmp_path / "run").batch()
     assert torch.equal(batch.args[0], given[batch.step])
 
 
@@ -393,7 +393,7 @@ def test_a_function_is_told_as_the_script_itself_would_run_it(budget: Any) -> No
         model(torch.ones(1, 4))  # a forward of its own disturbs nothing
 
     rates = []
-    with backprobe.trace(model, on_alarm=tell, statistics=1, budget=budget) as trace:
+    with backprobe.trace(model, on_alarm=tell, layer_stats=1, budget=budget) as trace:
         for step, x, y in steps(40):
             now[0] = step
             rates.append(optimizer.param_groups[0]["lr"])
@@ -412,7 +412,7 @@ def test_what_is_noticed_last_is_told_at_the_end() -> None:
     noticed = only(trained(plain)[0]).step
     model, optimizer = made()
     told: list[str] = []
-    with backprobe.trace(model, on_alarm=lambda finding: told.append(finding.kind), statistics=1) as trace:
+    with backprobe.trace(model, on_alarm=lambda finding: told.append(finding.kind), layer_stats=1) as trace:
         for _, x, y in steps(noticed + 1):
             optimizer.zero_grad()
             plain(model, x, y).backward()
@@ -436,7 +436,7 @@ def test_a_function_that_fails_is_said_once(capsys: Any) -> None:
         model, optimizer = made()
         steps_done = 0
         try:
-            with backprobe.trace(model, on_alarm=call, statistics=1) as trace:
+            with backprobe.trace(model, on_alarm=call, layer_stats=1) as trace:
                 for _, x, y in steps(40):
                     optimizer.zero_grad()
                     plain(model, x, y).backward()
@@ -449,7 +449,7 @@ def test_a_function_that_fails_is_said_once(capsys: Any) -> None:
             said = Unseen(
                 "function for alarms", 1, "it failed, and was told no more: ValueError: no place", hides=False
             )
-            assert said in trace.unseen
+            assert said in trace.coverage.unseen
     assert len(calls) == 1
     err = capsys.readouterr().err
     assert err.count("backprobe: what alarms are told to failed, and is told no more: ValueError: no place") == 1
@@ -483,10 +483,10 @@ def command(folder: Path, *options: str, script: str = SCRIPT) -> subprocess.Com
 
 
 def test_the_command_keeps_the_batch_and_calls_a_function_of_the_script(tmp_path: Path) -> None:
-    done = command(tmp_path, "--keep-batch", "--on-alarm", "__main__:slower", "--statistics", "1")
+    done = command(tmp_path, "--save-batch", "--on-alarm", "__main__:slower", "--layer-stats", "1")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "told update-too-large\nlr 0.001\n"
-    run = backprobe.open(tmp_path / "run")
+    run = backprobe.load_run(tmp_path / "run")
     batch = run.batch()
     torch.manual_seed(0)
     [nn.Linear(4, 32), nn.Linear(32, 2)]
@@ -495,7 +495,8 @@ def test_the_command_keeps_the_batch_and_calls_a_function_of_the_script(tmp_path
     assert torch.equal(batch.args[0], x) and torch.equal(batch.targets[0], y)
     said = " ".join(done.stderr.split())
     file = f"run/batch-{batch.step:06d}.safetensors"
-    assert f"Batch of step {batch.step} (update-too-large): {file}, backprobe.open('run').batch({batch.step})" in said
+    load = f"backprobe.load_run('run').batch({batch.step})"
+    assert f"Batch of step {batch.step} (update-too-large): {file}, {load}" in said
     shown = subprocess.run(
         [sys.executable, "-m", "backprobe", "show", "run"], cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
@@ -503,11 +504,11 @@ def test_the_command_keeps_the_batch_and_calls_a_function_of_the_script(tmp_path
 
 
 def test_a_function_of_another_module_and_one_that_is_not_there(tmp_path: Path) -> None:
-    done = command(tmp_path, "--on-alarm", "other:tell", "--statistics", "1")
+    done = command(tmp_path, "--on-alarm", "other:tell", "--layer-stats", "1")
     first, *_, last = done.stdout.splitlines()
     assert (first, last) == ("other update-too-large", "lr 1.0")
     (tmp_path / "2").mkdir()
-    done = command(tmp_path / "2", "--on-alarm", "other:nothing", "--statistics", "1")
+    done = command(tmp_path / "2", "--on-alarm", "other:nothing", "--layer-stats", "1")
     assert (done.returncode, done.stdout) == (0, "lr 1.0\n")
     assert "is told no more: AttributeError: module 'other' has no attribute 'nothing'" in done.stderr
 
@@ -517,7 +518,7 @@ def test_a_function_of_another_module_and_one_that_is_not_there(tmp_path: Path) 
     [
         (("--on-alarm", "nowhere_at_all:tell"), "--on-alarm nowhere_at_all:tell: no module named 'nowhere_at_all'"),
         (("--on-alarm", "tell"), "'tell' is not MODULE:FUNCTION"),
-        (("--keep-batch", "--no-keep"), "--keep-batch keeps a batch with the run: leave out --no-keep"),
+        (("--save-batch", "--no-keep"), "--save-batch keeps a batch with the run: leave out --no-keep"),
     ],
 )
 def test_options_that_cannot_be_followed(options: tuple[str, ...], said: str, tmp_path: Path) -> None:
@@ -529,9 +530,9 @@ def test_options_that_cannot_be_followed(options: tuple[str, ...], said: str, tm
 
 def test_the_command_keeps_the_batch_of_an_error(tmp_path: Path) -> None:
     script = SCRIPT.replace("optimizer.zero_grad()", "optimizer.zero_grad(); y[2] = 7 * (step == 5)")
-    done = command(tmp_path, "--keep-batch", script=script.replace("lr=1.0", "lr=1e-3"))
+    done = command(tmp_path, "--save-batch", script=script.replace("lr=1.0", "lr=1e-3"))
     assert done.returncode == 1
-    batch = backprobe.open(tmp_path / "run").batch()
+    batch = backprobe.load_run(tmp_path / "run").batch()
     assert batch.step == 5 and batch.args[0].shape == (16, 4)
 
 
@@ -539,9 +540,9 @@ def test_the_command_keeps_the_batch_of_an_error(tmp_path: Path) -> None:
 def test_each_rank_keeps_its_own(tmp_path: Path) -> None:
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done, _ = launched.run(
-        tmp_path, launched.TORCHRUN, "--out", "kept", "--keep-batch", launcher=launcher, how=("nan",)
+        tmp_path, launched.TORCHRUN, "--out", "kept", "--save-batch", launcher=launcher, how=("nan",)
     )
-    job = backprobe.open(tmp_path / "kept")
+    job = backprobe.load_run(tmp_path / "kept")
     batch = job.ranks[1].batch()
     assert (batch.step, batch.why) == (1, "the loss is not finite")
     torch.manual_seed(0)

@@ -333,13 +333,13 @@ def numbers(steps: list[Step]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
-@pytest.mark.parametrize("settings", [Settings("watch"), Settings("watch", budget=1e-9), Settings(budget=1e-9)])
+@pytest.mark.parametrize("settings", [Settings("minimal"), Settings("minimal", budget=1e-9), Settings(budget=1e-9)])
 def test_they_are_told_as_those_that_do_not_pass(
     loop: Loop, settings: Settings, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """All numbers of all steps, against a session in which none passes."""
     monkeypatch.setattr(Budget, "lets_pass", lambda self, tells=False, several=False: 0)
-    truth, _, _ = steps_of(loop, Settings("watch"))
+    truth, _, _ = steps_of(loop, Settings("minimal"))
     monkeypatch.undo()
     request.getfixturevalue("brief")
     steps, session, recorded = steps_of(loop, settings)
@@ -364,7 +364,7 @@ def test_they_are_told_as_those_that_do_not_pass(
 def test_losses_are_those_of_steps_that_are_recorded(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also in the first steps, before an optimizer has said what it holds."""
     monkeypatch.setattr(Budget, "lets_pass", lambda self, tells=False, several=False: 0)
-    recorded, counted = steps_of(loop, Settings())[0], steps_of(loop, Settings("watch"))[0]
+    recorded, counted = steps_of(loop, Settings())[0], steps_of(loop, Settings("minimal"))[0]
     assert [(s.index, s.loss, s.calls, s.scale) for s in counted] == [
         (s.index, s.loss, s.calls, s.scale) for s in recorded
     ]
@@ -382,7 +382,7 @@ def test_their_seconds_are_those_that_passed(brief: None) -> None:
 
     ends: list[float] = []
     begin = time.perf_counter()
-    steps, session, _ = steps_of(loop, Settings("watch"))
+    steps, session, _ = steps_of(loop, Settings("minimal"))
     assert session.budget.told > 20
     assert sum(step.seconds for step in steps) <= time.perf_counter() - begin
     assert all(0 <= step.watching <= step.seconds for step in steps)
@@ -410,7 +410,7 @@ def test_a_script_that_ends_in_the_midst_of_them_loses_none(brief: None) -> None
 
     for at in range(30, 40):
         sink = Keeps()
-        session = Session(sink, Settings("watch"))
+        session = Session(sink, Settings("minimal"))
         session.start()
         with pytest.raises(Over):
             loop()

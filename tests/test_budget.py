@@ -99,7 +99,7 @@ def test_what_is_no_share_is_refused(said: Any) -> None:
 def test_the_default_bounds_only_those_who_have_not_chosen_what_to_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BACKPROBE_BUDGET", raising=False)
     assert budget_of("default", Settings()) == budget_of("default", Settings(quiet=True)) == 0.05
-    for chosen in (Settings("explain"), Settings(every=2), Settings(first=5), Settings(ask=frozenset({"memory"}))):
+    for chosen in (Settings("full"), Settings(every=2), Settings(first=5), Settings(checks=frozenset({"memory"}))):
         assert budget_of("default", chosen) is None
         assert budget_of("3%", chosen) == 0.03
     monkeypatch.setenv("BACKPROBE_BUDGET", "10%")
@@ -352,8 +352,8 @@ def test_a_healthy_run_is_silent_and_its_bits_are_the_same(nothing_to_spend: Non
     assert all(torch.equal(a, b) for a, b in zip(plain, kept, strict=True))
     assert torch.equal(torch.rand(1), after[0])
     assert 3 <= session.budget.recorded < 20 and session.budget.steps == STEPS
-    assert trace.watched == Watched(0, STEPS - 1, budget=1e-9, recorded=session.budget.recorded, steps=STEPS)
-    assert "nodes were recorded in" in trace.sampled and not trace.gaps
+    assert trace.coverage.observed == Watched(0, STEPS - 1, budget=1e-9, recorded=session.budget.recorded, steps=STEPS)
+    assert "nodes were recorded in" in trace.coverage.summary and not trace.coverage.gaps
 
 
 def test_steps_and_losses_are_those_of_a_run_that_is_recorded(nothing_to_spend: None) -> None:

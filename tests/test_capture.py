@@ -63,7 +63,7 @@ def test_depth_and_selection() -> None:
     assert list(bp.capture(model, x, select="enc.*", depth=1)) == ["enc.0", "enc.1"]
     assert list(bp.capture(model, x, select="enc.*", depth=2)) == ["enc.0.0", "enc.0", "enc.1"]
     assert list(bp.capture(model, x, select=lambda name, m: isinstance(m, nn.Linear))) == ["enc.0.0"]
-    listed = bp.modules(model, select="enc.*")
+    listed = bp.list_modules(model, select="enc.*")
     assert listed.names == ["enc.0", "enc.0.0", "enc.1"]
     assert repr(listed).splitlines()[2].split() == ["enc.0.0", "Linear", "6", "weight", "2x2,", "bias", "2"]
     with pytest.raises(bp.BackprobeError, match=r"no module fits 'encoder'; names are like 'enc'"):

@@ -53,7 +53,7 @@ def runs(request, tmp_path_factory):
     for name, path in CASES.items():
         if name in chosen:
             ask = expectation(path.read_text()).get("ask")
-            scripts[name] = (str(path), ["--ask", ask] if ask else [])
+            scripts[name] = (str(path), ["--check", ask] if ask else [])
     return found_in(tmp_path_factory.mktemp("cases"), scripts)
 
 

@@ -38,8 +38,8 @@ def test_bench_compares_the_tools_and_changes_nothing(tmp_path: Path) -> None:
     done = python(tmp_path, "-m", "backprobe", "bench", "train.py", "300")
     assert (done.returncode, done.stdout) == (0, plain.stdout), done.stderr
     assert "against the plain step, 300 steps, by lot" in done.stderr
-    found = re.findall(r"^ *(plain|watch|trace|detect_anomaly) +([\d.]+) +[\d.]+ to [\d.]+ +(\d+)", done.stderr, re.M)
-    assert [tool for tool, *_ in found] == ["plain", "watch", "trace", "detect_anomaly"], done.stderr
+    found = re.findall(r"^ *(plain|minimal|nodes|detect_anomaly) +([\d.]+) +[\d.]+ to [\d.]+ +(\d+)", done.stderr, re.M)
+    assert [tool for tool, *_ in found] == ["plain", "minimal", "nodes", "detect_anomaly"], done.stderr
     # Each step but those of the warm-up is of one tool; a plain one is by its median as long as a plain one.
     assert sum(int(count) for *_, count in found) == 300 - 49 and found[0][1] == "1.000"
 
@@ -64,7 +64,7 @@ def test_demo_runs_an_example(tmp_path: Path) -> None:
         (["run", "--steps", "5", "train.py"], "argument --steps: '5' is not A:B with 0 <= A < B"),
         (["run", "--steps", "a:b", "train.py"], "argument --steps: 'a:b' is not A:B with 0 <= A < B"),
         (["run", "--steps", "5:5", "train.py"], "argument --steps: '5:5' is not A:B with 0 <= A < B"),
-        (["run", "--ask", "nothing", "train.py"], "argument --ask: invalid choice: 'nothing' (choose from "),
+        (["run", "--check", "nothing", "train.py"], "argument --check: invalid choice: 'nothing' (choose from "),
         (["demo", "nothing"], "no example 'nothing'; there are convnet, "),
         (["show"], "no runs in backprobe-runs/ to show: name the folder of one"),
         (["report"], "no runs in backprobe-runs/ to show: name the folder of one"),

@@ -48,7 +48,7 @@ def train(steps: int = 2, dtype: torch.dtype = torch.float32, **settings) -> lis
 
 
 def recorded(folder, **settings) -> Tape:
-    with backprobe.trace(record=folder):
+    with backprobe.trace(record_ops=folder):
         train(**settings)
     return read_tape(folder)
 
@@ -59,7 +59,7 @@ def judged(a, b):
 
 def test_recording_changes_nothing(tmp_path) -> None:
     alone = train(4)
-    with backprobe.trace(record=tmp_path / "run") as trace:
+    with backprobe.trace(record_ops=tmp_path / "run") as trace:
         seen = train(4)
     assert trace.session.error is None
     assert equal(alone, seen)
@@ -67,10 +67,10 @@ def test_recording_changes_nothing(tmp_path) -> None:
 
 
 def test_the_first_three_steps_are_recorded_or_those_that_are_asked_for(tmp_path) -> None:
-    with backprobe.trace(record=tmp_path / "three"):
+    with backprobe.trace(record_ops=tmp_path / "three"):
         train(5)
     assert [step["step"] for step in read_tape(tmp_path / "three").steps] == [0, 1, 2]
-    with backprobe.trace(record=tmp_path / "later", steps=(3, 4)):
+    with backprobe.trace(record_ops=tmp_path / "later", steps=(3, 4)):
         train(5)
     assert [step["step"] for step in read_tape(tmp_path / "later").steps] == [3]
 
@@ -123,7 +123,7 @@ def test_a_wrong_kernel_is_named(tmp_path) -> None:
         library.impl("double", lambda x: x * (2 + off[0]), "CPU")
         for number in range(2):
             off[0] = number * 1e-3
-            with backprobe.trace(record=tmp_path / str(number)):
+            with backprobe.trace(record_ops=tmp_path / str(number)):
                 torch.manual_seed(0)
                 weight = torch.randn(4, 4)
                 out = torch.ops.backprobe_test.double(weight) @ weight
@@ -216,7 +216,7 @@ def test_both_runs_are_made(tmp_path) -> None:
 @pytest.mark.slow
 def test_the_folder_may_stand_before_the_script_and_torch_is_not_needed_to_compare(tmp_path) -> None:
     (tmp_path / "train.py").write_text(textwrap.dedent(SCRIPT))
-    done = command(tmp_path, "run", "--quiet", "--record", "compare", "A/", "train.py")
+    done = command(tmp_path, "run", "--quiet", "--record-ops", "A/", "train.py")
     assert done.returncode == 0 and (tmp_path / "A" / "compare" / "about.json").exists(), done.stderr
     text = (
         "import sys\nfrom backprobe.commands import main\n"
@@ -237,7 +237,7 @@ def test_the_folder_may_stand_before_the_script_and_torch_is_not_needed_to_compa
         (["compare", "--", "train.py", "--vs", "--env", "X"], "it is NAME=VALUE"),
         (["compare", "--", "train.py", "--vs", "--wat"], "unrecognized arguments"),
         (["compare", "--", "--vs", "--seed", "1"], "name a script to run"),
-        (["run", "--record", "compare", "--no-keep", "train.py"], "leave out --no-keep"),
+        (["run", "--record-ops", "--no-keep", "train.py"], "leave out --no-keep"),
     ],
 )
 def test_wrong_use_is_told(args, said, capsys, monkeypatch, tmp_path) -> None:
@@ -298,7 +298,7 @@ class Scale(nn.Module):
 def test_names_are_those_that_all_else_goes_by(tmp_path) -> None:
     """Of weights that are used before there is a second outermost module, of modules beside the model, and of one that
     is made in the forward."""
-    with backprobe.trace(record=tmp_path) as trace:
+    with backprobe.trace(record_ops=tmp_path) as trace:
         body, head, criterion = Outer(), nn.Linear(3, 2), Loss()
         optimizer = torch.optim.SGD([*body.parameters(), *head.parameters()], lr=0.1)
         for _ in range(2):
@@ -335,7 +335,7 @@ class Quiet(torch.utils._python_dispatch.TorchDispatchMode):
 
 
 def test_under_a_mode_of_the_users_no_loss_is_read(tmp_path) -> None:
-    with backprobe.trace(record=tmp_path) as trace, Quiet():
+    with backprobe.trace(record_ops=tmp_path) as trace, Quiet():
         train(1)
     assert [step.loss for step in trace.steps] == [None]
 
@@ -345,7 +345,7 @@ def test_a_forward_alone_is_compared(tmp_path) -> None:
     for name, slope in (("a", 0.1), ("b", 0.1 + 1e-6)):
         torch.manual_seed(0)
         model = Net(slope)
-        with backprobe.trace(record=tmp_path / name), torch.no_grad():
+        with backprobe.trace(record_ops=tmp_path / name), torch.no_grad():
             model(torch.ones(6, 4))
     found = judged(tmp_path / "a", tmp_path / "b")
     assert found.blame is not None and found.blame.a.name == "leaky_relu"

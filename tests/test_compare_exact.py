@@ -139,7 +139,7 @@ def pair(folder, run) -> Compared:
     places = []
     for bad in (False, True):
         places.append(folder / str(bad))
-        with backprobe.trace(record=places[-1]):
+        with backprobe.trace(record_ops=places[-1]):
             torch.manual_seed(0)
             run(bad)
     return compare(*map(read_tape, places), judge_of(*map(tape_folder, places)))

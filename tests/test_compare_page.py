@@ -204,7 +204,7 @@ def train(slopes=(0.1, 0.1, 0.1), dtype=torch.float32) -> tuple[list[float], lis
 
 
 def recorded(folder, **settings):
-    with backprobe.trace(record=folder):
+    with backprobe.trace(record_ops=folder):
         return train(**settings)
 
 
@@ -266,7 +266,7 @@ def runs(tmp_path_factory) -> Path:
     script.write_text(SCRIPT)
     for name, given in (("a", "0.1 float32"), ("b", "0.3 float32"), ("c", "0.1 bfloat16"), ("d", "0.1 float32")):
         out = str(folder / name)
-        assert main(["run", "--quiet", "--record", "compare", "--out", out, str(script), *given.split()]) == 0
+        assert main(["run", "--quiet", "--record-ops", "--out", out, str(script), *given.split()]) == 0
     return folder
 
 

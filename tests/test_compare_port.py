@@ -140,7 +140,7 @@ def recorded(folder: Path, bad: str = "", dtype: torch.dtype = torch.float32) ->
     assert set(ported(weights)) == set(Port("").state_dict())
     places = [folder / "A", folder / "B"]
     for place, make, given in zip(places, (Bert, lambda: Port(bad)), (weights, ported(weights)), strict=True):
-        with backprobe.trace(record=place):
+        with backprobe.trace(record_ops=place):
             model = make().to(torch.float32 if make is Bert else dtype)
             model.load_state_dict(given)
             train(model)

@@ -67,7 +67,8 @@ def test_edits_of_what_runs_in_python(where: str, backend: str, caplog: pytest.L
     step = compiled_step(model, backend)
     select = {"parameter": "*", "output": "3", "node": "Sigmoid*"}[where]
     for _ in range(10):
-        with backprobe.edit(None if where == "node" else model, select, backprobe.edits.zero, where=where) as log:
+        subject, zero = None if where == "node" else model, backprobe.gradient_ops.zero
+        with backprobe.edit_gradients(subject, select, zero, where=where) as log:
             step()
         assert log.total > 0 and log.backwards == 1 and not log.unused
         assert not any(g.any() for g in grads(model))
@@ -84,7 +85,7 @@ def test_our_own_functions_are_not_compiled(watch: Any) -> None:
     forget()
     model = made()
     step = compiled_step(model, "aot_eager")
-    with watch(model) if watch else backprobe.edit(model, "*", lambda g: g):
+    with watch(model) if watch else backprobe.edit_gradients(model, "*", lambda g: g):
         step()
     assert compiled_frames() <= alone + 12  # what hooks on modules add
     assert all(map(torch.equal, grads(model), expected))
@@ -98,8 +99,8 @@ def test_a_backward_inside_compiled_code_is_watched() -> None:
             step()
             grads(model)
     assert len(list(trace.backwards)) == 3
-    assert [u.what for u in trace.unseen if isinstance(u, Unseen) and u.hides] == ["compiled regions"]
-    assert len(trace.gaps) == 1 and "compiled regions" in trace.gaps[0]
+    assert [u.what for u in trace.coverage.unseen if isinstance(u, Unseen) and u.hides] == ["compiled regions"]
+    assert len(trace.coverage.gaps) == 1 and "compiled regions" in trace.coverage.gaps[0]
 
 
 @pytest.mark.parametrize("where", ["output", "node"])
@@ -112,7 +113,7 @@ def test_an_edit_that_compiled_code_leaves_out_is_said(where: str) -> None:
     def edited(*calls: Callable[[], torch.Tensor]) -> tuple[Any, list[str]]:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            with backprobe.edit(subject, select, backprobe.edits.zero, where=where) as log:
+            with backprobe.edit_gradients(subject, select, backprobe.gradient_ops.zero, where=where) as log:
                 for call in calls:
                     call().sum().backward()
         return log, [str(w.message) for w in caught if "an edit" in str(w.message)]

@@ -1,4 +1,4 @@
-"""``--ask compiled``: what a compiler made against the operations that it was given."""
+"""``--check compiled``: what a compiler made against the operations that it was given."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def asked(backend: Any, net: nn.Module | None = None, double: bool = False, step
     run = torch.compile(net, backend=backend)
     torch.manual_seed(1)
     collector = Collector()
-    session = Session(collector, Settings(budget=None, ask=("compiled",)))
+    session = Session(collector, Settings(budget=None, checks=("compiled",)))
     session.start()
     for _ in range(steps):
         run(torch.randn(16, 6, dtype=torch.float64 if double else torch.float32)).square().sum().backward()
@@ -128,13 +128,13 @@ def test_what_is_not_finite_where_the_operations_are() -> None:
 @pytest.mark.parametrize("double", [False, True])
 def test_a_compiler_that_is_right_is_silent(double: bool) -> None:
     trace = asked("aot_eager", double=double)
-    assert trace.findings == [] and not [one for one in trace.unseen if "not checked" in one.what]
+    assert trace.findings == [] and not [one for one in trace.coverage.unseen if "not checked" in one.what]
 
 
 def test_a_region_that_draws_random_numbers_is_not_checked_and_said_to_be() -> None:
     trace = asked(with_one("tanh", scaled), Net(drop=0.5))
     assert trace.findings == []
-    (said,) = [one for one in trace.unseen if "not checked" in one.what]
+    (said,) = [one for one in trace.coverage.unseen if "not checked" in one.what]
     assert said.count == 1 and "random" in said.note
 
 
@@ -160,13 +160,13 @@ class Halves(nn.Module):
 
 
 def not_checked(trace: Any) -> list[tuple[int, str]]:
-    return [(one.count, one.note) for one in trace.unseen if "not checked" in one.what]
+    return [(one.count, one.note) for one in trace.coverage.unseen if "not checked" in one.what]
 
 
 def of_halves() -> Any:
     collector = Collector()
     net = Halves(with_one("tanh", scaled))
-    session = Session(collector, Settings(budget=None, ask=("compiled",)))
+    session = Session(collector, Settings(budget=None, checks=("compiled",)))
     session.start()
     net(torch.randn(16, 6)).square().sum().backward()
     session.stop()
@@ -192,7 +192,7 @@ def test_a_check_that_fails_loses_no_other(monkeypatch: pytest.MonkeyPatch) -> N
     _, trace = of_halves()
     assert len(seen) == 2 and [f.evidence["op"] for f in trace.findings] == ["tanh"]
     assert not_checked(trace) == [(1, "each failed when it was run again")]
-    assert [one for one in trace.unseen if "of the test" in str(one)]
+    assert [one for one in trace.coverage.unseen if "of the test" in str(one)]
 
 
 @pytest.mark.parametrize(("limit", "note"), [("MOST", "was called after 1 others"), ("WRONG", "comes after 1 that")])
@@ -236,7 +236,7 @@ def test_the_first_operation_that_is_wrong_where_numbers_stand_between(dynamic: 
     net = Shapes()
     run = torch.compile(net, backend=FAULTS["gelu"][0], dynamic=dynamic)
     collector = Collector()
-    session = Session(collector, Settings(budget=None, ask=("compiled",)))
+    session = Session(collector, Settings(budget=None, checks=("compiled",)))
     session.start()
     run(torch.randn(16, 6)).square().sum().backward()
     session.stop()

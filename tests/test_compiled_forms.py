@@ -204,10 +204,10 @@ def test_a_form_is_watched_and_is_as_without_us(form: str) -> None:
     assert same == bits
     assert (more, also) == (graphs, broken)
     assert [found.title for found in trace.findings if found.severity != "info"] == []
-    assert not [one for one in trace.unseen if one.what == "internal error"]
+    assert not [one for one in trace.coverage.unseen if one.what == "internal error"]
     assert len(trace.steps) == STEPS
     assert trace.compiled
-    unseen = {one.what: one.count for one in trace.unseen if one.what.startswith("compiled")}
+    unseen = {one.what: one.count for one in trace.coverage.unseen if one.what.startswith("compiled")}
     assert set(unseen) == set(UNSEEN.get(form, ("compiled regions",)))
     if form == "the backward too":
         assert unseen["compiled backward calls"] == STEPS

@@ -177,7 +177,7 @@ def test_a_region_that_is_too_large_is_said_to_be(limit: str, monkeypatch: pytes
     else:
         monkeypatch.setattr(kept, "NODES", 10)
     trace = trained(Net(0.1), whole)
-    (said,) = [one for one in trace.unseen if "not run again" in one.what]
+    (said,) = [one for one in trace.coverage.unseen if "not run again" in one.what]
     assert said.count == 3 and not trace.facts.of(RegionRun) and not trace.findings
 
 

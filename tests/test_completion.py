@@ -41,8 +41,8 @@ def test_bash_completes_commands_options_values_kinds_and_files(tmp_path, capsys
     text = script("bash", capsys)
     assert completed(tmp_path, text, "com") == {"compare", "completion"}
     assert {"--findings", "--fail-on", "--format"} <= completed(tmp_path, text, "run", "--f")
-    assert completed(tmp_path, text, "run", "--level", "t") == {"trace"}
-    assert completed(tmp_path, text, "run", "--to", "t") == {"tensorboard", "trackio"}
+    assert completed(tmp_path, text, "run", "--level", "n") == {"nodes"}
+    assert completed(tmp_path, text, "run", "--log-to", "t") == {"tensorboard", "trackio"}
     kinds = {kind.name for kind in own_questions().kinds}
     assert completed(tmp_path, text, "explain", "") >= kinds | {"skill"}
     assert completed(tmp_path, text, "completion", "") >= {"bash", "fish", "zsh"}

@@ -200,7 +200,7 @@ def test_nodes_have_the_lines_of_the_calls() -> None:
             runs = [run for run in call.nodes if run.node.op == "Function.apply"]
             assert len(runs) == len(ALL) + 1
             assert all(run.site.text.endswith("# HERE") for run in runs)
-    assert not trace.gaps
+    assert not trace.coverage.gaps
 
 
 def test_a_profiler_in_python_may_work_with_tensors_while_a_forward_begins() -> None:
@@ -215,7 +215,7 @@ def test_a_profiler_in_python_may_work_with_tensors_while_a_forward_begins() -> 
             Scaled.apply(w).sum().backward()
         finally:
             sys.setprofile(None)
-    assert trace.gaps == () and w.grad.tolist() == [2.0, 2.0]
+    assert trace.coverage.gaps == () and w.grad.tolist() == [2.0, 2.0]
 
 
 def test_a_debugger_in_python_may_read_the_variables_of_a_frame_that_goes_on() -> None:

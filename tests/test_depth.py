@@ -49,7 +49,7 @@ def deepest(tree: Tree) -> int:
 
 
 @pytest.mark.parametrize(
-    "settings", [Settings(), Settings(budget=0.05), Settings("explain"), Settings("watch", statistics=1)]
+    "settings", [Settings(), Settings(budget=0.05), Settings("full"), Settings("minimal", layer_stats=1)]
 )
 def test_a_model_may_be_as_deep_as_alone(settings: Settings) -> None:
     torch.manual_seed(0)

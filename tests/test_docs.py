@@ -52,7 +52,7 @@ def runs(tmp_path_factory):
                 name = f"{kind}-{section}"
                 (folder / name).mkdir()
                 (folder / name / "train.py").write_text(block)
-                scripts[name] = ("train.py", ["--ask", ASK[kind]] if kind in ASK else [])
+                scripts[name] = ("train.py", ["--check", ASK[kind]] if kind in ASK else [])
     return found_in(folder, scripts)
 
 
@@ -107,7 +107,7 @@ def test_the_questions_of_the_readme_have_every_kind() -> None:
     for row in rows:
         asked = None
         link = r"\[([\w-]+)\]\(backprobe/findings/pages/([\w-]+)\.md\)"
-        for topic, kind, page in re.findall(rf"`--ask (\w+)`|{link}", row):
+        for topic, kind, page in re.findall(rf"`--check (\w+)`|{link}", row):
             asked = topic or asked
             if kind:
                 assert kind == page

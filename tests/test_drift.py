@@ -257,7 +257,7 @@ def test_two_runs_and_their_page(tmp_path: Path) -> None:
     for wide in (True, False):
         torch.manual_seed(0)
         lin = nn.Linear(8, 4).bfloat16()
-        with backprobe.trace(lin, record=tmp_path / str(wide), steps=(0, 1)):
+        with backprobe.trace(lin, record_ops=tmp_path / str(wide), steps=(0, 1)):
             x = torch.relu(lin(torch.randn(4, 600, 8).bfloat16()))
             mean_of(x, wide).float().square().mean().backward()
     folders = [tmp_path / str(wide) for wide in (True, False)]

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import backprobe as bp
-from backprobe import edits
+from backprobe import gradient_ops as ops
 from backprobe.errors import BackprobeError
 
 torch.set_num_threads(1)
@@ -67,20 +67,20 @@ def norm(values):
 
 FINITE = G[:5]
 CASES = [
-    ("zero", edits.zero, G, elementwise(lambda v: 0.0)),
-    ("clamp(min=0)", edits.clamp(min=0), G, elementwise(lambda v: v if math.isnan(v) else max(v, 0.0))),
-    ("clamp(max=1)", edits.clamp(max=1), G, elementwise(lambda v: v if math.isnan(v) else min(v, 1.0))),
-    ("clamp(min=-1, max=0.25)", edits.clamp(-1, 0.25), FINITE, elementwise(lambda v: min(max(v, -1.0), 0.25))),
-    ("clip_value(1.0)", edits.clip_value(1.0), FINITE, elementwise(lambda v: min(max(v, -1.0), 1.0))),
-    ("clip_norm(1.0)", edits.clip_norm(1.0), FINITE, lambda g: [v * (1 / norm(g)) for v in g]),
-    ("clip_norm(100.0)", edits.clip_norm(100.0), FINITE, lambda g: g),
-    ("clip_norm(1.0, p=1)", edits.clip_norm(1.0, p=1), FINITE, lambda g: [v * (1 / sum(map(abs, g))) for v in g]),
-    ("scale(0.5)", edits.scale(0.5), G, elementwise(lambda v: v * 0.5)),
-    ("reverse(2.0)", edits.reverse(2.0), G, elementwise(lambda v: v * -2.0)),
-    ("replace(7.0)", edits.replace(7.0), G, elementwise(lambda v: 7.0)),
-    ("drop_nonfinite()", edits.drop_nonfinite(), G, elementwise(lambda v: v if math.isfinite(v) else 0.0)),
-    ("drop_nonfinite(whole=True)", edits.drop_nonfinite(whole=True), G, elementwise(lambda v: 0.0)),
-    ("drop_nonfinite(whole=True)", edits.drop_nonfinite(whole=True), FINITE, lambda g: g),
+    ("zero", ops.zero, G, elementwise(lambda v: 0.0)),
+    ("clamp(min=0)", ops.clamp(min=0), G, elementwise(lambda v: v if math.isnan(v) else max(v, 0.0))),
+    ("clamp(max=1)", ops.clamp(max=1), G, elementwise(lambda v: v if math.isnan(v) else min(v, 1.0))),
+    ("clamp(min=-1, max=0.25)", ops.clamp(-1, 0.25), FINITE, elementwise(lambda v: min(max(v, -1.0), 0.25))),
+    ("clip_value(1.0)", ops.clip_value(1.0), FINITE, elementwise(lambda v: min(max(v, -1.0), 1.0))),
+    ("clip_norm(1.0)", ops.clip_norm(1.0), FINITE, lambda g: [v * (1 / norm(g)) for v in g]),
+    ("clip_norm(100.0)", ops.clip_norm(100.0), FINITE, lambda g: g),
+    ("clip_norm(1.0, p=1)", ops.clip_norm(1.0, p=1), FINITE, lambda g: [v * (1 / sum(map(abs, g))) for v in g]),
+    ("scale(0.5)", ops.scale(0.5), G, elementwise(lambda v: v * 0.5)),
+    ("reverse(2.0)", ops.reverse(2.0), G, elementwise(lambda v: v * -2.0)),
+    ("replace(7.0)", ops.replace(7.0), G, elementwise(lambda v: 7.0)),
+    ("drop_nonfinite()", ops.drop_nonfinite(), G, elementwise(lambda v: v if math.isfinite(v) else 0.0)),
+    ("drop_nonfinite(whole=True)", ops.drop_nonfinite(whole=True), G, elementwise(lambda v: 0.0)),
+    ("drop_nonfinite(whole=True)", ops.drop_nonfinite(whole=True), FINITE, lambda g: g),
 ]
 
 
@@ -100,25 +100,23 @@ def test_action(text, action, values, expected):
 
 def test_clip_norm_below_its_limit_changes_no_bit_and_of_zero_is_zero():
     grad = torch.randn(1000, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(edits.clip_norm(1e3)(grad), grad)
-    assert torch.equal(edits.clip_norm(1e-3)(torch.zeros(3)), torch.zeros(3))
-    assert edits.clip_norm(1.0)(grad).norm().item() == pytest.approx(1.0, rel=1e-6)
+    assert torch.equal(ops.clip_norm(1e3)(grad), grad)
+    assert torch.equal(ops.clip_norm(1e-3)(torch.zeros(3)), torch.zeros(3))
+    assert ops.clip_norm(1.0)(grad).norm().item() == pytest.approx(1.0, rel=1e-6)
     # In half precision the norm of this one is above the largest number that there is.
-    assert edits.clip_norm(1.0)(torch.full((100,), 60000.0, dtype=torch.float16)).norm().item() == pytest.approx(
-        1, 1e-2
-    )
+    assert ops.clip_norm(1.0)(torch.full((100,), 60000.0, dtype=torch.float16)).norm().item() == pytest.approx(1, 1e-2)
 
 
 def test_clip_norm_is_differentiable_at_zero_and_elsewhere():
     x = torch.randn(4, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(edits.clip_norm(0.5), x)
+    assert torch.autograd.gradcheck(ops.clip_norm(0.5), x)
     z = torch.zeros(3, dtype=torch.float64, requires_grad=True)
-    assert torch.equal(torch.autograd.grad(edits.clip_norm(0.5)(z).sum(), z)[0], torch.ones(3, dtype=torch.float64))
+    assert torch.equal(torch.autograd.grad(ops.clip_norm(0.5)(z).sum(), z)[0], torch.ones(3, dtype=torch.float64))
 
 
 def test_a_factor_may_be_a_schedule():
     factor = [1.0]
-    action = edits.reverse(lambda: factor[0])
+    action = ops.reverse(lambda: factor[0])
     assert action(torch.ones(1)).item() == -1.0
     factor[0] = 0.25
     assert action(torch.ones(1)).item() == -0.25
@@ -129,27 +127,27 @@ def test_noise_has_its_own_random_state():
     plain = plain_grads(model)
     torch.manual_seed(7)
     before = torch.get_rng_state()
-    with bp.edit(model, "*.weight", edits.noise(0.1, seed=3)):
+    with bp.edit_gradients(model, "*.weight", ops.noise(0.1, seed=3)):
         loss_of(model).backward()
     assert torch.equal(torch.get_rng_state(), before)
     # The same for another set of places, and in another order: each place has its own stream.
-    with bp.edit(other, {"4.weight": edits.noise(0.1, seed=3), "0.weight": edits.noise(0.1, seed=3)}):
+    with bp.edit_gradients(other, {"4.weight": ops.noise(0.1, seed=3), "0.weight": ops.noise(0.1, seed=3)}):
         loss_of(other).backward()
     assert torch.equal(model[4].weight.grad, other[4].weight.grad)
     assert torch.equal(model[0].weight.grad, other[0].weight.grad)
     drawn = [model.get_parameter(name).grad - grad for name, grad in plain.items() if name.endswith("weight")]
     assert not torch.equal(drawn[0][0], drawn[1][0, :4])
-    big = edits.noise(0.5, seed=1).at("x")(torch.zeros(200_000))
+    big = ops.noise(0.5, seed=1).at("x")(torch.zeros(200_000))
     assert big.std().item() == pytest.approx(0.5, rel=0.01)
     assert abs(big.mean().item()) < 0.01
 
 
 def test_noise_goes_on_from_call_to_call_and_begins_anew_with_each_edit():
     drawn = []
-    action = edits.noise(1.0, seed=5)
+    action = ops.noise(1.0, seed=5)
     for _ in range(2):
         p = nn.Parameter(torch.zeros(3))
-        with bp.edit({"p": p}, "p", action):
+        with bp.edit_gradients({"p": p}, "p", action):
             for _ in range(2):
                 drawn.append(torch.autograd.grad((p * 0).sum(), p)[0])
     assert torch.equal(drawn[0], drawn[2])
@@ -160,12 +158,12 @@ def test_noise_goes_on_from_call_to_call_and_begins_anew_with_each_edit():
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: edits.clamp(), r"clamp\(\) has no limit"),
-        (lambda: edits.clamp(min=1, max=0), r"min is above max"),
-        (lambda: edits.clip_norm(0), r"clip_norm\(0\): limit is a number above 0"),
-        (lambda: edits.clip_value(-1), r"clip_value\(-1\)"),
-        (lambda: edits.clip_norm(math.nan), r"clip_norm\(nan\)"),
-        (lambda: edits.noise(-1.0), r"noise\(-1.0\): std is a finite number"),
+        (lambda: ops.clamp(), r"clamp\(\) has no limit"),
+        (lambda: ops.clamp(min=1, max=0), r"min is above max"),
+        (lambda: ops.clip_norm(0), r"clip_norm\(0\): limit is a number above 0"),
+        (lambda: ops.clip_value(-1), r"clip_value\(-1\)"),
+        (lambda: ops.clip_norm(math.nan), r"clip_norm\(nan\)"),
+        (lambda: ops.noise(-1.0), r"noise\(-1.0\): std is a finite number"),
     ],
 )
 def test_actions_out_of_range(make, text):
@@ -179,7 +177,7 @@ def test_actions_out_of_range(make, text):
 def test_zero_every_linear_bias_and_nothing_else_changes():
     model = mlp()
     plain = plain_grads(model)
-    with bp.edit(model, "*.bias", edits.zero) as log:
+    with bp.edit_gradients(model, "*.bias", ops.zero) as log:
         loss_of(model).backward()
     for name, p in model.named_parameters():
         assert torch.equal(p.grad, torch.zeros_like(p) if name.endswith("bias") else plain[name])
@@ -192,7 +190,7 @@ def test_zero_every_linear_bias_and_nothing_else_changes():
 def test_an_edit_is_what_the_action_makes_of_autograd_grad(action):
     model = mlp()
     plain = plain_grads(model)
-    with bp.edit(model, "2.*", action):
+    with bp.edit_gradients(model, "2.*", action):
         loss_of(model).backward()
     for name, p in model.named_parameters():
         assert torch.equal(p.grad, action(plain[name]) if name.startswith("2.") else plain[name])
@@ -201,14 +199,14 @@ def test_an_edit_is_what_the_action_makes_of_autograd_grad(action):
 def test_edits_of_one_place_apply_in_the_order_of_listing():
     model = mlp()
     plain = plain_grads(model)
-    up, add = edits.scale(3.0), lambda g: g + 1
+    up, add = ops.scale(3.0), lambda g: g + 1
     for given in ([("4.bias", up), ("*.bias", add)], {"4.bias": [up, add]}, {"4.*": up, re.compile("bias"): add}):
-        with bp.edit(model, given) as log:
+        with bp.edit_gradients(model, given) as log:
             loss_of(model).backward()
         assert torch.equal(model[4].bias.grad, plain["4.bias"] * 3 + 1)
         assert [e.action.split(" at ")[0] for e in log.entries][:2] == ["scale(3.0)", "lambda"]
         model.zero_grad()
-    with bp.edit(model, [("4.bias", add), ("4.bias", up)]):
+    with bp.edit_gradients(model, [("4.bias", add), ("4.bias", up)]):
         loss_of(model).backward()
     assert torch.equal(model[4].bias.grad, (plain["4.bias"] + 1) * 3)
 
@@ -216,7 +214,7 @@ def test_edits_of_one_place_apply_in_the_order_of_listing():
 def test_edits_made_earlier_come_first():
     model = mlp()
     plain = plain_grads(model)
-    with bp.edit(model, "4.bias", edits.scale(3.0)), bp.edit(model, "4.bias", lambda g: g + 1):
+    with bp.edit_gradients(model, "4.bias", ops.scale(3.0)), bp.edit_gradients(model, "4.bias", lambda g: g + 1):
         loss_of(model).backward()
     assert torch.equal(model[4].bias.grad, plain["4.bias"] * 3 + 1)
 
@@ -224,7 +222,7 @@ def test_edits_made_earlier_come_first():
 def test_the_log_says_what_was_done():
     model = mlp()
     plain = plain_grads(model)
-    with bp.edit(model, "4.bias", edits.clamp(min=0), keep=2) as log:
+    with bp.edit_gradients(model, "4.bias", ops.clamp(min=0), keep=2) as log:
         for _ in range(3):
             loss_of(model).backward()
             model.zero_grad()
@@ -241,7 +239,7 @@ def test_the_log_says_what_was_done():
 
 def test_what_is_not_measured_is_none():
     model = mlp()
-    with bp.edit(model, "4.bias", edits.zero, measure=False) as log:
+    with bp.edit_gradients(model, "4.bias", ops.zero, measure=False) as log:
         loss_of(model).backward()
     entry = log.entries[0]
     assert (entry.norm_before, entry.norm_after, entry.changed) == (None, None, None)
@@ -250,14 +248,14 @@ def test_what_is_not_measured_is_none():
 
 def test_nan_that_stays_has_not_changed():
     p = nn.Parameter(torch.tensor([1.0, 2.0]))
-    with bp.edit({"p": p}, "p", lambda g: g + torch.tensor([1.0, 0.0])) as log:
+    with bp.edit_gradients({"p": p}, "p", lambda g: g + torch.tensor([1.0, 0.0])) as log:
         (p * torch.tensor([1.0, math.nan])).sum().backward()
     assert log.entries[0].changed == 1
 
 
 def test_backward_calls_have_numbers_also_those_that_edit_nothing():
     model, other = mlp(), mlp()
-    with bp.edit(model, "4.bias", edits.zero) as log:
+    with bp.edit_gradients(model, "4.bias", ops.zero) as log:
         loss_of(other).backward()
         loss_of(model).backward()
         torch.autograd.grad(loss_of(model), model[4].bias)
@@ -269,12 +267,12 @@ def test_accumulation_each_and_accumulated():
     """``each`` edits what a call adds; ``accumulated`` edits the sum, again after each call."""
     model = mlp()
     plain = plain_grads(model)["4.weight"]
-    with bp.edit(model, "4.weight", edits.scale(0.5)):
+    with bp.edit_gradients(model, "4.weight", ops.scale(0.5)):
         loss_of(model).backward()
         loss_of(model).backward()
     assert torch.equal(model[4].weight.grad, plain * 0.5 + plain * 0.5)
     model.zero_grad()
-    with bp.edit(model, "4.weight", edits.scale(0.5), when="accumulated"):
+    with bp.edit_gradients(model, "4.weight", ops.scale(0.5), when="accumulated"):
         loss_of(model).backward()
         held = model[4].weight.grad
         loss_of(model).backward()
@@ -288,12 +286,12 @@ def test_accumulation_each_and_accumulated():
 def test_double_backward_each_call_is_edited():
     """Against the same by hand: the hook is the map g -> 3g at every gradient that enters the parameter."""
     p = nn.Parameter(torch.tensor([2.0], dtype=torch.float64))
-    with bp.edit({"p": p}, "p", edits.scale(3.0)):
+    with bp.edit_gradients({"p": p}, "p", ops.scale(3.0)):
         (g,) = torch.autograd.grad(p**3, p, create_graph=True)
         assert g.item() == 3 * 3 * 4
         (gg,) = torch.autograd.grad(g, p)
     assert gg.item() == 3 * (3 * 6 * 2)
-    with bp.edit({"p": p}, "p", edits.scale(3.0), when="each"):
+    with bp.edit_gradients({"p": p}, "p", ops.scale(3.0), when="each"):
         (p**3).backward(create_graph=True)
     assert p.grad.item() == 36
     assert p.grad.requires_grad
@@ -304,7 +302,7 @@ def test_create_graph_keeps_the_graph_through_the_edit(when):
     p = nn.Parameter(torch.tensor([2.0], dtype=torch.float64))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with bp.edit(nn.ParameterList([p]), "0", edits.scale(3.0), when=when):
+        with bp.edit_gradients(nn.ParameterList([p]), "0", ops.scale(3.0), when=when):
             (p**3).backward(create_graph=True)
     assert torch.autograd.grad(p.grad, p)[0].item() == 36
 
@@ -312,7 +310,7 @@ def test_create_graph_keeps_the_graph_through_the_edit(when):
 def test_retained_graph_and_inputs():
     model = mlp()
     plain = plain_grads(model)
-    with bp.edit(model, "*.bias", edits.reverse()) as log:
+    with bp.edit_gradients(model, "*.bias", ops.reverse()) as log:
         loss = loss_of(model)
         loss.backward(retain_graph=True, inputs=[model[0].bias])
         assert model[4].bias.grad is None
@@ -327,20 +325,20 @@ def test_tied_parameters_are_edited_once():
     model[4] = nn.Linear(5, 5)
     model[4].weight = model[2].weight
     plain = plain_grads(model)
-    with bp.edit(model, {"4.weight": edits.scale(2.0), "2.weight": lambda g: g + 1}) as log:
+    with bp.edit_gradients(model, {"4.weight": ops.scale(2.0), "2.weight": lambda g: g + 1}) as log:
         loss_of(model).backward()
     assert torch.equal(model[2].weight.grad, plain["2.weight"] * 2 + 1)
     assert [str(e.place) for e in log.entries] == ["parameter '2.weight' (also '4.weight')"] * 2
     assert log.unused == []
     model.zero_grad()
-    with bp.edit(model, "*.weight", edits.scale(2.0)):
+    with bp.edit_gradients(model, "*.weight", ops.scale(2.0)):
         loss_of(model).backward()
     assert torch.equal(model[2].weight.grad, plain["2.weight"] * 2)
 
 
 def test_a_parameter_used_several_times_is_edited_in_the_sum():
     p = nn.Parameter(torch.tensor([1.0]))
-    with bp.edit(nn.ParameterList([p]), "0", lambda g: g.clamp(min=0)):
+    with bp.edit_gradients(nn.ParameterList([p]), "0", lambda g: g.clamp(min=0)):
         (p * 3 + p * -1 + p.square() * -2).backward()
     assert p.grad.item() == 0.0  # of -2; each use apart would give 3
 
@@ -349,7 +347,7 @@ def test_replaced_frozen_and_unfrozen_parameters():
     model = mlp()
     model[0].bias.requires_grad_(False)
     old = model[4].bias
-    with bp.edit(model, "*.bias", edits.zero) as log:
+    with bp.edit_gradients(model, "*.bias", ops.zero) as log:
         assert [str(u) for u in log.unused if "0.bias" in str(u)] == [
             "zero on parameter '0.bias': it is frozen (requires_grad is False)"
         ]
@@ -364,7 +362,7 @@ def test_replaced_frozen_and_unfrozen_parameters():
 
 def test_lazy_parameters():
     model = nn.Sequential(nn.LazyLinear(3), nn.Linear(3, 1))
-    with bp.edit(model, "*.bias", edits.zero) as log:
+    with bp.edit_gradients(model, "*.bias", ops.zero) as log:
         assert "it was not initialised" in str(log.unused[0])
         model(torch.ones(2, 4)).sum().backward()
     assert torch.equal(model[0].bias.grad, torch.zeros(3))
@@ -373,7 +371,7 @@ def test_lazy_parameters():
 
 def test_a_parameter_without_gradient_is_said():
     model = mlp()
-    with bp.edit(model, "*.bias", edits.zero) as log:
+    with bp.edit_gradients(model, "*.bias", ops.zero) as log:
         model[0](torch.ones(1, 4)).sum().backward()
     assert [str(u) for u in log.unused] == [
         "zero on parameter '2.bias': no gradient came",
@@ -384,13 +382,13 @@ def test_a_parameter_without_gradient_is_said():
 def test_an_edit_that_never_applied_warns_at_the_end_of_the_block():
     model = mlp()
     text = "an edit was never applied: zero on parameter '4.bias': no gradient came"
-    with pytest.warns(UserWarning, match=text), bp.edit(model, "4.bias", edits.zero):
+    with pytest.warns(UserWarning, match=text), bp.edit_gradients(model, "4.bias", ops.zero):
         pass
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(KeyError), bp.edit(model, "4.bias", edits.zero):
+        with pytest.raises(KeyError), bp.edit_gradients(model, "4.bias", ops.zero):
             raise KeyError
-        with bp.edit(model, "*.bias", edits.zero):
+        with bp.edit_gradients(model, "*.bias", ops.zero):
             loss_of(model).backward()
 
 
@@ -402,21 +400,21 @@ def test_sparse_gradients():
         if action is None:
             out.sum().backward()
             return table.weight.grad, None
-        with bp.edit(table, "weight", action) as log:
+        with bp.edit_gradients(table, "weight", action) as log:
             out.sum().backward()
         return table.weight.grad, log
 
     dense = grad_of()[0].to_dense()
     for action in (
-        *(edits.zero, edits.scale(2.0), edits.clip_value(2.5), edits.clip_norm(1.0), edits.reverse()),
-        *(edits.clamp(min=0), edits.drop_nonfinite(), edits.replace(0.0)),
+        *(ops.zero, ops.scale(2.0), ops.clip_value(2.5), ops.clip_norm(1.0), ops.reverse()),
+        *(ops.clamp(min=0), ops.drop_nonfinite(), ops.replace(0.0)),
     ):
         got, log = grad_of(action)
         assert got.layout is torch.sparse_coo
         torch.testing.assert_close(got.to_dense(), action(dense))
         assert log.entries[0].norm_before == pytest.approx(dense.norm().item())
         assert log.entries[0].norm_after == pytest.approx(action(dense).norm().item())
-    for action in (edits.clamp(min=1), edits.noise(1.0), edits.replace(1.0)):
+    for action in (ops.clamp(min=1), ops.noise(1.0), ops.replace(1.0)):
         with pytest.raises(BackprobeError, match="cannot edit a sparse gradient") as error:
             grad_of(action)
         assert "on parameter 'weight'" in error.value.__notes__[0]
@@ -429,7 +427,7 @@ def test_grad_scaler_hands_edits_scaled_gradients():
     plain = plain_grads(model)
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with bp.edit(model, "4.bias", edits.clip_value(1e9)) as log:
+    with bp.edit_gradients(model, "4.bias", ops.clip_value(1e9)) as log:
         scaler.scale(loss_of(model)).backward()
     assert log.entries[0].norm_before == pytest.approx(8 * plain["4.bias"].norm().item(), rel=1e-6)
     scaler.unscale_(optimizer)
@@ -441,7 +439,7 @@ def test_checkpoints(reentrant):
     model = mlp()
     plain = plain_grads(model)
     x = torch.randn(6, 4, generator=torch.Generator().manual_seed(1)).requires_grad_()
-    with bp.edit(model, "*.weight", edits.scale(2.0)) as log:
+    with bp.edit_gradients(model, "*.weight", ops.scale(2.0)) as log:
         checkpoint(model, x, use_reentrant=reentrant).square().sum().backward()
     for name, p in model.named_parameters():
         assert torch.equal(p.grad, plain[name] * (2 if name.endswith("weight") else 1))
@@ -460,12 +458,12 @@ def test_checkpoints(reentrant):
         (lambda g: g.to_sparse(), r"gave layout torch.sparse_coo"),
         (lambda g: 0.0, r"gave a float, not a tensor"),
         (lambda g: g.clamp_(min=0), r"wrote into the gradient that it was given"),
-        (edits.replace(torch.zeros(2)), r"replace\(tensor of \[2\]\) on parameter '4.bias'.* gave shape \(2,\)"),
+        (ops.replace(torch.zeros(2)), r"replace\(tensor of \[2\]\) on parameter '4.bias'.* gave shape \(2,\)"),
     ],
 )
 def test_what_cannot_take_the_gradients_place_is_refused(function, text):
     model = mlp()
-    with pytest.raises(BackprobeError, match=text) as error, bp.edit(model, "4.bias", function):
+    with pytest.raises(BackprobeError, match=text) as error, bp.edit_gradients(model, "4.bias", function):
         loss_of(model).backward()
     assert "on parameter '4.bias', in backward call 1," in str(error.value)
     assert hooks_of(model) == 0
@@ -479,7 +477,7 @@ def test_none_leaves_the_gradient_as_it_is():
     model = mlp()
     plain = plain_grads(model)
     seen = []
-    with bp.edit(model, "4.bias", seen.append) as log:
+    with bp.edit_gradients(model, "4.bias", seen.append) as log:
         loss_of(model).backward()
     assert torch.equal(model[4].bias.grad, plain["4.bias"])
     assert (len(seen), log.entries[0].changed) == (1, 0)
@@ -490,20 +488,20 @@ def test_an_error_of_the_users_function_comes_through_with_a_note():
         raise ZeroDivisionError("mine")
 
     model = mlp()
-    with pytest.raises(ZeroDivisionError, match="mine") as error, bp.edit(model, "2.bias", halve):
+    with pytest.raises(ZeroDivisionError, match="mine") as error, bp.edit_gradients(model, "2.bias", halve):
         loss_of(model).backward()
     assert error.value.__notes__ == ["backprobe: in the edit halve on parameter '2.bias', in backward call 1"]
     assert hooks_of(model) == 0
     assert torch.overrides._get_current_function_mode_stack() == []
     model.zero_grad()
-    with bp.edit(model, "2.bias", edits.zero) as log:
+    with bp.edit_gradients(model, "2.bias", ops.zero) as log:
         loss_of(model).backward()
     assert log.entries[0].backward == 1
 
 
 def test_a_lambda_is_named_by_its_line():
     model = mlp()
-    with bp.edit(model, "2.bias", lambda g: g) as log:
+    with bp.edit_gradients(model, "2.bias", lambda g: g) as log:
         loss_of(model).backward()
     assert re.fullmatch(r"lambda at test_edit.py:\d+", log.entries[0].action)
 
@@ -511,27 +509,48 @@ def test_a_lambda_is_named_by_its_line():
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda m: bp.edit("*.bias", edits.zero), r"names belong to a model: edit\(model, '\*.bias', action\)"),
         (
-            lambda m: bp.edit(m, "*.bais", edits.zero),
+            lambda m: bp.edit_gradients("*.bias", ops.zero),
+            r"names belong to a model: edit_gradients\(model, '\*.bias', action\)",
+        ),
+        (
+            lambda m: bp.edit_gradients(m, "*.bais", ops.zero),
             r"no parameter fits '\*.bais'; names are like '4.bias', '2.bias', '0.bias'",
         ),
-        (lambda m: bp.edit(m, "*.bias"), r"no action for '\*.bias': write edit\(model, '\*.bias', edits.zero\)"),
-        (lambda m: bp.edit(m, "*.bias", 3), r"the action for '\*.bias' is a int; give a function"),
-        (lambda m: bp.edit(m, "*.bias", edits.clamp), r"is clamp itself; call it .* backprobe.edits.clamp\(min=0\)"),
-        (lambda m: bp.edit(m, {}), r"the mapping from names to actions is empty"),
-        (lambda m: bp.edit(m, {"*": edits.zero}, edits.zero), r"not both"),
-        (lambda m: bp.edit(m, "*", edits.zero, where="weights"), r"where is 'weights'; it is one of 'parameter'"),
-        (lambda m: bp.edit({}, "*", edits.zero, where="output"), r"outputs and inputs belong to a torch.nn.Module"),
-        (lambda m: bp.edit(m, "*", edits.zero, side="in"), r"side is for where='node', not for where='parameter'"),
-        (lambda m: bp.edit(m, "*", edits.zero, when="later"), r"when is 'later'"),
-        (lambda m: bp.edit(m, "*", edits.zero, where="output", when="accumulated"), r"when is for where='parameter'"),
-        (lambda m: bp.edit(m, "9", edits.zero, where="output"), r"no module fits '9'"),
-        (lambda m: bp.edit({"a": torch.ones(1)}, "a", edits.zero), r"'a' does not require a gradient"),
-        (lambda m: bp.edit({"a": torch.ones(1)}, "b", edits.zero), r"no tensor fits 'b'"),
-        (lambda m: bp.edit(loss_of(m), "Relu*", edits.zero), r"no node fits 'Relu\*'"),
-        (lambda m: bp.edit(None, "*", edits.zero, module="0"), r"module='0' chooses modules of a model"),
-        (lambda m: bp.edit(m, "*", edits.zero, keep=-1), r"keep is -1"),
+        (
+            lambda m: bp.edit_gradients(m, "*.bias"),
+            r"no action for '\*.bias': write edit_gradients\(model, '\*.bias', gradient_ops.zero\)",
+        ),
+        (lambda m: bp.edit_gradients(m, "*.bias", 3), r"the action for '\*.bias' is a int; give a function"),
+        (
+            lambda m: bp.edit_gradients(m, "*.bias", ops.clamp),
+            r"is clamp itself; call it .* backprobe.gradient_ops.clamp\(min=0\)",
+        ),
+        (lambda m: bp.edit_gradients(m, {}), r"the mapping from names to actions is empty"),
+        (lambda m: bp.edit_gradients(m, {"*": ops.zero}, ops.zero), r"not both"),
+        (
+            lambda m: bp.edit_gradients(m, "*", ops.zero, where="weights"),
+            r"where is 'weights'; it is one of 'parameter'",
+        ),
+        (
+            lambda m: bp.edit_gradients({}, "*", ops.zero, where="output"),
+            r"outputs and inputs belong to a torch.nn.Module",
+        ),
+        (
+            lambda m: bp.edit_gradients(m, "*", ops.zero, side="in"),
+            r"side is for where='node', not for where='parameter'",
+        ),
+        (lambda m: bp.edit_gradients(m, "*", ops.zero, when="later"), r"when is 'later'"),
+        (
+            lambda m: bp.edit_gradients(m, "*", ops.zero, where="output", when="accumulated"),
+            r"when is for where='parameter'",
+        ),
+        (lambda m: bp.edit_gradients(m, "9", ops.zero, where="output"), r"no module fits '9'"),
+        (lambda m: bp.edit_gradients({"a": torch.ones(1)}, "a", ops.zero), r"'a' does not require a gradient"),
+        (lambda m: bp.edit_gradients({"a": torch.ones(1)}, "b", ops.zero), r"no tensor fits 'b'"),
+        (lambda m: bp.edit_gradients(loss_of(m), "Relu*", ops.zero), r"no node fits 'Relu\*'"),
+        (lambda m: bp.edit_gradients(None, "*", ops.zero, module="0"), r"module='0' chooses modules of a model"),
+        (lambda m: bp.edit_gradients(m, "*", ops.zero, keep=-1), r"keep is -1"),
     ],
 )
 def test_wrong_use(call, text):
@@ -553,7 +572,7 @@ def test_remove_and_the_mode_below_others():
             return func(*args, **(kwargs or {}))
 
     model = mlp()
-    log = bp.edit(model, "*.bias", edits.zero)
+    log = bp.edit_gradients(model, "*.bias", ops.zero)
     with Other() as other:
         log.remove()
         assert torch.overrides._get_current_function_mode_stack() == [other]
@@ -564,7 +583,7 @@ def test_remove_and_the_mode_below_others():
 
 def test_an_edit_may_be_removed_from_inside():
     model = mlp()
-    with bp.edit(model, "*.bias", lambda g: log.remove() or g * 0) as log:
+    with bp.edit_gradients(model, "*.bias", lambda g: log.remove() or g * 0) as log:
         loss_of(model).backward()
     assert log.total == 1
     assert hooks_of(model) == 0
@@ -574,7 +593,7 @@ def test_an_edit_may_be_removed_from_inside():
 def test_nothing_is_kept_alive():
     model = mlp()
     refs = [weakref.ref(model), weakref.ref(model[0].weight)]
-    with bp.edit(model, {"*.bias": edits.zero}) as log:
+    with bp.edit_gradients(model, {"*.bias": ops.zero}) as log:
         loss = loss_of(model)
         loss.backward()
         del model, loss
@@ -589,9 +608,9 @@ def test_nothing_is_kept_alive():
 def test_a_copy_of_an_edited_model_is_not_edited():
     model = mlp()
     with (
-        bp.edit(model, "4", edits.zero, where="output"),
-        bp.edit(model, "2", edits.zero, where="input"),
-        bp.edit(model, "*", edits.zero, where="node"),
+        bp.edit_gradients(model, "4", ops.zero, where="output"),
+        bp.edit_gradients(model, "2", ops.zero, where="input"),
+        bp.edit_gradients(model, "*", ops.zero, where="node"),
     ):
         twin = copy.deepcopy(model)
         loss_of(model).backward()
@@ -617,7 +636,7 @@ def test_two_threads_each_with_its_own_edit():
         try:
             model = mlp(k)
             plain = plain_grads(model)
-            with bp.edit(model, "*.bias", edits.scale(float(k + 2))) as log:
+            with bp.edit_gradients(model, "*.bias", ops.scale(float(k + 2))) as log:
                 for _ in range(20):
                     model.zero_grad()
                     loss_of(model).backward()
@@ -640,10 +659,13 @@ def test_public_names_work_in_any_order_of_import(tmp_path):
     import subprocess
     import sys
 
-    for first in ("bp.edits.zero; assert bp.edit.__name__ == 'edit'", "__import__('backprobe.editing.log')"):
+    for first in (
+        "bp.gradient_ops.zero; assert bp.edit_gradients.__name__ == 'edit_gradients'",
+        "__import__('backprobe.editing.log')",
+    ):
         script = (
             f"import backprobe as bp, torch\n{first}\nm = torch.nn.Linear(2, 1)\n"
-            "with bp.edit(m, 'bias', bp.edits.zero): m(torch.ones(1, 2)).sum().backward()\n"
+            "with bp.edit_gradients(m, 'bias', bp.gradient_ops.zero): m(torch.ones(1, 2)).sum().backward()\n"
             "assert m.bias.grad.item() == 0\n"
         )
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)

@@ -36,7 +36,7 @@ ACTIONS = {
     "positive": lambda g: g.clamp(min=0),
     "triple": lambda g: g * 3,
     "shift": lambda g: g + 0.5,
-    "norm": bp.edits.clip_norm(0.2),
+    "norm": bp.gradient_ops.clip_norm(0.2),
 }
 W = torch.linspace(-1, 1, 9, dtype=torch.float64).view(3, 3)
 B = torch.tensor([0.1, -0.2, 0.3], dtype=torch.float64)
@@ -110,7 +110,7 @@ def test_generated_programs(lines, seed):
 
         def attach(t, action):
             if action is not None:
-                edits.append(stack.enter_context(bp.edit({"t": t}, "t", action)))
+                edits.append(stack.enter_context(bp.edit_gradients({"t": t}, "t", action)))
             return t
 
         (got,) = torch.autograd.grad(run(lines, ours, attach), ours)

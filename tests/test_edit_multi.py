@@ -30,7 +30,7 @@ def test_as_torch_does_where_torch_is_right():
     a, b = leaf(1.0, 2.0), leaf(3.0, 4.0)
     c, d = a * b, a * b
     ours, theirs = [], []
-    with bp.on_gradients((a, b, c, d), lambda grads: ours.append(shown(grads))):
+    with bp.register_multi_grad_hook((a, b, c, d), lambda grads: ours.append(shown(grads))):
         handle = torch.autograd.graph.register_multi_grad_hook((a, b, c, d), lambda grads: theirs.append(shown(grads)))
         c.sum().backward(retain_graph=True)
         c.sum().backward(inputs=(a,), retain_graph=True)
@@ -50,7 +50,7 @@ def test_called_as_soon_as_the_last_gradient_is_there():
     h2 = h1 * 3
     h2.register_hook(lambda g: order.append("h2"))
     x.register_hook(lambda g: order.append("x"))
-    with bp.on_gradients([h1, h2], lambda grads: order.append(shown(grads))):
+    with bp.register_multi_grad_hook([h1, h2], lambda grads: order.append(shown(grads))):
         (h2 * 5).sum().backward()
     assert order == ["h2", "h1", [[15.0], [5.0]], "x"]
 
@@ -60,7 +60,7 @@ def test_one_that_will_not_come_is_not_waited_for_while_its_tensor_lives():
     x, y = leaf(1.0), leaf(1.0)
     h, other = x * 2, y * 2
     x.register_hook(lambda g: order.append("x"))
-    with bp.on_gradients([h, other], lambda grads: order.append(shown(grads))):
+    with bp.register_multi_grad_hook([h, other], lambda grads: order.append(shown(grads))):
         h.sum().backward(retain_graph=True)
         assert order == [[[1.0], None], "x"]
         order.clear()
@@ -73,7 +73,7 @@ def test_one_that_will_not_come_is_not_waited_for_while_its_tensor_lives():
 def test_a_call_inside_another(torchs):
     a, b = leaf(1.0), leaf(1.0)
     seen = []
-    register = torch.autograd.graph.register_multi_grad_hook if torchs else bp.on_gradients
+    register = torch.autograd.graph.register_multi_grad_hook if torchs else bp.register_multi_grad_hook
     v = b * 1
 
     def inside(_):
@@ -102,7 +102,7 @@ def test_autograd_grad_of_parameters(torchs):
             grad((a * b).sum(), [a, b])
         handle.remove()
     else:
-        with bp.on_gradients([a, b], lambda grads: seen.append(shown(grads))):
+        with bp.register_multi_grad_hook([a, b], lambda grads: seen.append(shown(grads))):
             grad((a * b).sum(), [a, b])
             grad((a * b * 2).sum(), [a])
         assert seen == [[[1.0], [1.0]], [[2.0], None]]
@@ -122,7 +122,7 @@ def test_graphs_are_let_go_without_removing(torchs):
         def backward(ctx, g):
             return g, None
 
-    register = torch.autograd.graph.register_multi_grad_hook if torchs else bp.on_gradients
+    register = torch.autograd.graph.register_multi_grad_hook if torchs else bp.register_multi_grad_hook
     x = leaf(1.0)
     for backward in (True, False):
         thing = Thing()
@@ -150,7 +150,7 @@ def test_a_backward_that_raises_leaves_no_gradient_behind():
         raise KeyError("mine")
 
     seen = []
-    with bp.on_gradients([h, late], seen.append):
+    with bp.register_multi_grad_hook([h, late], seen.append):
         h.register_hook(note)
         late.register_hook(fails)
         with pytest.raises(KeyError, match="mine"):
@@ -164,7 +164,7 @@ def test_an_undefined_gradient_is_none():
     x = leaf(1.0, 2.0)
     a, b = (x * 1).unbind()
     seen = []
-    with bp.on_gradients({"a": a, "b": b}, seen.append):
+    with bp.register_multi_grad_hook({"a": a, "b": b}, seen.append):
         (b * 3).backward()
     assert seen == [{"a": None, "b": torch.tensor(3.0)}]
 
@@ -175,8 +175,8 @@ def test_any_is_called_once_a_call_with_the_first():
     h2 = h1 * 3
     first, named = [], []
     with (
-        bp.on_gradients([h1, h2], lambda g: first.append(g.item()), mode="any"),
-        bp.on_gradients({"h1": h1, "h2": h2}, named.append, mode="any"),
+        bp.register_multi_grad_hook([h1, h2], lambda g: first.append(g.item()), mode="any"),
+        bp.register_multi_grad_hook({"h1": h1, "h2": h2}, named.append, mode="any"),
     ):
         (h2 * 5).sum().backward(retain_graph=True)
         (h1 * 7).sum().backward()
@@ -189,9 +189,9 @@ def test_names_of_a_model():
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
     model[0].weight.requires_grad_(False)
     seen = []
-    with bp.on_gradients(model, seen.append):
+    with bp.register_multi_grad_hook(model, seen.append):
         model(torch.randn(5, 3)).sum().backward()
-        with bp.on_gradients(model, seen.append, select="*.bias"):
+        with bp.register_multi_grad_hook(model, seen.append, select="*.bias"):
             model.zero_grad()
             model(torch.randn(5, 3)).sum().backward()
     assert list(seen[0]) == ["0.bias", "2.weight", "2.bias"]
@@ -202,7 +202,7 @@ def test_names_of_a_model():
 def test_the_same_tensor_twice_and_create_graph():
     x = leaf(2.0)
     seen = []
-    with bp.on_gradients([x, x], seen.append):
+    with bp.register_multi_grad_hook([x, x], seen.append):
         (g,) = grad(x**3, x, create_graph=True)
         g.backward()
     assert [shown(s) for s in seen] == [[[12.0], [12.0]]] * 2
@@ -224,7 +224,7 @@ def test_threads_and_interleaved_calls():
         except Exception as error:
             errors.append(error)
 
-    with bp.on_gradients([a, b], lambda grads: seen.append(shown(grads))):
+    with bp.register_multi_grad_hook([a, b], lambda grads: seen.append(shown(grads))):
         threads = [threading.Thread(target=work, args=(k,)) for k in (2.0, 3.0)]
         [t.start() for t in threads]
         [t.join() for t in threads]
@@ -234,7 +234,7 @@ def test_threads_and_interleaved_calls():
 
 def test_many_calls_keep_no_state():
     a, b = leaf(1.0), leaf(1.0)
-    with bp.on_gradients([a, b], lambda grads: None) as hook:
+    with bp.register_multi_grad_hook([a, b], lambda grads: None) as hook:
         for _ in range(50):
             (a * b).sum().backward()
             (a * 2).sum().backward()
@@ -247,9 +247,9 @@ def test_an_error_of_the_function_comes_through_with_a_note():
     def fails(grads):
         raise ZeroDivisionError("mine")
 
-    with pytest.raises(ZeroDivisionError, match="mine") as error, bp.on_gradients([x], fails):
+    with pytest.raises(ZeroDivisionError, match="mine") as error, bp.register_multi_grad_hook([x], fails):
         (x * 2).sum().backward()
-    assert error.value.__notes__ == ["backprobe: in fails, which on_gradients calls"]
+    assert error.value.__notes__ == ["backprobe: in fails, which register_multi_grad_hook calls"]
     assert not x._backward_hooks
     (x * 2).sum().backward()
 
@@ -257,14 +257,17 @@ def test_an_error_of_the_function_comes_through_with_a_note():
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: bp.on_gradients([leaf(1.0)], print, mode="some"), r"mode is 'some'; it is 'all' or 'any'"),
-        (lambda: bp.on_gradients([torch.ones(1)], print), r"tensor 0 does not require a gradient"),
-        (lambda: bp.on_gradients({"h": torch.ones(1)}, print), r"'h' does not require a gradient"),
-        (lambda: bp.on_gradients({"h": leaf(1.0)}, print, select="g"), r"no tensor fits 'g'; names are like 'h'"),
-        (lambda: bp.on_gradients([leaf(1.0)], print, select="g"), r"select chooses names"),
-        (lambda: bp.on_gradients([], print), r"no tensor fits everything; there is none"),
-        (lambda: bp.on_gradients([leaf(1.0)], None), r"the function is a NoneType"),
-        (lambda: bp.on_gradients([3], print), r"tensor 0 is a int, not a tensor"),
+        (lambda: bp.register_multi_grad_hook([leaf(1.0)], print, mode="some"), r"mode is 'some'; it is 'all' or 'any'"),
+        (lambda: bp.register_multi_grad_hook([torch.ones(1)], print), r"tensor 0 does not require a gradient"),
+        (lambda: bp.register_multi_grad_hook({"h": torch.ones(1)}, print), r"'h' does not require a gradient"),
+        (
+            lambda: bp.register_multi_grad_hook({"h": leaf(1.0)}, print, select="g"),
+            r"no tensor fits 'g'; names are like 'h'",
+        ),
+        (lambda: bp.register_multi_grad_hook([leaf(1.0)], print, select="g"), r"select chooses names"),
+        (lambda: bp.register_multi_grad_hook([], print), r"no tensor fits everything; there is none"),
+        (lambda: bp.register_multi_grad_hook([leaf(1.0)], None), r"the function is a NoneType"),
+        (lambda: bp.register_multi_grad_hook([3], print), r"tensor 0 is a int, not a tensor"),
     ],
 )
 def test_wrong_use(call, text):

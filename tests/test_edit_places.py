@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import backprobe as bp
-from backprobe import edits
+from backprobe import gradient_ops as ops
 from backprobe.errors import BackprobeError
 
 torch.set_num_threads(1)
@@ -74,7 +74,7 @@ CHAINS = {
 
 @pytest.mark.parametrize("shape", [(6, 4), (2, 3, 4)], ids=["2d", "3d"])
 @pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize("action", [triple, keep_positive, edits.clip_norm(0.1)], ids=["triple", "positive", "clip"])
+@pytest.mark.parametrize("action", [triple, keep_positive, ops.clip_norm(0.1)], ids=["triple", "positive", "clip"])
 def test_outputs(chain, shape, action):
     """Three dimensions make a Linear's output a view, which an in-place activation takes out of the graph (N20)."""
     torch.manual_seed(0)
@@ -83,7 +83,7 @@ def test_outputs(chain, shape, action):
     parts = list(model)
     for edited in ({0}, {1}, {0, 1}, {len(parts) - 1}):
         model.zero_grad()
-        with bp.edit(model, [(str(i), action) for i in edited], where="output") as log:
+        with bp.edit_gradients(model, [(str(i), action) for i in edited], where="output") as log:
             model(x).square().sum().backward()
         assert_grads(model, by_hand(model, parts, x, edited, action))
         assert log.total == len(edited)
@@ -94,7 +94,7 @@ def test_a_conv_lets_no_negative_gradient_in():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(inplace=True), nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(32, 2))
     x = torch.randn(2, 1, 8, 8)
-    with bp.edit(model, lambda name, m: isinstance(m, nn.Conv2d), edits.clamp(min=0), where="output") as log:
+    with bp.edit_gradients(model, lambda name, m: isinstance(m, nn.Conv2d), ops.clamp(min=0), where="output") as log:
         model(x).square().sum().backward()
     assert_grads(model, by_hand(model, list(model), x, {0, 2}, keep_positive))
     assert [str(e.place) for e in log.entries] == ["output '2'", "output '0'"]
@@ -114,7 +114,7 @@ def test_a_residual_written_into_a_view():
     torch.manual_seed(0)
     block, x = Block(), torch.randn(2, 3, 4, requires_grad=True)
     assert block.fc(x)._is_view()
-    with bp.edit(block, "fc", keep_positive, where="output") as log:
+    with bp.edit_gradients(block, "fc", keep_positive, where="output") as log:
         block(x).square().sum().backward()
     assert log.total == 1
     y = F.linear(x, block.fc.weight, block.fc.bias).detach().requires_grad_()
@@ -134,7 +134,7 @@ def test_two_views_of_one_base_each_with_its_part():
     for written in ((), (0,), (1,), (0, 1)):
         h = base * 1
         views = [h[:2], h[3:]]
-        with bp.edit({"a": views[0], "b": views[1]}, {"a": triple, "b": lambda g: g * 5}):
+        with bp.edit_gradients({"a": views[0], "b": views[1]}, {"a": triple, "b": lambda g: g * 5}):
             for i in written:
                 views[i].mul_(2)
             (got,) = grad((views[0] * 7).sum() + (views[1] * 11).sum() + (h[2:3] * 13).sum(), base)
@@ -147,7 +147,7 @@ def test_views_of_transposed_bases_and_create_graph():
     x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     h = (x * 1).t()
     v = h[1:3]
-    with bp.edit({"v": v}, "v", lambda g: g**2):
+    with bp.edit_gradients({"v": v}, "v", lambda g: g**2):
         v.mul_(2)
         (got,) = grad((v * 3).sum() + h.sum(), x, create_graph=True)
         # d/dv after = 4, before = 8, squared 64; elsewhere 1.
@@ -204,7 +204,7 @@ def test_nested_outputs(kind, paths):
     module = Nested(kind)
     model = nn.ModuleDict({"inner": module})
     x = torch.tensor([5.0, 7.0])
-    with bp.edit(model, "inner", triple, where="output") as log:
+    with bp.edit_gradients(model, "inner", triple, where="output") as log:
         out = leaves(module(x))
         (out[paths[0]] * 2 + out[paths[1]]).sum().backward()
     assert sorted(e.place.path for e in log.entries) == paths
@@ -240,7 +240,7 @@ def test_inputs_through_this_module_alone(kind):
         "namedtuple": Pair(ha, hb),
         "keyword": None,
     }[kind]
-    with bp.edit(model, "takes", triple, where="input") as log:
+    with bp.edit_gradients(model, "takes", triple, where="input") as log:
         out = model(ha, other=hb) if kind == "keyword" else model(value)
         (out + 10 * ha).sum().backward()
     assert a.grad.tolist() == [13.0, 13.0]
@@ -255,7 +255,7 @@ def test_inputs_of_in_place_modules(shape):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 2))
     x = torch.randn(shape)
-    with bp.edit(model, "1", keep_positive, where="input") as log:
+    with bp.edit_gradients(model, "1", keep_positive, where="input") as log:
         out = model(x)
         out.square().sum().backward()
     assert_grads(model, by_hand(model, list(model), x, {0}, keep_positive))
@@ -277,7 +277,7 @@ def test_gradient_reversal():
 
     first = grad(losses()[0], own, allow_unused=True)
     second = grad(losses()[1], own, allow_unused=True)
-    with bp.edit(model, "domain", edits.reverse(0.5), where="input"):
+    with bp.edit_gradients(model, "domain", ops.reverse(0.5), where="input"):
         sum(losses()).backward()
     for p, a, b in zip(own, first, second, strict=True):
         a = torch.zeros_like(p) if a is None else a
@@ -289,7 +289,7 @@ def test_repeated_calls_are_told_apart():
     cell = nn.Linear(2, 2, bias=False)
     model = nn.ModuleDict({"cell": cell})
     x = torch.randn(1, 2)
-    with bp.edit(model, "cell", lambda g: g, where="output") as log:
+    with bp.edit_gradients(model, "cell", lambda g: g, where="output") as log:
         h = x
         for _ in range(3):
             h = cell(h)
@@ -303,14 +303,14 @@ def test_one_tensor_that_is_the_output_of_several_modules_is_edited_once():
     model = nn.Sequential(nn.Sequential(nn.Linear(3, 3), nn.Sigmoid()), nn.Linear(3, 2))
     x = torch.randn(2, 3)
     flat = [model[0][0], model[0][1], model[1]]
-    with bp.edit(model, "0*", triple, where="output") as log:
+    with bp.edit_gradients(model, "0*", triple, where="output") as log:
         model(x).square().sum().backward()
     assert_grads(model, by_hand(model, flat, x, {0, 1}, triple))
     assert [str(e.place) for e in log.entries] == ["output '0.1' (also '0')", "output '0.0'"]
     assert log.unused == []
     # Two edits: the outer module's first, as the gradient meets it first.
     model.zero_grad()
-    with bp.edit(model, {"0.1": lambda g: g + 1, "0": triple}, where="output"):
+    with bp.edit_gradients(model, {"0.1": lambda g: g + 1, "0": triple}, where="output"):
         model(x).square().sum().backward()
     assert_grads(model, by_hand(model, flat, x, {1}, lambda g: g * 3 + 1))
 
@@ -325,7 +325,7 @@ def test_an_output_that_is_a_parameter():
             return self.w
 
     model = nn.ModuleDict({"table": Table()})
-    with bp.edit(model, "table", triple, where="output"):
+    with bp.edit_gradients(model, "table", triple, where="output"):
         for _ in range(3):
             model["table"]().sum().backward()
     assert model["table"].w.grad.tolist() == [9.0, 9.0]
@@ -339,7 +339,7 @@ def test_checkpoints(reentrant, where):
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
     x = torch.randn(3, 4, requires_grad=True)
     name = {"output": "0", "input": "1", "node": "ReluBackward0"}[where]
-    with bp.edit(model, name, keep_positive, where=where) as log:
+    with bp.edit_gradients(model, name, keep_positive, where=where) as log:
         checkpoint(model, x, use_reentrant=reentrant).square().sum().backward()
     assert_grads(model, by_hand(model, list(model), x.detach(), {0}, keep_positive))
     assert log.total == 1
@@ -360,7 +360,7 @@ def test_why_a_module_was_not_edited():
             return self.attention(x, x, x)[0]
 
     model = Model()
-    with bp.edit(model, ["attention.out_proj", "counts", "lost", "attention"], triple, where="output") as log:
+    with bp.edit_gradients(model, ["attention.out_proj", "counts", "lost", "attention"], triple, where="output") as log:
         model(torch.randn(2, 3, 4)).sum().backward()
     assert [str(u) for u in log.unused] == [
         "triple on output of module 'attention.out_proj': it was not called as a module",
@@ -372,10 +372,13 @@ def test_why_a_module_was_not_edited():
 def test_errors_name_the_place():
     model = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
     text = r"on output '1', in backward call 1, gave shape \(1, 2\) where .* \(3, 2\)"
-    with pytest.raises(BackprobeError, match=text), bp.edit(model, "1", lambda g: g[:1], where="output"):
+    with pytest.raises(BackprobeError, match=text), bp.edit_gradients(model, "1", lambda g: g[:1], where="output"):
         model(torch.ones(3, 2)).sum().backward()
     text = r"on node 'TanhBackward0', in backward call 1, gave dtype"
-    with pytest.raises(BackprobeError, match=text), bp.edit(model, "Tanh*", lambda g: g.double(), where="node"):
+    with (
+        pytest.raises(BackprobeError, match=text),
+        bp.edit_gradients(model, "Tanh*", lambda g: g.double(), where="node"),
+    ):
         model(torch.ones(3, 2)).sum().backward()
     model(torch.ones(3, 2)).sum().backward()
 
@@ -417,7 +420,7 @@ def test_guided_backpropagation(side):
 
     (expected,) = grad(run(deconv_relu(True)), image)
     (plain,) = grad(run(deconv_relu(False)), image)
-    with bp.edit(model, "ReluBackward0", edits.clamp(min=0), where="node", side=side) as log:
+    with bp.edit_gradients(model, "ReluBackward0", ops.clamp(min=0), where="node", side=side) as log:
         (got,) = grad(model(image)[:, 1].sum(), image)
     assert torch.equal(got, expected)
     assert not torch.equal(got, plain)
@@ -425,7 +428,7 @@ def test_guided_backpropagation(side):
     assert torch.equal(grad(model(image)[:, 1].sum(), image)[0], plain)
     # The same on a graph that is there already.
     out = model(image)[:, 1].sum()
-    with bp.edit(out, "ReluBackward0", edits.clamp(min=0), side=side):
+    with bp.edit_gradients(out, "ReluBackward0", ops.clamp(min=0), side=side):
         assert torch.equal(grad(out, image, retain_graph=True)[0], expected)
     assert torch.equal(grad(out, image)[0], plain)
 
@@ -437,12 +440,12 @@ def test_only_the_nodes_of_some_modules():
     flat = [*model[0], *model[1]]
     for module, edited in (("0*", {0}), ("1.1", {2}), (None, {0, 2})):
         model.zero_grad()
-        with bp.edit(model, "ReluBackward0", triple, where="node", module=module) as log:
+        with bp.edit_gradients(model, "ReluBackward0", triple, where="node", module=module) as log:
             model(x).relu().square().sum().backward()  # a ReLU outside the model
         assert_grads(model, by_hand(model, flat, x, edited, triple))
         assert log.total == len(edited)
     model.zero_grad()
-    with bp.edit(None, "ReluBackward0", triple) as log:
+    with bp.edit_gradients(None, "ReluBackward0", triple) as log:
         model(x).relu().square().sum().backward()
     assert log.total == 3
 
@@ -451,7 +454,7 @@ def test_nodes_in_a_training_loop_with_retained_graphs_and_nested_calls():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
     x = torch.randn(5, 3, requires_grad=True)
-    with bp.edit(model, "ReluBackward0", triple, where="node") as log:
+    with bp.edit_gradients(model, "ReluBackward0", triple, where="node") as log:
         loss = model(x).sum()
         loss.backward(retain_graph=True)
         first = model[0].weight.grad.clone()
@@ -475,7 +478,7 @@ def test_users_hooks_see_the_edited_gradient_wherever_they_were_put():
     seen = []
     y.grad_fn.register_prehook(lambda grads: seen.append(grads[0].tolist()))
     y.grad_fn.register_hook(lambda outs, ins: seen.append(outs[0].tolist()))
-    with bp.edit(None, "ReluBackward0", triple, side="in"), bp.edit(None, "ReluBackward0", triple):
+    with bp.edit_gradients(None, "ReluBackward0", triple, side="in"), bp.edit_gradients(None, "ReluBackward0", triple):
         y.sum().backward()
     assert seen == [[3.0, 3.0], [9.0, 9.0]]
     assert len(seen) == 2
@@ -492,7 +495,7 @@ def test_custom_functions_and_nodes_with_several_gradients():
             return g + h, g - h
 
     a, b = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
-    with bp.edit(None, "SplitBackward", [triple, lambda g: g + 1]) as log:
+    with bp.edit_gradients(None, "SplitBackward", [triple, lambda g: g + 1]) as log:
         s, d = Split.apply(a * 1, b * 1)
         (s + 2 * d).sum().backward()
     assert (a.grad.tolist(), b.grad.tolist()) == ([10.0, 10.0], [-2.0, -2.0])
@@ -501,7 +504,7 @@ def test_custom_functions_and_nodes_with_several_gradients():
 
 def test_what_names_of_nodes_there_were():
     model = nn.Linear(2, 1)
-    log = bp.edit(model, "ReluBackward0", triple, where="node")
+    log = bp.edit_gradients(model, "ReluBackward0", triple, where="node")
     model(torch.ones(1, 2)).sum().backward()
     log.remove()
     assert [str(u) for u in log.unused] == [
@@ -523,7 +526,7 @@ def test_a_node_that_raises_leaves_nothing_behind():
     x = torch.ones(2, requires_grad=True)
     y = Fails.apply(x * 2).relu()
     node = y.grad_fn
-    with pytest.raises(KeyError, match="mine"), bp.edit(None, "*", triple):
+    with pytest.raises(KeyError, match="mine"), bp.edit_gradients(None, "*", triple):
         y.sum().backward()
     assert torch.overrides._get_current_function_mode_stack() == []
     calls = []
@@ -550,9 +553,9 @@ def test_graphs_and_tensors_go_as_without_us():
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True), nn.Linear(3, 1))
     refs = []
     with (
-        bp.edit(model, "*", triple, where="output"),
-        bp.edit(model, "*", triple, where="input"),
-        bp.edit(model, "*", triple, where="node"),
+        bp.edit_gradients(model, "*", triple, where="output"),
+        bp.edit_gradients(model, "*", triple, where="input"),
+        bp.edit_gradients(model, "*", triple, where="node"),
     ):
         for _ in range(3):
             thing = Thing()
@@ -576,7 +579,7 @@ def test_hooks_on_a_graph_that_outlives_the_edit_are_gone():
     model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1))
     x = torch.randn(2, 2, 3)
     expected = grad(model(x).sum(), list(model.parameters()))
-    logs = [bp.edit(model, "*", triple, where=where) for where in ("output", "input")]
+    logs = [bp.edit_gradients(model, "*", triple, where=where) for where in ("output", "input")]
     out = model(x)
     for log in logs:
         log.remove()
@@ -591,7 +594,7 @@ def test_a_deep_graph_does_not_crash():
         "x = torch.ones(1, requires_grad=True)\n"
         "y = x\n"
         "for _ in range(120_000): y = y + 0\n"
-        "with bp.edit(None, 'MulBackward0', bp.edits.scale(2.0)) as log:\n"
+        "with bp.edit_gradients(None, 'MulBackward0', bp.gradient_ops.scale(2.0)) as log:\n"
         "    y = y * 3\n"
         "    y.backward()\n"
         "    del y\n"
@@ -618,16 +621,16 @@ def test_beside_a_trace(inner):
         nodes = {n.name: n for n in trace.steps[0].backwards[0].nodes}
         return trace, nodes
 
-    _, nodes = traced(bp.edit(model, "ReluBackward0", edits.scale(100.0), where="node"))
+    _, nodes = traced(bp.edit_gradients(model, "ReluBackward0", ops.scale(100.0), where="node"))
     relu, addmm = nodes["ReluBackward0"], model[0].weight.grad.norm().item()
     (h,) = [torch.relu(model[0](x))]
     g = (2 * model[2](h)) @ model[2].weight * (h > 0)
     assert relu.grad_inputs[0].norm == pytest.approx(100 * g.norm().item(), rel=1e-5)
     assert addmm == pytest.approx(100 * (g.t() @ x).norm().item(), rel=1e-5)
-    trace, _ = traced(bp.edit(model, "0.weight", edits.scale(100.0)))
+    trace, _ = traced(bp.edit_gradients(model, "0.weight", ops.scale(100.0)))
     assert trace["0.weight"].grad_norm == pytest.approx(model[0].weight.grad.norm().item(), rel=1e-5)
     assert trace.findings == []
-    trace, nodes = traced(bp.edit(model, "1", edits.scale(100.0), where="output"))
+    trace, nodes = traced(bp.edit_gradients(model, "1", ops.scale(100.0), where="output"))
     assert nodes["ReluBackward0"].grad_outputs[0].norm == pytest.approx(
         100 * ((2 * model[2](h)) @ model[2].weight).norm().item(), rel=1e-5
     )
@@ -657,11 +660,11 @@ def test_a_real_training_loop_with_edits_on_everything_else_as_without():
 
     plain = train(lambda m: torch.enable_grad())
     for where in ("parameter", "output", "node"):
-        losses, weights, state = train(lambda m, w=where: bp.edit(m, "*", lambda g: g.clone(), where=w))
+        losses, weights, state = train(lambda m, w=where: bp.edit_gradients(m, "*", lambda g: g.clone(), where=w))
         assert losses == plain[0]
         assert all(torch.equal(a, b) for a, b in zip(weights, plain[1], strict=True))
         assert torch.equal(state, plain[2])
-    losses, _, state = train(lambda m: bp.edit(m, "*", edits.noise(0.01)))
+    losses, _, state = train(lambda m: bp.edit_gradients(m, "*", ops.noise(0.01)))
     assert losses != plain[0]
     assert torch.equal(state, plain[2])
 
@@ -669,7 +672,7 @@ def test_a_real_training_loop_with_edits_on_everything_else_as_without():
 def test_what_is_held_does_not_grow_with_the_run():
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(inplace=True), nn.Linear(2, 1))
     x = torch.ones(1, 1, 2)
-    with bp.edit(model, "*", triple, where="output", keep=10) as log:
+    with bp.edit_gradients(model, "*", triple, where="output", keep=10) as log:
         for _ in range(700):
             model(x)
         held = log._tensors
@@ -686,8 +689,8 @@ def test_batched_gradients(where, shape):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(inplace=where != "node"), nn.Linear(3, 2))
     x, name = torch.randn(shape), {"parameter": "0.weight", "output": "0", "node": "ReluBackward0"}[where]
-    for action in (edits.clip_norm(0.1), edits.clamp(min=0), edits.drop_nonfinite(whole=True), edits.zero):
-        with bp.edit(model, name, action, where=where) as log:
+    for action in (ops.clip_norm(0.1), ops.clamp(min=0), ops.drop_nonfinite(whole=True), ops.zero):
+        with bp.edit_gradients(model, name, action, where=where) as log:
             out = model(x)
             v = torch.randn(5, *out.shape)
             (batched,) = grad(out, model[0].weight, v, is_grads_batched=True, retain_graph=True)

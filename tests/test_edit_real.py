@@ -11,7 +11,7 @@ import torch
 from torch.autograd import grad
 
 import backprobe as bp
-from backprobe import edits
+from backprobe import gradient_ops as ops
 
 torch.set_num_threads(1)
 
@@ -32,7 +32,7 @@ def loss_of(model, tokens):
     return model(**tokens).last_hidden_state[:, 0].square().sum()
 
 
-@pytest.mark.parametrize("action", [edits.clip_norm(0.5), edits.clamp(min=0), edits.reverse(0.1)], ids=repr)
+@pytest.mark.parametrize("action", [ops.clip_norm(0.5), ops.clamp(min=0), ops.reverse(0.1)], ids=repr)
 def test_a_layer_of_a_sentence_encoder(encoder, action):
     model, tokens = encoder
     seen = {}
@@ -49,7 +49,7 @@ def test_a_layer_of_a_sentence_encoder(encoder, action):
     expected.update(zip(below, grad(seen["h"], list(below.values()), action(g)), strict=True))
 
     model.zero_grad()
-    with bp.edit(model, "encoder.layer.2", action, where="output") as log:
+    with bp.edit_gradients(model, "encoder.layer.2", action, where="output") as log:
         loss_of(model, tokens).backward()
     assert all(torch.equal(p.grad, expected[n]) for n, p in named.items())
     assert log.entries[0].norm_before == pytest.approx(g.norm().item(), rel=1e-5)
@@ -63,13 +63,13 @@ def test_edits_everywhere_that_change_nothing(encoder):
     plain = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
     for where in ("parameter", "output", "node"):
         model.zero_grad()
-        with bp.edit(model, "*", lambda g: g.clone(), where=where) as log:
+        with bp.edit_gradients(model, "*", lambda g: g.clone(), where=where) as log:
             loss_of(model, tokens).backward()
         assert log.total > 60
         assert all(torch.equal(model.get_parameter(n).grad, g) for n, g in plain.items())
     # At inputs the sums are made in another order: the last bits may differ.
     model.zero_grad()
-    with bp.edit(model, "encoder.layer.*", lambda g: g.clone(), where="input"):
+    with bp.edit_gradients(model, "encoder.layer.*", lambda g: g.clone(), where="input"):
         loss_of(model, tokens).backward()
     top = max(g.abs().max() for g in plain.values())
     assert all((model.get_parameter(n).grad - g).abs().max() < 1e-5 * top for n, g in plain.items())
@@ -91,7 +91,7 @@ def work(rank, file):
     a, b = [torch.autograd.grad(model(one).square().sum(), model[0].weight)[0] for one in x]
     for when in ("each", "accumulated"):
         ddp.zero_grad()
-        with bp.edit(ddp, "0.weight", positive, when=when) as log:
+        with bp.edit_gradients(ddp, "0.weight", positive, when=when) as log:
             ddp(x[rank]).square().sum().backward()
         torch.testing.assert_close(model[0].weight.grad, (positive(a) + positive(b)) / 2)
         assert not torch.allclose(model[0].weight.grad, positive((a + b) / 2))

@@ -212,7 +212,7 @@ def listeners(session: Session) -> Iterator[tuple[object, str]]:
 
 
 def settings() -> Settings:
-    return Settings(ask=frozenset({"functions", "divergence", "memory"}), tensors=("*",))
+    return Settings(checks=frozenset({"functions", "divergence", "memory"}), histograms=("*",))
 
 
 def names() -> list[str]:

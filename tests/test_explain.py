@@ -50,7 +50,7 @@ def test_the_skill_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> No
     text = capsys.readouterr().out
     assert text.startswith("---\nname: backprobe\n")
     topics = {topic.name for topic in own_questions().topics}
-    assert set(re.findall(r"--ask (\w+)", text)) <= topics
+    assert set(re.findall(r"--check (\w+)", text)) <= topics
     for command in re.findall(r"`backprobe (\w+)", text):
         with pytest.raises(SystemExit, match="0"):
             main([command, "--help"])

@@ -307,7 +307,7 @@ def test_what_departs_from_float64() -> None:
     assert roles(found) == [("cause", 8)] and "log1p" in found.advice and found.evidence["against"] == "float64"
     wrong = dataclasses.replace(lost, op="FBackward", node="FBackward", phase="backward", other=at(9))
     found = only(traced(STEP, seen=(wrong,), ask="divergence"))
-    assert roles(found) == [("cause", 8), ("op", 9)] and "--ask functions" in found.advice
+    assert roles(found) == [("cause", 8), ("op", 9)] and "--check functions" in found.advice
     assert (found.node, found.evidence["direction"]) == ("FBackward", "backward")
 
 

@@ -83,7 +83,7 @@ def calls_made(trace: Trace) -> int:
     finally:
         sys.setprofile(None)
     assert findings
-    assert [unseen for unseen in trace.unseen if unseen.what == "internal error"] == []
+    assert [unseen for unseen in trace.coverage.unseen if unseen.what == "internal error"] == []
     return count
 
 

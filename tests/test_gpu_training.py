@@ -63,7 +63,7 @@ def plain_step(net: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> N
     optimizer.step()
 
 
-@pytest.mark.parametrize("level", ["watch", "trace", "explain"])
+@pytest.mark.parametrize("level", ["minimal", "nodes", "full"])
 def test_plain_training(level: str) -> None:
     trace = same_bits_and_silent(lambda: train(plain_step), level=level)
     assert len(trace.steps) == STEPS

@@ -221,7 +221,7 @@ class Recorder:
 
 
 @pytest.mark.parametrize(
-    "settings", [Settings(budget=None), Settings("watch"), Settings(budget=1e-9), Settings(budget=0.05)]
+    "settings", [Settings(budget=None), Settings("minimal"), Settings(budget=1e-9), Settings(budget=0.05)]
 )
 @pytest.mark.parametrize("at", [20, 70])
 def test_an_optimizer_that_finds_none_any_more(at: int, settings: Settings) -> None:
@@ -249,7 +249,7 @@ def closure_never_clears(model: nn.Module, optimizer: Any, n: int) -> None:
     optimizer.step(closure)
 
 
-@pytest.mark.parametrize("settings", [Settings(budget=None), Settings("watch"), Settings(budget=1e-9)])
+@pytest.mark.parametrize("settings", [Settings(budget=None), Settings("minimal"), Settings(budget=1e-9)])
 @pytest.mark.parametrize("at", [0, 40])
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.LBFGS])
 def test_a_closure_that_clears_nothing(kind: Any, at: int, settings: Settings) -> None:
@@ -261,7 +261,7 @@ def test_a_closure_that_clears_nothing(kind: Any, at: int, settings: Settings) -
     assert begins is not None and max(at, 1) <= begins < at + 64
 
 
-@pytest.mark.parametrize("settings", [Settings(budget=None), Settings("watch"), Settings(budget=1e-9)])
+@pytest.mark.parametrize("settings", [Settings(budget=None), Settings("minimal"), Settings(budget=1e-9)])
 def test_a_closure_whose_gradients_are_cleared_before_they_are_used(settings: Settings) -> None:
     recorder = Recorder()
 

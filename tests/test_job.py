@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 
 import backprobe
+from backprobe.coverage import ranks_text
 from backprobe.errors import BackprobeError
 from backprobe.records import Facts, Finding, FindingSite, RankSeen, RankWait, Site, Step
 from backprobe.report.document import document
-from backprobe.store.job import open_job
+from backprobe.store.job import load_run
 from backprobe.store.parts import claim, read_parts, write_seen
 from backprobe.store.writer import Writer
 from backprobe.traced import Trace
-from backprobe.trust import ranks_text
 from backprobe.view.parts import headline, report, verdict
 from backprobe.view.terminal import write
 
@@ -158,21 +158,21 @@ def test_a_run_without_a_first_process_is_read(tmp_path: Path) -> None:
     job(tmp_path)
     part(tmp_path, 0)
     part(tmp_path, 1, findings=(bad("nonfinite-forward", 1),))
-    trace = backprobe.open(tmp_path)
+    trace = backprobe.load_run(tmp_path)
     assert [(p.rank, p.ended, p.steps) for p in trace.processes] == [(0, "finished", 3), (1, "finished", 3)]
     (one,) = trace.findings
     assert (one.rank, trace.info["part"]) == (1, "rank-1")  # the steps of the one that it is about
     assert one.as_dict()["rank"] == trace.as_dict()["findings"][0]["rank"] == 1
-    assert open_job(tmp_path, 0).info["part"] == "rank-0"
+    assert load_run(tmp_path, 0).info["part"] == "rank-0"
     with pytest.raises(BackprobeError, match="has no steps of rank 7; it has those of"):
-        open_job(tmp_path, 7)
+        load_run(tmp_path, 7)
 
 
 def test_a_killed_process_has_its_finished_steps_and_is_in_the_headline(tmp_path: Path) -> None:
     job(tmp_path)
     part(tmp_path, 0)
     part(tmp_path, 1, steps=2, over=False)
-    trace = backprobe.open(tmp_path)
+    trace = backprobe.load_run(tmp_path)
     assert [(p.ended, p.steps, p.backwards) for p in trace.processes] == [("finished", 3, 3), ("killed", 2, 2)]
     assert len(trace.steps) == 2
     assert "rank 1 ended without a word (killed)" in headline(trace)
@@ -183,7 +183,7 @@ def test_what_watching_took_is_that_of_the_rank_which_it_slowed_down_most(tmp_pa
     job(tmp_path)
     part(tmp_path, 0, took={"cost": 0.03, "first_steps": 2, "first_cost": 0.5, "own": 0.1})
     part(tmp_path, 1, took={"cost": 0.04, "first_steps": 2, "first_cost": 0.25, "own": 0.1})
-    assert "watching added at least 0.6 s" in headline(backprobe.open(tmp_path))
+    assert "watching added at least 0.6 s" in headline(backprobe.load_run(tmp_path))
     for one in (0, 1):  # a launcher took nothing
         seen = read_parts(tmp_path)[tmp_path / "parts" / f"rank-{one}"]
         took = {"cost": None, "first_steps": 2, "first_cost": 0.5 + one, "own": 0.0}
@@ -198,7 +198,7 @@ def test_nothing_wrong_is_not_said_where_a_process_failed(tmp_path: Path) -> Non
     part(tmp_path, None, error="ValueError: bad batch", code=1)
     part(tmp_path, 0)
     (tmp_path / "job.json").write_text("{}")
-    trace = backprobe.open(tmp_path)
+    trace = backprobe.load_run(tmp_path)
     assert trace.findings == [] and "Nothing wrong" not in verdict(trace).text
     assert "ended with ValueError: bad batch" in verdict(trace).text
 
@@ -208,19 +208,19 @@ def test_what_cannot_be_read_of_a_process_is_counted(tmp_path: Path) -> None:
     part(tmp_path, 0)
     claim(tmp_path, "rank-1")
     (tmp_path / "parts" / "rank-1" / "seen.json").write_text("{")
-    trace = backprobe.open(tmp_path)
+    trace = backprobe.load_run(tmp_path)
     assert [p.rank for p in trace.processes] == [0]
-    assert "1 processes" in trace.gaps[0]
+    assert "1 processes" in trace.coverage.gaps[0]
 
 
 def test_nothing_wrong_is_not_said_where_ranks_of_the_job_have_no_part(tmp_path: Path) -> None:
     job(tmp_path)
     part(tmp_path, 0, world=2)
-    trace = backprobe.open(tmp_path)
-    assert "Nothing wrong" not in verdict(trace).text and trace.gaps == ("not seen: 1 ranks",)
+    trace = backprobe.load_run(tmp_path)
+    assert "Nothing wrong" not in verdict(trace).text and trace.coverage.gaps == ("not seen: 1 ranks",)
     assert "the command goes inside of them" in shown(trace)
     part(tmp_path, 1, world=2)
-    assert "Nothing wrong" in verdict(backprobe.open(tmp_path)).text
+    assert "Nothing wrong" in verdict(backprobe.load_run(tmp_path)).text
 
 
 def test_a_question_that_fails_is_said_of_the_whole_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +231,7 @@ def test_a_question_that_fails_is_said_of_the_whole_run(tmp_path: Path, monkeypa
     part(tmp_path, 0)
     part(tmp_path, 1, steps=2, over=False)
     monkeypatch.setattr("backprobe.findings.ranks.held", fails)
-    trace = backprobe.open(tmp_path)
+    trace = backprobe.load_run(tmp_path)
     notes = [one.note for one in trace.facts.unseen if one.what == "internal error"]
     assert "the question backprobe.findings.ranks.failed failed: AttributeError: no such thing" in notes
     assert "Nothing wrong" not in verdict(trace).text
@@ -252,7 +252,7 @@ def test_64_ranks_are_a_few_rows_and_read_at_once(tmp_path: Path) -> None:
     for rank in range(64):
         ended = {"error": "ValueError: bad", "code": 1} if rank == 17 else {"signal": 15}
         part(tmp_path, rank, **ended)  # type: ignore[arg-type]
-    trace = open_job(tmp_path)
+    trace = load_run(tmp_path)
     text = shown(trace)
     rows = [
         line.split()
@@ -276,7 +276,7 @@ def test_ranks_side_by_side_in_the_document(tmp_path: Path) -> None:
     waits = (RankWait("all_reduce", LOG, time.time() + 5, 7.5, "raised", "backward", "default", 3),)
     part(tmp_path, 0, waits=waits)
     part(tmp_path, 1, steps=2, error="ValueError: bad", code=1)
-    trace = backprobe.open(tmp_path)
+    trace = backprobe.load_run(tmp_path)
     made = document(trace)
     told = made["ranks"]
     rows = [(r["rank"], r["steps"], r["ended"], r["failed"], r["finding"], r["shown"]) for r in told["rows"]]
@@ -299,7 +299,7 @@ def test_many_steps_of_ranks_are_put_together(tmp_path: Path, monkeypatch: pytes
     job(tmp_path)
     part(tmp_path, 0, steps=5)
     part(tmp_path, 1, steps=5)
-    pictures = document(backprobe.open(tmp_path))["ranks"]["pictures"]
+    pictures = document(backprobe.load_run(tmp_path))["ranks"]["pictures"]
     assert (pictures["width"], pictures["count"]) == (4, 2)
     assert read(pictures["loss"]) == [1.0, 1 / 2, 1 / 5, 1 / 6]  # the greatest of four steps, and the fifth
 

@@ -181,7 +181,7 @@ for step in range(6):
 
 
 def test_a_bad_gradient_of_a_step_that_nobody_looked_at_is_told_of_its_step(tmp_path: Path) -> None:
-    told = run_watched(tmp_path, WATCHED, Settings("watch"))
+    told = run_watched(tmp_path, WATCHED, Settings("minimal"))
     (first,) = told.findings
     assert told.noted == [False]
     assert first.step == 2 and first.kind == "nonfinite-backward" and first.confidence != "certain"

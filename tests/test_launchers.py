@@ -49,8 +49,8 @@ def test_ranks_are_one_run(tmp_path: Path, launched: Any) -> None:
     assert done.stdout == "done []\n" * 2
     assert ended(found) == [(0, "finished"), (1, "finished")] and found["findings"] == []
     assert done.stderr.count("Nothing wrong found.") == 1, done.stderr
-    trace = backprobe.open(tmp_path / "kept")
-    assert trace.findings == [] and len(trace.steps) == 5 and trace.gaps == ()
+    trace = backprobe.load_run(tmp_path / "kept")
+    assert trace.findings == [] and len(trace.steps) == 5 and trace.coverage.gaps == ()
     assert sorted(p.name for p in (tmp_path / "kept" / "parts").iterdir()) == ["rank-0", "rank-1"]
     shown = ran(tmp_path, ["-m", "backprobe", "show", "kept"]).stdout
     assert [row.split()[0] for row in shown.splitlines() if row.endswith("finished")][:2] == ["0", "1"]
@@ -91,7 +91,7 @@ def test_processes_of_multiprocessing_are_ranks(tmp_path: Path, method: str) -> 
     assert [(one["kind"], one["rank"]) for one in found["findings"]] == [("rank-failed", 1)]
     assert found["findings"][0]["sites"][0]["line"] == line_of(MULTIPROCESSING, "RAISED")
     assert len(ended(found)) == 2
-    assert backprobe.open(tmp_path / "kept").as_dict() == found
+    assert backprobe.load_run(tmp_path / "kept").as_dict() == found
 
 
 LIGHTNING = """
@@ -353,7 +353,7 @@ def test_what_is_known_is_written_when_sigterm_comes(tmp_path: Path, how: str, c
     assert [one["kind"] for one in found["findings"]] == ["nonfinite-forward"]
     if how != "own":
         assert "the script was ended by SIGTERM" in " ".join(said.split())
-    assert backprobe.open(tmp_path / "kept").as_dict() == found
+    assert backprobe.load_run(tmp_path / "kept").as_dict() == found
 
 
 def test_ranks_join_one_folder_and_a_later_job_does_not(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_they_are_stored_and_read(library, tmp_path) -> None:
     with backprobe.trace(net) as trace:
         net(torch.rand(2, 3) / 50).sum().backward()
     trace.save(tmp_path / "run")
-    (written,), (read,) = trace.steps[0].backwards, backprobe.open(tmp_path / "run").steps[0].backwards
+    (written,), (read,) = trace.steps[0].backwards, backprobe.load_run(tmp_path / "run").steps[0].backwards
     assert [n.node for n in read.nodes] == [n.node for n in written.nodes]
     assert any(len(n.node.library) > 3 for n in read.nodes)
 

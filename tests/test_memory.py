@@ -1,4 +1,4 @@
-"""``--ask memory``: what a graph keeps, who holds it anyway, what checkpointing would save."""
+"""``--check memory``: what a graph keeps, who holds it anyway, what checkpointing would save."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_a_checkpoint_would_save_is_what_it_saves(make):
     """The oracle: the step is run with the module checkpointed, and what ops have allocated is counted."""
     torch.manual_seed(0)
     model, step = make()
-    with bp.saved(model) as ledger:
+    with bp.saved_tensors(model) as ledger:
         loss = step()
     wrong = {}
     for module in ledger.modules:
@@ -73,7 +73,7 @@ def test_what_a_checkpoint_would_save_is_what_it_saves(make):
     # The positions that go into the embedding have no gradient, so the graph does not show them as an input.
     assert wrong == ({"position": (128, 0)} if make is gpt else {})
     assert len(ledger.modules) > 10
-    assert bp.saved(loss).modules == []
+    assert bp.saved_tensors(loss).modules == []
 
 
 GPT_SCRIPT = """
@@ -96,7 +96,7 @@ def test_the_finding_says_what_the_ledger_says(tmp_path):
     text, (finding,), _ = run(tmp_path, script, "memory")
     torch.manual_seed(0)
     model, step = gpt()
-    with bp.saved(model) as ledger:
+    with bp.saved_tensors(model) as ledger:
         loss = step()
     del loss
     evidence = finding.evidence
@@ -169,7 +169,7 @@ def test_what_cannot_be_measured_is_counted(tmp_path):
 def facts_of(script, tmp_path):
     path = tmp_path / "s.py"
     path.write_text(script)
-    session, _ = watched(Settings(ask=frozenset({"memory"})))
+    session, _ = watched(Settings(checks=frozenset({"memory"})))
     session.start()
     try:
         exec(compile(script, str(path), "exec"), {"__name__": "__main__"})

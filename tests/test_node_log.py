@@ -1,4 +1,4 @@
-"""``backprobe run --log nodes``: the whole backward as lines."""
+"""``backprobe run --log-nodes``: the whole backward as lines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def untimed(line):
 
 
 def test_lines_of_chosen_steps(tmp_path):
-    done = ran(tmp_path, "--log", "nodes", "--log-file", "log.txt", "--steps", "1:3")
+    done = ran(tmp_path, "--log-nodes", "--log-file", "log.txt", "--steps", "1:3")
     assert done.returncode == 0, done.stderr
     found = (tmp_path / "log.txt").read_text().splitlines()
     assert "node 0:" not in done.stderr
@@ -58,7 +58,7 @@ def test_lines_of_chosen_steps(tmp_path):
     )
     assert "AccumulateGrad of 2.bias: in 1 norm " in first[3] and " us" in first[2]
     # To standard error, the same lines; and the script runs as without.
-    other = ran(tmp_path, "--log", "nodes", "--steps", "1:3")
+    other = ran(tmp_path, "--log-nodes", "--steps", "1:3")
     same = [
         re.sub(r"(, | in )[\d.]+ (us|ms|s)$", "", line) for line in other.stderr.splitlines() if " backward " in line
     ]
@@ -71,7 +71,7 @@ def test_lines_of_chosen_steps(tmp_path):
 
 def test_norms_are_those_of_the_gradients(tmp_path):
     script = SCRIPT.replace("    optimizer.step()", "    print(*[p.grad.norm().item() for p in net.parameters()])")
-    done = ran(tmp_path, "--log", "nodes", "--steps", "0:1", script=script)
+    done = ran(tmp_path, "--log-nodes", "--steps", "0:1", script=script)
     logged = dict(re.findall(r"AccumulateGrad of (\S+): in \S+ norm (\S+)", done.stderr))
     names = ["0.weight", "0.bias", "2.weight", "2.bias"]
     true = dict(zip(names, map(float, done.stdout.split("\n")[0].split()), strict=True))
@@ -95,7 +95,7 @@ if __name__ == "__main__":
 
 
 def test_ranks_are_told_apart(tmp_path):
-    done = ran(tmp_path, "--log", "nodes", "--log-file", "log.txt", script=RANKS)
+    done = ran(tmp_path, "--log-nodes", "--log-file", "log.txt", script=RANKS)
     assert done.returncode == 0, done.stderr
     found = (tmp_path / "log.txt").read_text().splitlines()
     for rank in (0, 1):
@@ -107,9 +107,9 @@ def test_ranks_are_told_apart(tmp_path):
 @pytest.mark.parametrize(
     "arguments, text",
     [
-        (["--log-file", "x"], "--log-file says where a log goes: say what to log too, with --log nodes"),
-        (["--log", "nodes", "--level", "watch"], "--level watch records none: use --level trace or explain"),
-        (["--log", "nodes", "--log-file", "no/such/x"], "cannot write the log to no/such/x: No such file or directory"),
+        (["--log-file", "x"], "--log-file says where a log goes: say what to log too, with --log-nodes"),
+        (["--log-nodes", "--level", "minimal"], "--level minimal records none: use --level nodes or full"),
+        (["--log-nodes", "--log-file", "no/such/x"], "cannot write the log to no/such/x: No such file or directory"),
     ],
 )
 def test_wrong_use(tmp_path, arguments, text):
@@ -122,7 +122,7 @@ def test_a_log_that_cannot_be_written_ends_and_the_run_goes_on(tmp_path):
         "    optimizer.step()", "    optimizer.step()\n    import os, shutil\n    shutil.rmtree('logs', 1)"
     )
     (tmp_path / "logs").mkdir()
-    done = ran(tmp_path, "--log", "nodes", "--log-file", "logs/a.txt", script=script)
+    done = ran(tmp_path, "--log-nodes", "--log-file", "logs/a.txt", script=script)
     assert done.returncode == 0 and done.stdout
     assert done.stderr.count("backprobe: the log of nodes ends here: [Errno 2]") == 1
     assert "4 backward calls" in done.stderr

@@ -18,7 +18,7 @@ from backprobe.traced import Statistics
 
 
 def seen(script: Callable[[], None], every: int = 1) -> Statistics:
-    session, sink = watched(Settings("watch", statistics=every))
+    session, sink = watched(Settings("minimal", layer_stats=every))
     session.start()
     script()
     session.stop()
@@ -275,7 +275,7 @@ def test_the_script_is_as_alone() -> None:
         torch.manual_seed(3)
         net = model()
         optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
-        session, _ = watched(Settings("watch", statistics=1))
+        session, _ = watched(Settings("minimal", layer_stats=1))
         if watch:
             session.start()
         for _ in range(5):

@@ -86,14 +86,14 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, A
     cells = {
         "start": START,
         "none": "%backprobe",
-        "wrong": f"%%backprobe --ask memory --out spoilt{WRONG}",
+        "wrong": f"%%backprobe --check memory --out spoilt{WRONG}",
         "finding": "wrong = %backprobe\nwrong.findings[0]",
         "printed": "print(wrong.findings[0])\nprint(wrong.findings)",
         "nodes": "wrong.steps[0].backwards[0].nodes",
         "node": "wrong.steps[0].backwards[0].nodes[0]",
         "call": "wrong.steps[0].backwards[0]",
         "page": "wrong",
-        "trained": f"%%backprobe --statistics 1 --out kept --findings findings.json{TRAINED}",
+        "trained": f"%%backprobe --layer-stats 1 --out kept --findings findings.json{TRAINED}",
         "statistics": "trained = %backprobe\ntrained.statistics",
         "part": 'trained["weight"]',
         "parameter": "trained.parameters[0]",
@@ -106,7 +106,7 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, A
         "again": "%%backprobe --quiet\nmodel(torch.ones(3, 2)).sum().backward()",
         "quiet": "quiet = %backprobe\nlen(quiet.steps)",
         "block": f"with backprobe.trace(model) as block:\n    {WRONG.strip().replace(chr(10), chr(10) + '    ')}",
-        "explained": "backprobe.explain(model, lambda: (model(torch.ones(3, 2)) * 0).log().sum())",
+        "explained": "backprobe.diagnose(model, lambda: (model(torch.ones(3, 2)) * 0).log().sum())",
         "with": "%%backprobe --page\nmodel(torch.ones(3, 2)).sum().backward()",
         "help": "print(get_ipython().find_cell_magic('backprobe').__doc__)",
         "stop": "%unload_ext backprobe\nshell = get_ipython()\nleft = {'showtraceback'} & set(vars(shell))\n"
@@ -181,7 +181,7 @@ def test_other_magics_around_and_inside(book) -> None:
     assert "1 step, 1 backward call" in text_of(book["held"], "text/plain").replace("\\xa0", " ")
     assert text_of(book["again"], "text/html") == "" and text_of(book["quiet"], "text/plain") == "1"
     assert "<iframe" in text_of(book["with"], "text/html")
-    assert "--statistics" in text_of(book["help"], "stdout")
+    assert "--layer-stats" in text_of(book["help"], "stdout")
 
 
 def test_unloading_leaves_nothing(book) -> None:

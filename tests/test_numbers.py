@@ -416,7 +416,7 @@ def test_bytes_saved_for_backward(tmp_path):
     (tmp_path / "train.py").write_text(SAVED)
     env = {**os.environ, "PYTHONPATH": ROOT}
     subprocess.run([sys.executable, "train.py", "truth.json"], cwd=tmp_path, check=True, timeout=600, env=env)
-    command = [sys.executable, "-m", "backprobe", "run", "--quiet", "--ask", "memory", "--out", "run", "train.py"]
+    command = [sys.executable, "-m", "backprobe", "run", "--quiet", "--check", "memory", "--out", "run", "train.py"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=600, env=env)
     trace = open_run(tmp_path / "run")
     true = json.loads((tmp_path / "truth.json").read_text())

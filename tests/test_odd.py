@@ -361,7 +361,7 @@ class Mistaken(nn.Module):
 
 def settings(which: str) -> Settings:
     if which == "all":
-        return Settings("explain", ask=frozenset({"functions", "divergence", "memory"}), tensors=("*",))
+        return Settings("full", checks=frozenset({"functions", "divergence", "memory"}), histograms=("*",))
     return Settings()
 
 
@@ -395,7 +395,7 @@ def test_it_costs_nothing_else(name: str, asked: str) -> None:
 
 def test_scripted_parameters_are_edited_and_named() -> None:
     model = torch.jit.script(nn.Sequential(nn.Linear(2, 1)))
-    with backprobe.edit(model, "0.bias", backprobe.edits.zero) as log:
+    with backprobe.edit_gradients(model, "0.bias", backprobe.gradient_ops.zero) as log:
         model(torch.ones(3, 2)).sum().backward()
     assert log.total == 1 and not dict(model.named_parameters())["0.bias"].grad.any()
 
@@ -425,8 +425,8 @@ def test_what_always_fails_does_not_end_the_watching_of_the_rest(monkeypatch: py
     finally:
         session.stop()
     trace = collector.trace(session)
-    assert trace.watched.stopped is None
-    assert [u.count for u in trace.unseen if "planted" in u.note] == [ALL + 10]
+    assert trace.coverage.observed.stopped is None
+    assert [u.count for u in trace.coverage.unseen if "planted" in u.note] == [ALL + 10]
     assert "unregistered-parameter" in [f.kind for f in trace.findings]
 
 

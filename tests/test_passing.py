@@ -92,7 +92,7 @@ def test_a_loss_that_stays_bad_is_explained_a_few_times(rest: float, monkeypatch
     trace, session, _ = watched(1e-9, run)
     assert [(found.kind, found.step) for found in trace.findings] == [("nonfinite-forward", bad)]
     assert session.budget.explained <= budgets.IN_A_ROW
-    assert session.budget.only_counted == steps - bad - budgets.IN_A_ROW == trace.watched.only_counted
+    assert session.budget.only_counted == steps - bad - budgets.IN_A_ROW == trace.coverage.observed.only_counted
     assert session.budget.steps == steps
     late = [step for step in trace.steps if step.index >= bad + budgets.IN_A_ROW]
     assert not any(step.backwards for step in late)  # nothing is recorded of them
@@ -122,7 +122,7 @@ def test_a_loss_that_was_good_again_is_explained_again(passes: bool, monkeypatch
     trace, session, _ = watched(1e-9, run)
     told = {call.step for call in trace.backwards if any(root.bad for root in call.roots)}
     assert told == {40, 41, 42, 60, 61, 62}
-    assert session.budget.only_counted == len(bad - told) == trace.watched.only_counted
+    assert session.budget.only_counted == len(bad - told) == trace.coverage.observed.only_counted
 
 
 def test_a_scaler_that_looks_for_its_factor_is_explained_on() -> None:
@@ -177,8 +177,8 @@ def test_a_healthy_run_is_silent_and_its_bits_are_the_same() -> None:
     assert all(torch.equal(a, b) for a, b in zip(plain, kept, strict=True))
     assert torch.equal(torch.rand(1), after[0])
     assert session.budget.steps == session._steps.index == STEPS and session.calls == STEPS
-    assert trace.watched.passed == session.budget.passed > 20
-    assert "were too short for it: their losses were looked at and not kept" in trace.sampled
+    assert trace.coverage.observed.passed == session.budget.passed > 20
+    assert "were too short for it: their losses were looked at and not kept" in trace.coverage.summary
     assert torch.autograd._engine_run_backward is engine_calls.own  # type: ignore[attr-defined]
 
 

@@ -219,8 +219,9 @@ def test_runs_are_read_without_torch_beside_a_plugin_that_needs_it(installed: Pa
     block = re.sub(r"^    ", "      ", block, flags=re.MULTILINE)
     (installed / "block.py").write_text(
         block
-        + "assert [f.kind for f in trace.findings] == ['loss-jumped']\nassert not trace.unseen\ntrace.save('run')\n"
-        + "assert backprobe.explain(model, lambda: model(x).sum()) == []\n"  # sinks do not hear of a single loss
+        + "assert [f.kind for f in trace.findings] == ['loss-jumped']\n"
+        + "assert not trace.coverage.unseen\ntrace.save('run')\n"
+        + "assert backprobe.diagnose(model, lambda: model(x).sum()) == []\n"  # sinks do not hear of a single loss
     )
     made = python(installed, "block.py")
     assert made.returncode == 0, made.stderr
@@ -230,11 +231,11 @@ def test_runs_are_read_without_torch_beside_a_plugin_that_needs_it(installed: Pa
         "sys.modules['torch'] = None\n"
         "import backprobe\n"
         "from backprobe.traced import Trace\n"
-        "read = backprobe.open('run')\n"
-        "assert [f.kind for f in read.findings] == ['loss-jumped'] and not read.unseen\n"
+        "read = backprobe.load_run('run')\n"
+        "assert [f.kind for f in read.findings] == ['loss-jumped'] and not read.coverage.unseen\n"
         "again = Trace(read.steps, read.facts)\n"  # as of a run that was cut off, which has no findings yet
         "assert [f.kind for f in again.findings] == ['loss-jumped']\n"
-        "(one,) = again.unseen\n"
+        "(one,) = again.coverage.unseen\n"
         "assert one.what == 'plugin needy' and 'ModuleNotFoundError' in one.note, one\n"
     )
     done = python(installed, "read.py")
@@ -255,11 +256,11 @@ def test_a_topic_of_a_plugin_can_be_asked_for(installed: Path) -> None:
         "from backprobe.traced import Trace, TracedStep\n"
         "parser = argparse.ArgumentParser()\n"
         "Run().arguments(parser)\n"
-        "topics = tuple(parser.parse_args(['--ask', 'losses', 'train.py']).ask)\n"
+        "topics = tuple(parser.parse_args(['--check', 'losses', 'train.py']).check)\n"
         "steps = [TracedStep(Step(i, 0.1, loss, ()), ()) for i, loss in enumerate([1.0, 50.0])]\n"
         "print([[f.kind for f in Trace(steps, Facts(asked=ask)).findings] for ask in ((), topics)])\n"
         "assert 'torch' not in sys.modules\n"
-        "sys.exit(main(['run', '--ask', 'everything', 'train.py']))\n"
+        "sys.exit(main(['run', '--check', 'everything', 'train.py']))\n"
     )
     done = python(installed, "ask.py")
     assert (done.returncode, done.stdout) == (2, "[[], ['loss-jumped']]\n"), done.stderr

@@ -45,7 +45,7 @@ SECRETS = (
 )
 PLAIN = (
     "--tokenizer --secretary --max-tokens --num_tokens --pad-token --pad_token_id --eos-token --mask_token --sort-key "
-    "--log-keys --lr --batch-size --author --authors --monkey --keyboard --metric-key --state_dict_key --passes --q_key"
+    "--metrics --lr --batch-size --author --authors --monkey --keyboard --metric-key --state_dict_key --passes --q_key"
 )
 
 

@@ -229,4 +229,4 @@ def test_a_marker_that_cannot_be_is_refused(tmp_path: Path, mark: str, words: st
 
 def test_sizes_and_arguments() -> None:
     assert [read_bytes(text) for text in ("200 MB", "1.5GiB", "3 b", 7)] == [2e8, 1.5 * 2**30, 3.0, 7.0]
-    assert wanted_of({"allow": "a", "ask": ["b"]}, Wanted()) == Wanted(allow=("a",), ask=("b",))
+    assert wanted_of({"allow": "a", "checks": ["b"]}, Wanted()) == Wanted(allow=("a",), checks=("b",))

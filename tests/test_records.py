@@ -90,16 +90,16 @@ def test_two_kinds_of_one_name_are_refused() -> None:
 
 def test_a_record_of_others_is_stored(tmp_path: Path) -> None:
     facts = Facts(asked=("memory",), seen=(CUT, *SPECTRA))
-    read = backprobe.open(Trace((), facts).save(tmp_path / "run"))
+    read = backprobe.load_run(Trace((), facts).save(tmp_path / "run"))
     assert read.facts == facts
     assert read.facts.of(Spectrum) == SPECTRA
 
 
 def test_a_record_that_is_not_known_by_name_is_counted(tmp_path: Path) -> None:
     facts = Facts(seen=(Peak(1.0), CUT, Peak(2.0)))
-    read = backprobe.open(Trace((), facts).save(tmp_path / "run"))
+    read = backprobe.load_run(Trace((), facts).save(tmp_path / "run"))
     assert read.facts.seen == (CUT,)
-    (said,) = read.unseen
+    (said,) = read.coverage.unseen
     assert (said.what, said.count) == ("records that could not be stored", 2)
     assert said.note.endswith("Peak is not known by its name: put @record above the class")
 
@@ -107,7 +107,7 @@ def test_a_record_that_is_not_known_by_name_is_counted(tmp_path: Path) -> None:
 def test_a_kind_that_nobody_knows_is_kept_aside(tmp_path: Path, monkeypatch: Any) -> None:
     run = Trace((), Facts(unseen=(Unseen("nodes", 1, "why"),), seen=(CUT, *SPECTRA))).save(tmp_path / "run")
     monkeypatch.delitem(known._kinds, "Spectrum")  # as where its package is not installed
-    read = backprobe.open(run)
+    read = backprobe.load_run(run)
     assert read.facts.of(Cut) == (CUT,)
     aside = read.facts.one(Aside)
     assert aside is not None and aside.kind == "Spectrum" and len(aside.rows) == 2
@@ -116,27 +116,27 @@ def test_a_kind_that_nobody_knows_is_kept_aside(tmp_path: Path, monkeypatch: Any
         2,
         "kept as they are: they are of a package that is not installed here, or of a newer backprobe",
     )
-    assert read.unseen == (Unseen("nodes", 1, "why"), said)
-    again = backprobe.open(read.save(tmp_path / "again"))
-    assert again.unseen == read.unseen
+    assert read.coverage.unseen == (Unseen("nodes", 1, "why"), said)
+    again = backprobe.load_run(read.save(tmp_path / "again"))
+    assert again.coverage.unseen == read.coverage.unseen
     monkeypatch.undo()
-    third = backprobe.open(again.save(tmp_path / "third"))
+    third = backprobe.load_run(again.save(tmp_path / "third"))
     assert third.facts.of(Spectrum) == SPECTRA
-    assert third.unseen == (Unseen("nodes", 1, "why"),)
+    assert third.coverage.unseen == (Unseen("nodes", 1, "why"),)
 
 
 def test_what_is_aside_is_not_mixed_with_other_fields(tmp_path: Path) -> None:
     aside = Aside("Spectrum9", ([1],), {"Spectrum9": ("module",), "Site": ("line", "file")}, "gone")
-    read = backprobe.open(Trace((), Facts(seen=(aside,))).save(tmp_path / "run"))
+    read = backprobe.load_run(Trace((), Facts(seen=(aside,))).save(tmp_path / "run"))
     assert read.facts.seen == ()
-    assert [u.what for u in read.unseen] == ["records that could not be stored"]
+    assert [u.what for u in read.coverage.unseen] == ["records that could not be stored"]
 
 
 def test_a_record_that_a_package_makes_differently_now_is_kept_aside(tmp_path: Path, monkeypatch: Any) -> None:
     run = Trace((), Facts(seen=SPECTRA)).save(tmp_path / "run")
     other = dataclasses.make_dataclass("Spectrum", [("required", int)], frozen=True, namespace={"__module__": __name__})
     monkeypatch.setitem(known._kinds, "Spectrum", other)
-    (said,) = backprobe.open(run).unseen
+    (said,) = backprobe.load_run(run).unseen
     assert said.note.startswith("kept as they are: what is installed here cannot read them: TypeError: ")
 
 
@@ -182,7 +182,7 @@ def test_a_package_that_defines_a_kind_is_found_by_its_entry_point(tmp_path: Pat
     note = "Not seen: 1 stored records of the kind Tone"
     assert note in run(SHOW)
     assert note not in run(SHOW, str(site))
-    assert "pitch=440.0" in run("import backprobe; print(backprobe.open('run').facts.seen)", str(site))
+    assert "pitch=440.0" in run("import backprobe; print(backprobe.load_run('run').facts.seen)", str(site))
     (site / "plugged.py").write_text("raise RuntimeError('broken')")
     assert "cannot read them: RuntimeError: broken" in run(SHOW, str(site))
 
@@ -215,7 +215,7 @@ def test_a_file_with_other_fields_reads(tmp_path: Path) -> None:
         row = ["red", *to_plain(parameter)[:-1]]
         for table, key, value in (("info", "fields", json.dumps(fields)), ("records", "Parameter", squeeze([row]))):
             db.execute(f"insert or replace into {table} values (?, ?, ?)", (key, value, checksum(table, key, value)))
-    read = backprobe.open(run)
+    read = backprobe.load_run(run)
     assert read.parameters == (dataclasses.replace(parameter, thawed=None),)
     assert read.findings == [dataclasses.replace(finding, evidence={"peak": {"at": 1.0, "sites": []}})]
 

@@ -264,8 +264,8 @@ def test_what_goes_wrong_is_told_as_where_all_is_recorded_whole(kind: str, repea
 
 def test_a_healthy_run_is_silent_and_says_how_many_steps_repeat(repeats: None) -> None:
     trace, session, raised = watched(1e9, lambda: train(Net()))
-    assert raised is None and trace.findings == [] and not trace.gaps
-    known = trace.watched
+    assert raised is None and trace.findings == [] and not trace.coverage.gaps
+    known = trace.coverage.observed
     assert known.recorded == known.steps == STEPS and known.repeated == session.budget.repeated > 20
 
 
@@ -373,7 +373,7 @@ def test_a_graph_that_is_never_the_same_is_tried_more_and_more_seldom(repeats: N
 
 def test_what_asks_for_the_forward_has_whole_steps(repeats: None) -> None:
     sink = All()
-    session = Session(sink, Settings(budget=1e9, ask=frozenset({"memory"})))
+    session = Session(sink, Settings(budget=1e9, checks=frozenset({"memory"})))
     session.start()
     mlp()()
     session.stop()

@@ -8,7 +8,7 @@ from replaying import engine, net
 from torch import nn
 
 import backprobe
-from backprobe import BackprobeError
+from backprobe import BackprobeError, replay_rules
 
 
 def relu_by_hooks(model, x, clamp) -> torch.Tensor:
@@ -29,10 +29,10 @@ def test_guided_backpropagation_against_module_hooks() -> None:
     model, x = net()
     score = model(x)[:, 1].sum()
     plain = backprobe.replay(score).finish()[x]
-    guided = backprobe.replay(score, rules={"ReluBackward0": backprobe.rules.guided}).finish()[x]
+    guided = backprobe.replay(score, rules={"ReluBackward0": replay_rules.guided}).finish()[x]
     assert torch.equal(guided, relu_by_hooks(model, x, lambda gi, go: gi.clamp(min=0)))
     assert not torch.equal(plain, guided)
-    deconvnet = backprobe.replay(score, rules={"Relu*": backprobe.rules.deconvnet}).finish()[x]
+    deconvnet = backprobe.replay(score, rules={"Relu*": replay_rules.deconvnet}).finish()[x]
     assert torch.equal(deconvnet, relu_by_hooks(model, x, lambda gi, go: go.clamp(min=0)))
 
 
@@ -42,7 +42,7 @@ def test_relevance_is_conserved_and_is_the_closed_form() -> None:
     x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
     out = model(x)
     eps = 1e-9
-    rules = {"MmBackward0": Linear(eps), "ReluBackward0": backprobe.rules.straight_through}
+    rules = {"MmBackward0": Linear(eps), "ReluBackward0": replay_rules.straight_through}
     relevance = backprobe.replay(out, out.detach(), rules=rules).finish()[x]
     torch.testing.assert_close(relevance.sum(1), out.detach().sum(1), rtol=1e-6, atol=1e-6)
 
@@ -77,7 +77,7 @@ def test_the_epsilon_rule_for_layers_with_bias() -> None:
     model = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 4)).double()
     x = torch.randn(3, 5, dtype=torch.float64, requires_grad=True)
     out = model(x)
-    rules = {"AddmmBackward0": backprobe.rules.epsilon(1e-9), "ReluBackward0": backprobe.rules.straight_through}
+    rules = {"AddmmBackward0": replay_rules.epsilon(1e-9), "ReluBackward0": replay_rules.straight_through}
     replay = backprobe.replay(out, out.detach(), rules=rules)
     found = replay.finish()[x]
     hidden = model[1](model[0](x))
@@ -95,7 +95,7 @@ def test_noise_is_repeatable_and_touches_no_random_state() -> None:
     model, x = net()
     loss = model(x).square().mean()
     state = torch.get_rng_state()
-    noisy = {"AddmmBackward0": backprobe.rules.noise(0.1)}
+    noisy = {"AddmmBackward0": replay_rules.noise(0.1)}
     replay = backprobe.replay(loss, rules=noisy)
     first = replay.finish()[x].clone()
     assert torch.equal(state, torch.get_rng_state())
@@ -104,7 +104,7 @@ def test_noise_is_repeatable_and_touches_no_random_state() -> None:
     plain = engine(loss)[x]
     error = (first - plain).norm() / plain.norm()
     assert 0.02 < error < 0.5
-    drawn = backprobe.rules.noise(1.0, torch.Generator().manual_seed(3))
+    drawn = replay_rules.noise(1.0, torch.Generator().manual_seed(3))
     one = drawn(None, (torch.full((20000,), 3.0),), lambda g: (g,))[0] - 3.0
     assert abs(float(one.std()) - 3.0) < 0.1
 
@@ -122,9 +122,9 @@ def test_rules_by_module_and_what_they_may_give() -> None:
         ({"Relu*": lambda n, g, c: 3}, "'int' object is not iterable"),
         ({"Relu*": lambda n, g, c: ("x",)}, "gave a str for input 0"),
         ({"Relu*": 3}, "the rule for 'Relu\\*' is a int; it is a function"),
-        ({"Tanh*": backprobe.rules.guided}, "no node type fits 'Tanh\\*'"),
-        ({"norm > 3": backprobe.rules.guided}, "cannot have a condition"),
-        ({"param *": backprobe.rules.guided}, "accumulators only"),
+        ({"Tanh*": replay_rules.guided}, "no node type fits 'Tanh\\*'"),
+        ({"norm > 3": replay_rules.guided}, "cannot have a condition"),
+        ({"param *": replay_rules.guided}, "accumulators only"),
         (3, "rules is a int"),
     ):
         with pytest.raises((BackprobeError, TypeError), match=text):

@@ -308,7 +308,7 @@ def test_parameters_that_only_steps_name_are_there():
 def test_memory_is_what_the_run_says(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT.replace("nn.Linear(3, 1)", "nn.Sequential(nn.Linear(3, 64), nn.Tanh())"))
     env = {**os.environ, "PYTHONPATH": str(Path(backprobe.__file__).parents[1])}
-    command = [sys.executable, "-m", "backprobe", "run", "--quiet", "--ask", "memory", "--out", "run", "train.py"]
+    command = [sys.executable, "-m", "backprobe", "run", "--quiet", "--check", "memory", "--out", "run", "train.py"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=600, env=env)
     trace = open_run(tmp_path / "run")
     memory = document(trace)["memory"]
@@ -485,7 +485,7 @@ def test_memory_over_the_steps_is_what_the_steps_say(tmp_path):
             optimizer.step()
             history.append(loss)
     trace.save(tmp_path / "run")
-    for one in (trace, backprobe.open(tmp_path / "run")):
+    for one in (trace, backprobe.load_run(tmp_path / "run")):
         steps = document(one)["steps"]
         rows = [s.record for s in one.steps]
         assert numbers(steps["graphs"]) == [r.graphs for r in rows] == [0, 0, 1, 2, 3, 4]

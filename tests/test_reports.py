@@ -90,7 +90,7 @@ def runs(tmp_path_factory):
     scripts = {}
     for name, path in REPORTS.items():
         topic = ASK.get(expectation(path.read_text())["kind"])
-        scripts[name] = (str(path), ["--ask", topic] if topic else [])
+        scripts[name] = (str(path), ["--check", topic] if topic else [])
     return found_in(tmp_path_factory.mktemp("reports"), scripts)
 
 

@@ -18,7 +18,7 @@ TOKENS, WIDTH, EXPERTS = 24, 8, 6
 
 
 def looked_at(net: nn.Module, loss: Any) -> Statistics:
-    session, sink = watched(Settings("watch", statistics=1))
+    session, sink = watched(Settings("minimal", layer_stats=1))
     session.start()
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     loss().backward()

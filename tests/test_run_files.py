@@ -25,7 +25,7 @@ from backprobe.report.document import document
 from backprobe.store import CODE, CRASH, FILE, SEEN, reader
 from backprobe.store.batches import file_of, read_batch
 from backprobe.store.crashes import read_crash
-from backprobe.store.job import open_job
+from backprobe.store.job import load_run
 from backprobe.store.parts import JOB, PARTS, claim, locked, read_job, read_parts, unwatched, write_seen
 from backprobe.store.settled import needs_room
 from backprobe.traced import Steps, Trace, TracedStep
@@ -60,7 +60,7 @@ def test_a_file_that_a_run_names_is_not_opened(
     secret: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hostile(secret).save(tmp_path / "run")
-    trace = backprobe.open(tmp_path / "run")
+    trace = backprobe.load_run(tmp_path / "run")
     assert SECRET not in str(document(trace))
     assert trace.sources == {}
     assert SECRET not in str(report(trace, tmp_path / "run", details=True))
@@ -93,7 +93,7 @@ def test_the_line_of_a_crash_has_no_text_of_the_file_that_is_named(secret: Path,
     write_seen(part, RankSeen(0, 2**30, steps=1))
     found = read_crash(part)
     assert found is not None and found[1] == Site(str(secret), 1, "x", "")
-    assert SECRET not in str(report(open_job(tmp_path / "run"), tmp_path / "run", details=True))
+    assert SECRET not in str(report(load_run(tmp_path / "run"), tmp_path / "run", details=True))
 
 
 @pytest.mark.parametrize("name", ["../x", "..", ".", "", "/etc/passwd", "a/b", "a\\b", "nul\0"])
@@ -109,17 +109,17 @@ def test_a_link_out_of_the_run_is_not_read(name: str, tmp_path: Path) -> None:
     (tmp_path / "run" / name).unlink(missing_ok=True)
     (tmp_path / "run" / name).symlink_to(tmp_path / "other" / FILE)
     with pytest.raises(BackprobeError, match="is a symbolic link out of"):
-        backprobe.open(tmp_path / "run")
+        backprobe.load_run(tmp_path / "run")
     os.rename(tmp_path / "run", tmp_path / "moved")  # a link to the folder itself is fine
     (tmp_path / "link").symlink_to(tmp_path / "other")
-    assert len(backprobe.open(tmp_path / "link").steps) == 1
+    assert len(backprobe.load_run(tmp_path / "link").steps) == 1
 
 
 def test_a_link_inside_of_the_run_is_read(tmp_path: Path) -> None:
     hostile(Path("/x")).save(tmp_path / "run")
     os.rename(tmp_path / "run" / FILE, tmp_path / "run" / "stored")
     (tmp_path / "run" / FILE).symlink_to("stored")
-    assert len(backprobe.open(tmp_path / "run").steps) == 1
+    assert len(backprobe.load_run(tmp_path / "run").steps) == 1
 
 
 def test_a_pipe_in_the_place_of_a_file_does_not_hang(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_batch_is_saved_under_its_own_name(secret: Path, tmp_path: Path) -> No
     batch = KeptBatch(3, "why", f"../{secret.parent.name}/passwd", 1, 1, ())
     hostile(secret, seen=[batch]).save(tmp_path / "run")
     (tmp_path / "run" / file_of(3)).write_bytes(b"a batch")
-    loaded = backprobe.open(tmp_path / "run")
+    loaded = backprobe.load_run(tmp_path / "run")
     loaded.save(tmp_path / "deep" / "copy")
     assert (tmp_path / "deep" / "copy" / file_of(3)).read_bytes() == b"a batch"
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["copy"]
@@ -252,7 +252,7 @@ def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_in_a_folder_that_cannot_be_written_to_is_read(no_room: None, tmp_path: Path) -> None:
     hostile(Path("/x")).save(tmp_path / "run")
     before = sorted(path.name for path in (tmp_path / "run").iterdir())
-    trace = backprobe.open(tmp_path / "run")
+    trace = backprobe.load_run(tmp_path / "run")
     assert [step.record.loss for step in trace.steps] == [1.0] and len(trace.findings) == 1
     trace.close()
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == before
@@ -261,7 +261,7 @@ def test_a_run_in_a_folder_that_cannot_be_written_to_is_read(no_room: None, tmp_
 def test_steps_in_the_log_of_such_a_run_are_read(no_room: None, tmp_path: Path) -> None:
     killed(tmp_path / "run")
     before = {path.name: path.stat().st_size for path in (tmp_path / "run").iterdir()}
-    trace = backprobe.open(tmp_path / "run")
+    trace = backprobe.load_run(tmp_path / "run")
     assert [step.record.loss for step in trace.steps] == [1.0, 2.0, 3.0] and not trace.over
     assert trace.steps.folder == tmp_path / "run"  # type: ignore[attr-defined]
     assert {path.name: path.stat().st_size for path in (tmp_path / "run").iterdir()} == before
@@ -274,7 +274,7 @@ def test_such_a_folder_as_it_is_on_disk(tmp_path: Path) -> None:
     (tmp_path / "run" / f"{FILE}-shm").unlink(missing_ok=True)
     (tmp_path / "run").chmod(0o500)
     try:
-        assert len(backprobe.open(tmp_path / "run").steps) == 3
+        assert len(backprobe.load_run(tmp_path / "run").steps) == 3
     finally:
         (tmp_path / "run").chmod(0o700)
 
@@ -376,7 +376,7 @@ def test_a_disk_that_gets_full_is_said(tmp_path: Path) -> None:
     done = watched(tmp_path, stub, "--out", "run")
     check_goes_on(done, "from step 4 on: OperationalError: database or disk is full")
     assert "What was kept before that is in run" in done.stderr
-    assert len(backprobe.open(tmp_path / "run").steps) == 4
+    assert len(backprobe.load_run(tmp_path / "run").steps) == 4
 
 
 def test_findings_that_cannot_be_written_take_nothing_else(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch.testing._internal.common_methods_invocations import op_db
 from watching import same
 
-from backprobe import policies
-from backprobe.saved_tensors.copies import OnCpu
+from backprobe import offload
+from backprobe.saved_hooks.copies import OnCpu
 
 torch.set_num_threads(1)
 
@@ -29,12 +29,12 @@ def on_cpu():
 
 LOSSLESS = {
     "on_cpu": on_cpu,
-    "on_disk": lambda: policies.on_disk(min_bytes=0),
-    "compressed": lambda: policies.compressed(min_bytes=0),
-    "zlib": lambda: policies.compressed(level=1, min_bytes=0),
-    "budget": lambda: policies.compressed(level=1, min_bytes=0, budget_bytes=150),
-    "same": lambda: policies.hooks(lambda t: t, lambda t: t),
-    "boxed": lambda: policies.hooks(lambda t: {"t": [t.clone()]}, lambda p: p["t"][0]),
+    "on_disk": lambda: offload.on_disk(min_bytes=0),
+    "compressed": lambda: offload.compressed(min_bytes=0),
+    "zlib": lambda: offload.compressed(level=1, min_bytes=0),
+    "budget": lambda: offload.compressed(level=1, min_bytes=0, budget_bytes=150),
+    "same": lambda: offload.hooks(lambda t: t, lambda t: t),
+    "boxed": lambda: offload.hooks(lambda t: {"t": [t.clone()]}, lambda p: p["t"][0]),
 }
 UNARY = {
     "tanh": lambda a: a.tanh(),
@@ -145,7 +145,7 @@ def test_policies_inside_one_another(lines, names, seed, allow):
     """Without ``allow_mutation`` as plain; with it, anywhere, as if each saved tensor had been cloned at the save."""
     start = torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     names = [*names, "allow"] if allow else names
-    made = {**LOSSLESS, "allow": policies.allow_mutation}
+    made = {**LOSSLESS, "allow": offload.allow_mutation}
 
     def nested():
         stack = ExitStack()
@@ -213,7 +213,7 @@ def check_operators(ops):
                 for name in ("on_cpu", "zlib"):
                     if not same(plain, tried(op, sample, LOSSLESS[name])):
                         wrong.append((op.name, op.variant_test_name, name))
-                if not same(plain, tried(op, sample, policies.allow_mutation)):
+                if not same(plain, tried(op, sample, offload.allow_mutation)):
                     wrong.append((op.name, op.variant_test_name, "allow"))
     assert wrong == []
 

@@ -19,11 +19,11 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import backprobe as bp
-from backprobe import BackprobeError, policies
+from backprobe import BackprobeError, offload
 from backprobe.kept.reading import Reading
 from backprobe.records import SavedEntry, SavedMoment, SavedPlaced, SavedUnknown
-from backprobe.saved_tensors.ledger import Ledger
-from backprobe.saved_tensors.trial import Allocations
+from backprobe.saved_hooks.ledger import Ledger
+from backprobe.saved_hooks.trial import Allocations
 
 torch.set_num_threads(1)
 
@@ -88,11 +88,11 @@ def test_adds_up_to_what_is_allocated():
     loss = F.cross_entropy(model(x), y)
     loss.backward()  # so that what is made once is made
     loss, count, _ = allocated(lambda: F.cross_entropy(model(x), y))
-    ledger = bp.saved(loss)
+    ledger = bp.saved_tensors(loss)
     assert ledger.unknown == []
     assert ledger.bytes + nbytes(loss) == count
     assert ledger.held_bytes("variable") == nbytes(x, y)
-    with bp.saved(model) as block:
+    with bp.saved_tensors(model) as block:
         again = F.cross_entropy(model(x), y)
     assert block.bytes == ledger.bytes
     for what in ("module", "op", "line", "dtype"):
@@ -121,12 +121,12 @@ def test_adds_up_for_a_sentence_encoder(encoder):
 
     run().backward()
     loss, count, _ = allocated(run)
-    ledger = bp.saved(loss)
+    ledger = bp.saved_tensors(loss)
     assert ledger.unknown == []
     # The weights that are saved are not counted twice, and nothing but the loss is alive besides.
     assert ledger.bytes + nbytes(loss) == count
     assert ledger.held_bytes("parameter") > 4 * 6 * 384 * 384
-    with bp.saved(model) as block:
+    with bp.saved_tensors(model) as block:
         run().backward()
     assert block.bytes == ledger.bytes
     by_module = {row.key: row.nbytes for row in block.by("module")}
@@ -153,11 +153,11 @@ def test_generated_programs_against_counting_hooks(lines, seed):
         plain, _ = forward(lines, leaf)
     except RuntimeError:
         return
-    ledger = bp.saved(plain)
+    ledger = bp.saved_tensors(plain)
     if {u.what for u in ledger.unknown} == {"CopySlices"}:
         return
     # Torch calls no hooks for the numbers of the program (``a * 0.5``), which it keeps as tensors of no dimension.
-    for one in (ledger, bp.saved(hooked)):
+    for one in (ledger, bp.saved_tensors(hooked)):
         kept = [e for e in one.entries if e.shape]
         assert sum(e.nbytes for e in kept) == sum(s.nbytes() for s in memory.values())
         assert len(kept) == len(memory) and one.unknown == []
@@ -172,7 +172,7 @@ def test_who_else_holds_it():
     shared = (hidden * 1).sin()
     other = shared.cos()
     loss = (model[1](hidden) * shared.cos() * next(iter(secret))).sum()
-    ledger = bp.saved(loss)
+    ledger = bp.saved_tensors(loss)
     found = {(e.holder, e.holder_name) for e in ledger.entries}
     assert {
         ("variable", "keep[0]"),
@@ -183,10 +183,10 @@ def test_who_else_holds_it():
     assert ("parameter", "1.weight") in found and ("other", "") in found
     assert ledger.held_bytes("other") == 8 * 100 * 4
     del shared, hidden
-    found = {(e.holder, e.holder_name) for e in bp.saved(loss).entries}
+    found = {(e.holder, e.holder_name) for e in bp.saved_tensors(loss).entries}
     assert ("graph", "other") in found and ("variable", "shared") not in found
     del other
-    assert "graph" not in {e.holder for e in bp.saved(loss).entries}
+    assert "graph" not in {e.holder for e in bp.saved_tensors(loss).entries}
 
 
 def test_freed_by_the_backward_is_what_was_counted():
@@ -194,13 +194,13 @@ def test_freed_by_the_backward_is_what_was_counted():
     x, y = torch.randn(6, 3, 8, 8), torch.randint(0, 5, (6,))
     with Allocations() as watch:  # weak references to the storages, which it is held against the profiler below
         loss = F.cross_entropy(model(x), y)
-        before, count = watch.live, bp.saved(loss).bytes
+        before, count = watch.live, bp.saved_tensors(loss).bytes
         grads = torch.autograd.grad(loss, list(model.parameters()))
         freed = before + nbytes(*grads) - watch.live
     watch.close()
     assert before == count + nbytes(loss)
     # What a node of C++ let go of is gone; a custom function keeps what it put on its ctx.
-    after = bp.saved(loss)
+    after = bp.saved_tensors(loss)
     assert {e.name for e in after.entries if not e.holder} == {"ctx.mask", "ctx.more"}
     assert freed == count - after.bytes
 
@@ -208,7 +208,7 @@ def test_freed_by_the_backward_is_what_was_counted():
 def test_lines_ops_and_modules():
     model = nn.Sequential(nn.Linear(4, 300), nn.Tanh())
     x = torch.ones(50, 4)
-    with bp.saved(model) as ledger:
+    with bp.saved_tensors(model) as ledger:
         hidden = model(x)
         loss = hidden.exp().sum()  # this line
     by_name = {e.name + e.node: e for e in ledger.entries}
@@ -226,7 +226,7 @@ def test_lines_ops_and_modules():
 def test_the_curve_falls_as_the_backward_frees():
     x = torch.randn(1000, requires_grad=True)
     loss = x.clone().exp().sin().cos().sum()
-    ledger = bp.saved(loss)
+    ledger = bp.saved_tensors(loss)
     # cos keeps sin's result, sin exp's, and exp its own: one memory.
     assert ledger.bytes == 8000
     assert [(m.node, m.nbytes) for m in ledger.curve if "Clone" not in m.node] == [
@@ -256,7 +256,7 @@ def test_what_is_unknown_is_said():
         y = x.clone().exp()
     y = y.clone()
     y[:10].mul_(torch.ones(10))
-    ledger = bp.saved(y.sum())
+    ledger = bp.saved_tensors(y.sum())
     assert {(u.what, u.count, u.why) for u in ledger.unknown} == {
         ("tensors packed by saved-tensor hooks", 1, "what they became is a Opaque"),
         ("CopySlices", 1, "the node of a write into a view holds another node, which cannot be reached"),
@@ -264,14 +264,14 @@ def test_what_is_unknown_is_said():
     assert "unknown: 1 of CopySlices: the node of a write into a view" in str(ledger)
     with torch.autograd.graph.saved_tensors_hooks(lambda t: ("box", [t.double()]), lambda b: b[1][0].float()):
         boxed = x.clone().exp().sum()
-    (entry,) = [e for e in bp.saved(boxed).entries if not e.holder]
+    (entry,) = [e for e in bp.saved_tensors(boxed).entries if not e.holder]
     assert (entry.nbytes, entry.dtype, entry.packed) == (8000, "float64", True)
 
 
 def test_sparse_and_subclasses():
     w = torch.randn(50, 3, requires_grad=True)
     sparse = (torch.eye(50) * 2).to_sparse()
-    ledger = bp.saved(torch.sparse.mm(sparse, w).sum())
+    ledger = bp.saved_tensors(torch.sparse.mm(sparse, w).sum())
     assert ledger.unknown == []
     assert ledger.held_bytes("variable") == nbytes(sparse._indices(), sparse._values())
 
@@ -279,17 +279,17 @@ def test_sparse_and_subclasses():
 def test_checkpoints_and_policies():
     x = torch.randn(500, requires_grad=True)
     y = checkpoint(lambda h: h.sin().cos().exp(), x.clone(), use_reentrant=False).sum()
-    ledger = bp.saved(y)
+    ledger = bp.saved_tensors(y)
     assert [(e.name, e.nbytes, e.holder) for e in ledger.entries] == [("input of a checkpoint", 2000, "")]
-    with policies.on_disk(min_bytes=0):
+    with offload.on_disk(min_bytes=0):
         z = x.clone().exp()
         loss = (z * z).sum()
-    ledger = bp.saved(loss)
+    ledger = bp.saved_tensors(loss)
     assert ledger.placed == [SavedPlaced("written to disk", 3, 2000)] and ledger.bytes == 0
     assert "0.0019 MiB more in 3 tensors: written to disk" in str(ledger)
-    with policies.compressed():  # too small to be taken: still there
+    with offload.compressed():  # too small to be taken: still there
         loss = x.clone().exp().sum()
-    assert bp.saved(loss).bytes == 2000
+    assert bp.saved_tensors(loss).bytes == 2000
 
 
 def test_nothing_is_run_or_kept():
@@ -298,7 +298,7 @@ def test_nothing_is_run_or_kept():
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach(), lambda t: called.append(1) or t):
         y = x.clone().exp()
         loss = y.sum()
-    ledger = bp.saved(loss)
+    ledger = bp.saved_tensors(loss)
     assert called == [] and ledger.bytes == 0 and ledger.held_bytes("variable") == 400
     gone = torch.multiprocessing.reductions.StorageWeakRef(y.untyped_storage())
     del y, loss
@@ -310,7 +310,7 @@ def test_a_graph_of_many_nodes():
     y = x
     for _ in range(60_000):
         y = y.sin()
-    ledger = bp.saved(y.sum())
+    ledger = bp.saved_tensors(y.sum())
     assert ledger.nodes == 60_002 and ledger.bytes == 59_999 * 16
     gone = torch.multiprocessing.reductions.StorageWeakRef(y.untyped_storage())
     del y
@@ -326,7 +326,7 @@ def test_deep_graphs_that_were_looked_at_in_parts_are_freed():
         "    if i % 20_000 == 0: steps.insert(0, y)\n"
         "    y = y * 1.0\n"
         "w = torch.ones(3, requires_grad=True)\n"
-        "print(bp.saved((w * w).sum()).nodes)\n"
+        "print(bp.saved_tensors((w * w).sum()).nodes)\n"
         "del y, steps; print('freed')\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
@@ -337,17 +337,29 @@ def test_deep_graphs_that_were_looked_at_in_parts_are_freed():
     ("run", "text"),
     [
         (
-            lambda: bp.saved(torch.ones(3)),
+            lambda: bp.saved_tensors(torch.ones(3)),
             r"a tensor of shape \(3,\) has no graph \(grad_fn is None\): nothing is kept",
         ),
-        (lambda: bp.saved("loss"), r"saved\(\) takes a tensor with a graph, several, or a model; not a str"),
-        (lambda: bp.saved(nn.Linear(2, 2)).bytes, r"this ledger is empty so far: it is read when the block ends"),
         (
-            lambda: bp.saved(W.sum()).by("size"),
+            lambda: bp.saved_tensors("loss"),
+            r"saved_tensors\(\) takes a tensor with a graph, several, or a model; not a str",
+        ),
+        (
+            lambda: bp.saved_tensors(nn.Linear(2, 2)).bytes,
+            r"this ledger is empty so far: it is read when the block ends",
+        ),
+        (
+            lambda: bp.saved_tensors(W.sum()).by("size"),
             r"cannot add up by 'size'; by is one of 'module', 'op', 'line', 'dtype'",
         ),
-        (lambda: bp.saved(W.sum()).try_checkpoint("*", None), r"trying something needs the model: with backprobe"),
-        (lambda: bp.saved(W.sum()).__enter__(), r"made from a graph that is there already.*a block is for a model"),
+        (
+            lambda: bp.saved_tensors(W.sum()).try_checkpoint("*", None),
+            r"trying something needs the model: with backprobe",
+        ),
+        (
+            lambda: bp.saved_tensors(W.sum()).__enter__(),
+            r"made from a graph that is there already.*a block is for a model",
+        ),
     ],
 )
 def test_wrong_use(run, text):
@@ -357,7 +369,7 @@ def test_wrong_use(run, text):
 
 def test_an_error_in_the_block_leaves_nothing():
     model = nn.Linear(3, 3)
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"), bp.saved(model) as ledger:
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"), bp.saved_tensors(model) as ledger:
         model(torch.ones(2, 4))
     assert torch.overrides._get_current_function_mode_stack() == []
     assert not nn.modules.module._global_forward_hooks and ledger.bytes == 0
@@ -401,7 +413,7 @@ unknown: 2 of CopySlices: cannot be read
     console.print(ledger)
     text = console.export_text()
     assert "3.00 MiB kept for backward" in text and "up.<1>" in text
-    assert str(bp.saved(nn.Linear(1, 1))) == "Ledger: not read yet"
+    assert str(bp.saved_tensors(nn.Linear(1, 1))) == "Ledger: not read yet"
 
 
 # Trying
@@ -421,7 +433,7 @@ def blocks():
 
 def test_trying_a_checkpoint():
     model, x = blocks(), torch.randn(256, 64)
-    with bp.saved(model) as ledger:
+    with bp.saved_tensors(model) as ledger:
         model(x).square().mean().backward()
     before = {n: t.clone() for n, t in model.state_dict().items()}
     grads = {n: p.grad for n, p in model.named_parameters()}
@@ -453,7 +465,7 @@ def test_trying_restores_after_an_error():
             raise ValueError("in the third run")
         return model(x).square().mean()
 
-    with bp.saved(model) as ledger:
+    with bp.saved_tensors(model) as ledger:
         model(x)
     before = {n: t.clone() for n, t in model.state_dict().items()}
     with pytest.raises(ValueError, match="in the third run"):
@@ -464,9 +476,9 @@ def test_trying_restores_after_an_error():
     with pytest.raises(BackprobeError, match=r"no module fits 'blocks\.\*'"):
         ledger.try_checkpoint("blocks.*", step)
     with pytest.raises(BackprobeError, match=r"step gave a tensor of shape \(16, 64\)"):
-        ledger.try_policy(policies.compressed, lambda: model(x))
+        ledger.try_policy(offload.compressed, lambda: model(x))
     with pytest.raises(BackprobeError, match="rounds is 0"):
-        ledger.try_policy(policies.compressed, step, rounds=0)
+        ledger.try_policy(offload.compressed, step, rounds=0)
 
 
 def test_the_error_of_a_narrower_type_is_measured():
@@ -475,7 +487,7 @@ def test_the_error_of_a_narrower_type_is_measured():
     def step():
         return model(x).square().mean() + model(x).abs().mean()
 
-    trial = policies.measure(lambda: policies.compressed(dtype=torch.bfloat16), model, step, rounds=1)
+    trial = offload.measure(lambda: offload.compressed(dtype=torch.bfloat16), model, step, rounds=1)
     state = torch.get_rng_state()
     buffers = [b.clone() for b in model.buffers()]
 
@@ -486,7 +498,7 @@ def test_the_error_of_a_narrower_type_is_measured():
         return torch.autograd.grad(step(), list(model.parameters()))
 
     plain = grads()
-    with policies.compressed(dtype=torch.bfloat16):
+    with offload.compressed(dtype=torch.bfloat16):
         narrow = grads()
     for (name, _), a, b in zip(model.named_parameters(), plain, narrow, strict=True):
         assert trial.errors[name] == pytest.approx(
@@ -521,7 +533,7 @@ def test_allocations_against_the_profiler():
 def test_the_example_in_the_docstring():
     import doctest
 
-    from backprobe.saved_tensors import watching
+    from backprobe.saved_hooks import watching
 
     assert doctest.testmod(watching) == (0, 5)
 
@@ -529,20 +541,20 @@ def test_the_example_in_the_docstring():
 def test_a_graph_that_is_freed_or_gone_says_so():
     x = torch.ones(3, requires_grad=True)
     loss = (x.exp() * x).sum()
-    assert "freed" not in str(bp.saved(loss))
+    assert "freed" not in str(bp.saved_tensors(loss))
     loss.backward()
-    text = str(bp.saved(loss))
+    text = str(bp.saved_tensors(loss))
     assert "a backward has freed what 2 nodes had saved: read the ledger before it" in text
     model = nn.Linear(3, 3)
-    with bp.saved(model) as ledger:
+    with bp.saved_tensors(model) as ledger:
         model(torch.ones(2, 3)).sum()
     assert "no graph was there when the block ended: keep its loss in a variable" in str(ledger)
 
 
 def test_why_a_tensor_has_no_graph():
     with pytest.raises(BackprobeError, match="It is a leaf, and begins graphs: give the loss"):
-        bp.saved(torch.ones(3, requires_grad=True))
+        bp.saved_tensors(torch.ones(3, requires_grad=True))
     with pytest.raises(BackprobeError, match=r"Its dtype is torch.int64, and only floating point"):
-        bp.saved(torch.ones(3, dtype=torch.int64))
+        bp.saved_tensors(torch.ones(3, dtype=torch.int64))
     with pytest.raises(BackprobeError, match=r"int64\[3\]\) has no graph.*Only tensors of floating point or complex"):
         bp.graph(torch.ones(3, dtype=torch.int64))

@@ -18,10 +18,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import backprobe as bp
-from backprobe import BackprobeError, policies
-from backprobe.saved_tensors import codec
-from backprobe.saved_tensors.cells import Kept
-from backprobe.saved_tensors.disk import PREFIX, sweep
+from backprobe import BackprobeError, offload
+from backprobe.saved_hooks import codec
+from backprobe.saved_hooks.cells import Kept
+from backprobe.saved_hooks.disk import PREFIX, sweep
 
 torch.set_num_threads(1)
 #: What transformers calls it lately.
@@ -77,13 +77,13 @@ def test_modules_by_name(encoder):
     model, tokens = encoder
     plain, _ = gradients(model, tokens, lambda: torch.enable_grad())
     before = hooks_on(model)
-    _, all_of_it = gradients(model, tokens, lambda: policies.on_disk(min_bytes=0))
-    got, some = gradients(model, tokens, lambda: policies.on_disk(model, "encoder.layer.[01]", min_bytes=0))
+    _, all_of_it = gradients(model, tokens, lambda: offload.on_disk(min_bytes=0))
+    got, some = gradients(model, tokens, lambda: offload.on_disk(model, "encoder.layer.[01]", min_bytes=0))
     assert all(torch.equal(got[n], g) for n, g in plain.items())
     assert 0.2 < some.bytes / all_of_it.bytes < 0.4
     assert hooks_on(model) == before
     with pytest.raises(BackprobeError, match=r"no module fits 'encoder\.layers\.\*'; names are like 'encoder\.layer"):
-        policies.on_disk(model, "encoder.layers.*")
+        offload.on_disk(model, "encoder.layers.*")
 
 
 def test_an_error_in_the_forward_leaves_nothing(encoder):
@@ -92,7 +92,7 @@ def test_an_error_in_the_forward_leaves_nothing(encoder):
             raise ValueError("broken")
 
     model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), Broken())
-    layer = policies.on_disk(model, "*", min_bytes=0)
+    layer = offload.on_disk(model, "*", min_bytes=0)
     with pytest.raises(ValueError, match="broken"), layer:
         folder = layer.folder
         model(torch.ones(2, 4))
@@ -103,14 +103,14 @@ def test_an_error_in_the_forward_leaves_nothing(encoder):
 
 def test_size_and_budget():
     x = torch.randn(1000, requires_grad=True)
-    with policies.on_disk(min_bytes=3000) as layer:
+    with offload.on_disk(min_bytes=3000) as layer:
         big = (x * 1).exp().sum()
         small = (x[:10] * 1).clone().exp().sum()
     assert layer.bytes == 4000 and layer.held == 4000
     (big + small).backward()
     assert torch.equal(x.grad[10:], x.exp()[10:])
 
-    with policies.on_disk(min_bytes=0, budget_bytes=9000) as layer:
+    with offload.on_disk(min_bytes=0, budget_bytes=9000) as layer:
         kept = [(x * 1).exp() for _ in range(5)]
         assert layer.bytes == 3 * 4000  # two stay
         del kept[0]
@@ -122,7 +122,7 @@ def test_size_and_budget():
 
 def test_parameters_and_buffers_stay():
     model = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64)).eval()
-    with policies.compressed(model, level=1, min_bytes=1) as layer:
+    with offload.compressed(model, level=1, min_bytes=1) as layer:
         out = model(torch.ones(8, 64) * torch.ones(8, 1))
     assert layer.tensors == 2  # the inputs of the two, not the weights, the mean, the variance
     out.sum().backward()
@@ -130,12 +130,12 @@ def test_parameters_and_buffers_stay():
 
 def test_memory_that_several_share_is_copied_once():
     x = torch.randn(2, 30, requires_grad=True)
-    with policies.on_disk(min_bytes=0) as layer:
+    with offload.on_disk(min_bytes=0) as layer:
         q, k, v = (x * 1).view(2, 3, 10).unbind(1)
         out = (q * k * v).sum()
     # q, k and v are views of one memory; q*k has one of its own.
     assert layer.bytes == x.numel() * 4 + q.numel() * 4 and layer.tensors == 4
-    assert len(bp.saved(out).placed) == 1
+    assert len(bp.saved_tensors(out).placed) == 1
     (got,) = torch.autograd.grad(out, x)
     q, k, v = (x * 1).view(2, 3, 10).unbind(1)
     assert torch.equal(got, torch.autograd.grad((q * k * v).sum(), x)[0])
@@ -144,7 +144,7 @@ def test_memory_that_several_share_is_copied_once():
 def test_a_small_part_of_large_memory_is_copied_alone():
     data = torch.randn(1000, 10)
     w = torch.ones(10, requires_grad=True)
-    with policies.on_disk(min_bytes=0) as layer:
+    with offload.on_disk(min_bytes=0) as layer:
         (data[3:7] * w).sum().backward()
     assert layer.bytes == 4 * 10 * 4
     assert torch.equal(w.grad, data[3:7].sum(0))
@@ -163,7 +163,7 @@ def test_a_write_that_moves_no_version_between_two_saves(name):
 
 
 def test_fingerprints_tell_moved_values_apart():
-    from backprobe.saved_tensors.copies import fingerprint
+    from backprobe.saved_hooks.copies import fingerprint
 
     for size in (1, 7, 1000, 9000, 100_000):
         a = torch.randn(size, generator=torch.Generator().manual_seed(size))
@@ -185,7 +185,7 @@ def test_a_pair_of_the_users_around():
         return t.detach()
 
     x = torch.randn(4096, requires_grad=True)
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t), policies.compressed(min_bytes=0):
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t), offload.compressed(min_bytes=0):
         y = (x * 1).relu()
         z = (y * 2.5).exp().sum()
     # The half of zeros went to the user's pair as a mask and values; what does not shrink, as torch would hand it.
@@ -205,7 +205,7 @@ def test_a_pair_of_the_users_inside_as_a_policy():
         return p[1][0].float()
 
     x = torch.randn(500, requires_grad=True)
-    with policies.on_disk(min_bytes=0) as disk, policies.hooks(pack, unpack):
+    with offload.on_disk(min_bytes=0) as disk, offload.hooks(pack, unpack):
         y = (x * 1).exp().sum()
     assert disk.bytes == 500 * 8
     y.backward()
@@ -217,7 +217,7 @@ def test_inside_a_checkpointed_function_there_is_nothing_to_place():
     layers = []
 
     def run(x):
-        with policies.on_disk(min_bytes=0) as layer:
+        with offload.on_disk(min_bytes=0) as layer:
             layers.append(layer)
             return (x.sin() * 2).exp()
 
@@ -228,7 +228,7 @@ def test_inside_a_checkpointed_function_there_is_nothing_to_place():
 
 def test_around_a_checkpoint_its_inputs_are_placed():
     x = torch.randn(300, requires_grad=True)
-    with policies.on_disk(min_bytes=0) as layer:
+    with offload.on_disk(min_bytes=0) as layer:
         y = checkpoint(lambda h: (h.sin() * 2).exp(), x * 1, use_reentrant=False)
     assert layer.tensors == 1 and layer.bytes == 1200
     y.sum().backward()
@@ -236,19 +236,19 @@ def test_around_a_checkpoint_its_inputs_are_placed():
 
 
 def test_hooks_forbidden():
-    with policies.forbid_hooks("this model writes its activations"):
+    with offload.forbid_hooks("this model writes its activations"):
         for policy in LOSSLESS.values():
             with pytest.raises(RuntimeError, match=r"^this model writes its activations$"), policy():
                 pass
-    with policies.on_disk() as layer:
+    with offload.on_disk() as layer:
         assert layer.folder.exists()
-    with policies.on_disk(), pytest.raises(RuntimeError, match="no hooks"), policies.forbid_hooks("no hooks"):
+    with offload.on_disk(), pytest.raises(RuntimeError, match="no hooks"), offload.forbid_hooks("no hooks"):
         pass
     assert no_hooks_left()
 
 
 def test_one_block_at_a_time():
-    layer = policies.compressed()
+    layer = offload.compressed()
     with layer, pytest.raises(BackprobeError, match="this Compressed is in use already: make another"), layer:
         pass
     with layer:  # again afterwards is fine
@@ -259,12 +259,12 @@ def test_one_block_at_a_time():
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: policies.on_cpu(select="0"), r"select= chooses modules of a model: give model= too"),
-        (lambda: policies.on_cpu(min_bytes=-1), r"min_bytes is -1; it is 0 or more"),
-        (lambda: policies.on_disk(budget_bytes=-2), r"budget_bytes is -2; it is 0 or more"),
-        (lambda: policies.compressed(dtype=torch.int8), r"dtype is torch\.int8; saved values are kept in a floating"),
-        (lambda: policies.compressed(level=10), r"level is 10; it is 0 \(no zlib\) to 9"),
-        (lambda: bp.mark_written([1]), r"mark_written takes tensors; argument 0 is a list"),
+        (lambda: offload.on_cpu(select="0"), r"select= chooses modules of a model: give model= too"),
+        (lambda: offload.on_cpu(min_bytes=-1), r"min_bytes is -1; it is 0 or more"),
+        (lambda: offload.on_disk(budget_bytes=-2), r"budget_bytes is -2; it is 0 or more"),
+        (lambda: offload.compressed(dtype=torch.int8), r"dtype is torch\.int8; saved values are kept in a floating"),
+        (lambda: offload.compressed(level=10), r"level is 10; it is 0 \(no zlib\) to 9"),
+        (lambda: bp.increment_version([1]), r"increment_version takes tensors; argument 0 is a list"),
     ],
 )
 def test_wrong_use(make, text):
@@ -281,7 +281,7 @@ def test_threads_have_policies_of_their_own():
             loss = (x * 1).relu().exp().sum()
         seen[name] = (torch.autograd.grad(loss, x)[0], layer.tensors)
 
-    with policies.on_disk(min_bytes=0) as mine:
+    with offload.on_disk(min_bytes=0) as mine:
         threads = [threading.Thread(target=work, args=item) for item in [*LOSSLESS.items()] * 2]
         for thread in threads:
             thread.start()
@@ -297,7 +297,7 @@ def test_threads_have_policies_of_their_own():
 
 @pytest.mark.parametrize("name", [*LOSSLESS, "allow"])
 def test_no_cycle_through_outputs_that_are_saved_by_their_own_node(name):
-    policy = policies.allow_mutation if name == "allow" else LOSSLESS[name]
+    policy = offload.allow_mutation if name == "allow" else LOSSLESS[name]
     gc.collect()
     gc.disable()
     try:
@@ -314,7 +314,7 @@ def test_no_cycle_through_outputs_that_are_saved_by_their_own_node(name):
 
 def test_files_go_with_the_graph(tmp_path):
     x = torch.randn(1000, requires_grad=True)
-    with policies.on_disk(folder=tmp_path, min_bytes=0):
+    with offload.on_disk(folder=tmp_path, min_bytes=0):
         y = (x * 1).exp().exp()
         (folder,) = tmp_path.glob(PREFIX + "*")
         assert len(list(folder.glob("*.safetensors"))) == 2
@@ -331,9 +331,9 @@ def test_files_go_with_the_graph(tmp_path):
 def test_a_killed_process_leaves_nothing_for_long(tmp_path):
     script = (
         "import os, sys, torch\n"
-        "from backprobe import policies\n"
+        "from backprobe import offload\n"
         "x = torch.randn(1000, requires_grad=True)\n"
-        f"with policies.on_disk(folder={str(tmp_path)!r}, min_bytes=0):\n"
+        f"with offload.on_disk(folder={str(tmp_path)!r}, min_bytes=0):\n"
         "    y = (x * 1).exp()\n"
         "    if sys.argv[1] == 'kill': os.kill(os.getpid(), 9)\n"
         "    if sys.argv[1] == 'fork':\n"
@@ -345,7 +345,7 @@ def test_a_killed_process_leaves_nothing_for_long(tmp_path):
     assert subprocess.run([sys.executable, "-c", script, "kill"], timeout=600).returncode == -9
     (left,) = tmp_path.iterdir()
     assert len(list(left.glob("*.safetensors"))) == 1
-    with policies.on_disk(folder=tmp_path) as layer:
+    with offload.on_disk(folder=tmp_path) as layer:
         assert not left.exists()
         assert sweep(tmp_path) == [] and layer.folder.exists()  # in use: not swept, also not by ourselves
     # The child of a fork leaves its parent's files alone; at the end of the process all are gone.
@@ -360,11 +360,11 @@ def test_errors_of_the_disk(tmp_path):
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(BackprobeError, match=r"cannot keep saved tensors under .*file"),
-        policies.on_disk(folder=tmp_path / "file"),
+        offload.on_disk(folder=tmp_path / "file"),
     ):
         pass
     assert no_hooks_left()
-    with policies.on_disk(folder=tmp_path, min_bytes=0) as layer:
+    with offload.on_disk(folder=tmp_path, min_bytes=0) as layer:
         y = (x * 1).exp().sum()
         for path in layer.folder.glob("*.safetensors"):
             path.unlink()
@@ -375,9 +375,9 @@ def test_errors_of_the_disk(tmp_path):
 def test_deep_graphs_are_freed():
     script = (
         "import torch\n"
-        "from backprobe import policies\n"
-        "same = lambda: policies.hooks(lambda t: t, lambda t: t)\n"
-        "for make in (policies.compressed, policies.allow_mutation, same):\n"
+        "from backprobe import offload\n"
+        "same = lambda: offload.hooks(lambda t: t, lambda t: t)\n"
+        "for make in (offload.compressed, offload.allow_mutation, same):\n"
         "    x = torch.ones(2, requires_grad=True); y = x\n"
         "    with make():\n"
         "        for _ in range(70_000): y = y.sin()\n"
@@ -393,7 +393,7 @@ def test_deep_graphs_are_freed():
 
 def test_mutation_through_a_view_that_begins_elsewhere():
     x = torch.arange(1.0, 5.0, requires_grad=True)
-    with policies.allow_mutation() as layer:
+    with offload.allow_mutation() as layer:
         b = x.clone()
         out = (b**2).sum()
         b[1:].mul_(10)
@@ -412,7 +412,7 @@ def test_mutation_through_a_view_that_begins_elsewhere():
 
 def test_a_write_after_the_block_raises():
     x = torch.ones(4, requires_grad=True)
-    with policies.allow_mutation():
+    with offload.allow_mutation():
         b = x.clone()
         out = (b**2).sum()
     b.mul_(10)
@@ -425,18 +425,18 @@ def test_mark_written():
     w = torch.full((4,), 2.0, requires_grad=True)
     out = (memory * w).sum()
     memory.numpy()[0] = 5.0
-    bp.mark_written(memory)
+    bp.increment_version(memory)
     with pytest.raises(RuntimeError, match="is at version 1; expected version 0 instead"):
         out.backward()
-    with policies.compressed(min_bytes=0):
+    with offload.compressed(min_bytes=0):
         out = (memory * w).sum()
-    bp.mark_written(memory, w)
+    bp.increment_version(memory, w)
     with pytest.raises(RuntimeError, match="is at version 2; expected version 1 instead"):
         out.backward()
     with torch.inference_mode():
         inferred = torch.ones(2)
-    with pytest.raises(BackprobeError, match="argument 0 of mark_written was made in inference mode"):
-        bp.mark_written(inferred)
+    with pytest.raises(BackprobeError, match="argument 0 of increment_version was made in inference mode"):
+        bp.increment_version(inferred)
 
 
 # Forms
@@ -501,7 +501,7 @@ def test_on_cpu_from_a_gpu():
     plain = torch.autograd.grad(model(x).square().sum(), list(model.parameters()))
     torch.cuda.synchronize()
     begin = torch.cuda.memory_allocated()
-    with policies.on_cpu(model) as layer:
+    with offload.on_cpu(model) as layer:
         loss = model(x).square().sum()
     assert torch.cuda.memory_allocated() - begin < layer.bytes / 4
     got = torch.autograd.grad(loss, list(model.parameters()))

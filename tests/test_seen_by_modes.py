@@ -109,7 +109,7 @@ def test_a_mode_sees_what_it_sees_alone(
 ) -> None:
     alone = seen_of(model, make, part, bad)
     given: dict[str, Any]
-    for given in ({}, {"budget": None}, {"level": "watch"}, {"level": "explain"}, {"statistics": 1}):
+    for given in ({}, {"budget": None}, {"level": "minimal"}, {"level": "full"}, {"layer_stats": 1}):
         with backprobe.trace(**given):
             watched = seen_of(model, make, part, bad)
         assert watched == alone, given

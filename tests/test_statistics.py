@@ -83,7 +83,7 @@ def same(found: Statistics, plain: Plain, tolerance: float = 1e-4) -> None:
 
 def trained(net: nn.Module, make: Any, steps: int = 7, every: int = 3, **how: Any) -> Any:
     """Steps of a plain loop, watched; the statistics."""
-    session, sink = watched(Settings("trace", statistics=every))
+    session, sink = watched(Settings("nodes", layer_stats=every))
     session.start()
     optimizer = make(net.parameters())
     plain = Plain(dict(net.named_parameters()), optimizer)
@@ -154,7 +154,7 @@ def test_under_a_scaler_gradients_are_without_the_scale(kind: Any) -> None:
     optimizer = kind(net.parameters(), 1e-2)
     plain = Plain(dict(net.named_parameters()), optimizer, scale if kind is Unscales else 1.0)
     scaler = torch.amp.GradScaler("cpu", init_scale=scale)
-    session, sink = watched(Settings("trace", statistics=2))
+    session, sink = watched(Settings("nodes", layer_stats=2))
     session.start()
     for _ in range(5):
         optimizer.zero_grad()
@@ -171,7 +171,7 @@ def test_under_a_scaler_gradients_are_without_the_scale(kind: Any) -> None:
 def test_optimizers_that_take_turns_are_both_measured() -> None:
     nets = [nn.Linear(4, 4), nn.Linear(4, 4)]
     optimizers = [torch.optim.SGD(net.parameters(), 0.1) for net in nets]
-    session, sink = watched(Settings("watch", statistics=4))
+    session, sink = watched(Settings("minimal", layer_stats=4))
     session.start()
     for at in range(16):
         loop(nets[at % 2], optimizers[at % 2])
@@ -185,7 +185,7 @@ def test_optimizers_that_take_turns_are_both_measured() -> None:
 def test_optimizers_of_one_step_are_measured_in_one_record() -> None:
     net = model()
     halves = [torch.optim.SGD(net[:2].parameters(), 0.1), torch.optim.AdamW(net[2:].parameters(), 0.3)]
-    session, sink = watched(Settings("watch", statistics=2))
+    session, sink = watched(Settings("minimal", layer_stats=2))
     session.start()
     for _ in range(5):
         net(torch.randn(3, 4)).sum().backward()
@@ -213,7 +213,7 @@ def test_shared_frozen_and_hooked_parameters() -> None:
 
     net[0].weight.register_post_accumulate_grad_hook(steps_at_once)
     rest = torch.optim.SGD([p for p in net.parameters() if p is not net[0].weight], 0.1)
-    session, sink = watched(Settings("watch", statistics=1))
+    session, sink = watched(Settings("minimal", layer_stats=1))
     session.start()
     for _ in range(4):
         loop(net[:5], rest)
@@ -227,7 +227,7 @@ def test_shared_frozen_and_hooked_parameters() -> None:
 def test_bad_gradients_are_counted() -> None:
     net = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    session, sink = watched(Settings("watch", statistics=1))
+    session, sink = watched(Settings("minimal", layer_stats=1))
     session.start()
     net(torch.randn(3, 4)).sum().backward()
     assert net.weight.grad is not None
@@ -273,7 +273,7 @@ def test_activations_and_attention(fused: bool) -> None:
     nn.init.constant_(net.up.bias, -0.6)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     expected: list[dict[str, float]] = []
-    session, sink = watched(Settings("watch", statistics=2))
+    session, sink = watched(Settings("minimal", layer_stats=2))
     session.start()
     past = []
     for _ in range(5):
@@ -339,7 +339,7 @@ def test_a_compiled_model_is_not_compiled_anew_for_each_look(every: int) -> None
 
     net = model()
     fast = torch.compile(net, backend=backend)
-    session, sink = watched(Settings("trace", statistics=every))
+    session, sink = watched(Settings("nodes", layer_stats=every))
     session.start()
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     for _ in range(13):
@@ -354,7 +354,7 @@ def test_headroom_of_half_precision() -> None:
     net = nn.Linear(4, 8)
     nn.init.constant_(net.weight, 100.0)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    session, sink = watched(Settings("watch", statistics=1))
+    session, sink = watched(Settings("minimal", layer_stats=1))
     session.start()
     with torch.autocast("cpu", torch.bfloat16):
         out = net(torch.randn(3, 4))
@@ -378,14 +378,14 @@ def test_stable_rank() -> None:
 def test_a_budget_makes_it_more_seldom_and_steps_that_pass_are_measured() -> None:
     net = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    session, sink = watched(Settings("trace", budget=0.01, statistics=10))
+    session, sink = watched(Settings("nodes", budget=0.01, layer_stats=10))
     session.start()
     for _ in range(2000):
         loop(net, optimizer)
     session.stop()
     assert session.error is None
     trace = sink.trace(session)
-    assert trace.watched.passed
+    assert trace.coverage.observed.passed
     steps = trace.statistics.steps
     assert 2 < len(steps) < 200
     assert max(steps) > 100
@@ -394,7 +394,7 @@ def test_a_budget_makes_it_more_seldom_and_steps_that_pass_are_measured() -> Non
 def test_the_next_look_comes_soon_where_it_is_asked_for() -> None:
     net = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    session, sink = watched(Settings("trace", budget=0.001, statistics=10))
+    session, sink = watched(Settings("nodes", budget=0.001, layer_stats=10))
     session.start()
     asked = 0
     for _ in range(3000):
@@ -427,7 +427,7 @@ def test_the_steps_after_an_alarm_are_recorded() -> None:
                 session.scene.heed(["an alarm"], waits=False)
 
     sink = Heeds()
-    session = Session(sink, Settings("trace", budget=0.001, statistics=10))
+    session = Session(sink, Settings("nodes", budget=0.001, layer_stats=10))
     net = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     session.start()
@@ -443,7 +443,7 @@ def test_the_script_is_as_alone() -> None:
     def run(watch: bool) -> Any:
         net = Net(True)
         optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
-        session, _ = watched(Settings("watch", statistics=1))
+        session, _ = watched(Settings("minimal", layer_stats=1))
         if watch:
             session.start()
         for _ in range(5):
@@ -462,14 +462,14 @@ def test_the_script_is_as_alone() -> None:
 
 def test_a_kept_run_has_them(tmp_path: Path) -> None:
     net = model()
-    with backprobe.trace(net, statistics=10) as trace:
+    with backprobe.trace(net, layer_stats=10) as trace:
         optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
         for _ in range(12):
             loop(net, optimizer)
     assert trace.statistics.steps == [0, 10]
-    run = backprobe.open(trace.save(tmp_path / "run"))
+    run = backprobe.load_run(trace.save(tmp_path / "run"))
     assert list(run.statistics) == list(trace.statistics)
-    again = backprobe.open(run.save(tmp_path / "again"))
+    again = backprobe.load_run(run.save(tmp_path / "again"))
     assert list(again.statistics) == list(trace.statistics)
 
 
@@ -500,4 +500,4 @@ def test_a_run_is_stopped_by_an_alarm(tmp_path: Path) -> None:
 def test_of_a_run_that_was_written_before_there_were_any() -> None:
     for run in (Path(__file__).parent / "runs").iterdir():
         for file in run.rglob("run.sqlite"):
-            assert list(backprobe.open(file.parent).statistics) == []
+            assert list(backprobe.load_run(file.parent).statistics) == []

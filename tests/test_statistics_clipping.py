@@ -26,7 +26,7 @@ def length(parameters: Any) -> float:
 def seen(script: Callable[[Callable[[Any], None]], None], every: int = 2) -> tuple[Statistics, list[float]]:
     """The statistics of a script that tells the total norm after its last backward, and before the optimizer."""
     told: list[float] = []
-    session, sink = watched(Settings("watch", statistics=every))
+    session, sink = watched(Settings("minimal", layer_stats=every))
     session.start()
     script(lambda parameters: told.append(length(parameters)))
     session.stop()
@@ -242,7 +242,7 @@ def test_a_second_step_on_the_same_gradients_says_nothing_of_them() -> None:
 def test_a_budget_in_whose_steps_calls_pass() -> None:
     net = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    session, sink = watched(Settings("trace", budget=0.01, statistics=10))
+    session, sink = watched(Settings("nodes", budget=0.01, layer_stats=10))
     session.start()
     ratios = []
     for _ in range(1000):
@@ -255,7 +255,7 @@ def test_a_budget_in_whose_steps_calls_pass() -> None:
     session.stop()
     assert session.error is None
     trace = sink.trace(session)
-    assert trace.watched.passed
+    assert trace.coverage.observed.passed
     curve = trace.statistics.curve("clip_factor", "SGD")
     assert curve[-1][0] > 100
     assert [v for _, v in curve] == pytest.approx([ratios[step] for step, _ in curve], rel=1e-5)

@@ -46,7 +46,7 @@ def test_each_parameter_has_its_own(make: Any) -> None:
     names = [name for name, _ in net.named_parameters()]
     optimizer = make(net.parameters())
     wanted: list[dict[str, float]] = []
-    session, sink = watched(Settings("watch", statistics=1))
+    session, sink = watched(Settings("minimal", layer_stats=1))
     session.start()
     for step in range(4):
         optimizer.zero_grad()
@@ -121,7 +121,7 @@ def test_outputs_that_wait_are_what_the_modules_put_out() -> None:
                 wanted[at[0]][f"activation_max|{name}"] = float(out.detach().abs().max())
 
             module.register_forward_hook(note)
-    session, sink = watched(Settings("watch", statistics=1))
+    session, sink = watched(Settings("minimal", layer_stats=1))
     session.start()
     for step in range(12):
         at[0], net.writes.on = step, step >= 3
@@ -158,7 +158,7 @@ def test_an_output_that_is_written_to_unlike_before_has_no_number_once() -> None
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     wanted = []
     net.one.register_forward_hook(lambda module, args, out: wanted.append(float(out.detach().square().mean().sqrt())))
-    session, sink = watched(Settings("watch", statistics=1))
+    session, sink = watched(Settings("minimal", layer_stats=1))
     session.start()
     for step in range(6):
         net.inplace = step >= 2
@@ -182,7 +182,7 @@ def test_units_of_layers_of_different_widths() -> None:
             net[at].bias[:dead] = -50.0  # type: ignore[union-attr, index]
             net[at].bias[dead:] = 50.0  # type: ignore[union-attr, index]
     optimizer = torch.optim.SGD(net.parameters(), 0.0)
-    session, sink = watched(Settings("watch", statistics=1))
+    session, sink = watched(Settings("minimal", layer_stats=1))
     session.start()
     F.mse_loss(net(torch.randn(6, 4)), torch.zeros(6, 1)).backward()
     optimizer.step()

@@ -293,14 +293,14 @@ def test_losses_of_accumulated_calls_add_up_to_the_mean() -> None:
             opt.step()
             said.append(sum(losses) / 4)
 
-    for level in ("trace", "watch"):
+    for level in ("nodes", "minimal"):
         said.clear()
         steps = seen(loop, Settings(level))
         assert [s.loss for s in steps] == pytest.approx(said)
         assert {s.record.calls for s in steps} == {4}
 
 
-@pytest.mark.parametrize("level", ["trace", "watch"])
+@pytest.mark.parametrize("level", ["nodes", "minimal"])
 def test_what_a_scaler_multiplied_by_is_divided_out(level: str) -> None:
     said: list[float] = []
     norms: list[float] = []
@@ -322,7 +322,7 @@ def test_what_a_scaler_multiplied_by_is_divided_out(level: str) -> None:
     assert [s.loss for s in steps] == pytest.approx(said)
     assert [s.record.scale for s in steps] == [4096.0, 4096.0, 8192.0, 8192.0, 16384.0]
     assert [s.parameters["0.weight"].grad for s in steps[:3]] == pytest.approx(norms[:3])
-    if level == "trace":
+    if level == "nodes":
         for step, loss, norm in zip(steps, said, norms, strict=True):
             (call,) = step.backwards
             assert call.roots[0].value == pytest.approx(loss)

@@ -45,7 +45,7 @@ def without_seconds(runs):
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     trace = traced()
     assert [f.kind for f in trace.findings] == ["nonfinite-forward"]
-    read = backprobe.open(trace.save(tmp_path / "run"))
+    read = backprobe.load_run(trace.save(tmp_path / "run"))
     assert list(read.findings) == list(trace.findings)
     assert list(read.parameters) == list(trace.parameters)
     assert len(read.steps) == len(trace.steps) == 5

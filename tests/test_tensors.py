@@ -66,7 +66,7 @@ def train(tensors, steps=6):
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     kept = []
-    with backprobe.trace(model, tensors=tensors) as trace:
+    with backprobe.trace(model, histograms=tensors) as trace:
         for _ in range(steps):
             out = model(torch.randn(5, 4))
             optimizer.zero_grad()
@@ -109,8 +109,8 @@ def test_a_run_holds_so_many(monkeypatch):
     monkeypatch.setattr(looking, "MOST", 7)
     trace, _ = train("*")
     assert len(trace.facts.of(TensorSeen)) == 7
-    (unseen,) = [u for u in trace.unseen if u.what == "tensors"]
-    assert unseen.count > 0 and "choose fewer with --tensors" in unseen.note
+    (unseen,) = [u for u in trace.coverage.unseen if u.what == "tensors"]
+    assert unseen.count > 0 and "choose fewer with --histograms" in unseen.note
 
 
 def test_what_has_no_plain_values_is_left_out():
@@ -128,7 +128,7 @@ def test_the_command(tmp_path):
         "import torch\nm = torch.nn.Linear(3, 1)\no = torch.optim.SGD(m.parameters(), 0.1)\n"
         "for _ in range(3):\n    o.zero_grad(); m(torch.ones(2, 3)).sum().backward(); o.step()\n"
     )
-    command = [sys.executable, "-m", "backprobe", "run", "--quiet", "--out", "r", "--tensors", "weight", "train.py"]
+    command = [sys.executable, "-m", "backprobe", "run", "--quiet", "--out", "r", "--histograms", "weight", "train.py"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=600)
     found = open_run(tmp_path / "r").facts.of(TensorSeen)
     assert [(t.name, t.kind, t.step) for t in found] == [

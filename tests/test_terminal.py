@@ -203,12 +203,12 @@ def hostile_model() -> torch.nn.Module:
 
 def test_texts_of_live_objects_have_none() -> None:
     model, x = hostile_model(), torch.randn(3, 2)
-    with backprobe.edit(model, "*", backprobe.edits.scale(2.0)) as log:
+    with backprobe.edit_gradients(model, "*", backprobe.gradient_ops.scale(2.0)) as log:
         model(x).sum().backward()
     with backprobe.capture(model) as values:
         loss = model(x).sum()
         reached = backprobe.sensitivity(values, loss)
-    graph, ledger = backprobe.graph(loss, model=model), backprobe.saved(loss)
+    graph, ledger = backprobe.graph(loss, model=model), backprobe.saved_tensors(loss)
     wider = backprobe.graph(model(x).relu().sum(), model=model)
     shown = [str(log), *map(repr, log.entries), repr(reached), str(graph), repr(graph), *map(str, graph), str(ledger)]
     shown += [str(graph.compare(wider)), repr(backprobe.linearize(model(x).sum(), dict(model.named_parameters())))]

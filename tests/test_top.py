@@ -131,7 +131,7 @@ def test_a_frame_fits_its_width(width: int, plain: bool) -> None:
 
 def test_nothing_yet_says_how_layers_are_measured() -> None:
     text = "\n".join(lines(Watch().frame(Trace(info={"script": "train.py", "started": 0.0}), "run", 65.0), 80))
-    assert "train.py" in text and "no step yet" in text and "backprobe run --statistics 10" in text
+    assert "train.py" in text and "no step yet" in text and "backprobe run --layer-stats 10" in text
 
 
 def write_steps(writer: Writer, steps: range) -> None:
@@ -173,7 +173,12 @@ def test_statistics_are_there_before_the_next_step_is_over(tmp_path: Path) -> No
         "print('here', flush=True)\n"
         "sys.stdin.readline()\n"
     )
-    command = [*(sys.executable, "-m", "backprobe", "run", "--quiet", "--statistics", "10"), "--out", "run", "train.py"]
+    command = [
+        *(sys.executable, "-m", "backprobe", "run", "--quiet", "--layer-stats", "10"),
+        "--out",
+        "run",
+        "train.py",
+    ]
     process = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None and process.stdout.readline() == "here\n"

@@ -230,7 +230,7 @@ def test_children_that_import_torch_when_their_parent_has_not(tmp_path: Path) ->
 @pytest.mark.slow
 def test_a_change_that_only_torch_can_refuse_ends_the_script(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("try:\n    import torch\nexcept Exception:\n    pass\nprint('went on')\n")
-    done = run(tmp_path, "--change", "device=nowhere", "train.py")
+    done = run(tmp_path, "--override", "device=nowhere", "train.py")
     assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith("backprobe: nowhere: ")
     assert done.stderr.count("\n") == 1 and not (tmp_path / "found.json").exists()
 

@@ -348,7 +348,7 @@ def test_a_torch_without_an_essential_name(name: str, tmp_path: Path) -> None:
         f"del {name}\n"
         "import backprobe\n"
         "from backprobe.commands import main\n"
-        "assert backprobe.open\n"
+        "assert backprobe.load_run\n"
         "try:\n"
         "    backprobe.trace\n"
         "except backprobe.BackprobeError as error:\n"

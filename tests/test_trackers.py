@@ -175,7 +175,7 @@ def needs(tracker: str) -> None:
 
 def stored(folder: Path) -> Iterator[tuple[str, int, float]]:
     """What a tracker is to have of a run, by its store."""
-    with closing(backprobe.open(folder / "kept")) as trace:
+    with closing(backprobe.load_run(folder / "kept")) as trace:
         for look in trace.statistics:
             by_quantity: dict[str, list[float]] = {}
             for name, value in zip(look.names, look.values, strict=True):
@@ -214,7 +214,7 @@ def test_a_tracker_has_what_the_store_has(tracker: str, tmp_path: Path) -> None:
     needs(tracker)
     (tmp_path / "alone.py").write_text(BAD)
     alone = python(tmp_path, "alone.py")
-    done = run(tmp_path, BAD, "--to", tracker, "--statistics", "2")
+    done = run(tmp_path, BAD, "--log-to", tracker, "--layer-stats", "2")
     assert (done.returncode, done.stdout) == (3, alone.stdout) == (alone.returncode, done.stdout), done.stderr
     assert f"Written to {tracker}: " in done.stderr and "Not seen" not in done.stderr, done.stderr
     read, said = READERS[tracker](tmp_path)
@@ -231,7 +231,7 @@ def test_the_gradient_norm_of_a_step_is_that_of_the_run(tmp_path: Path) -> None:
     needs("tensorboard")
     norms = "norms.append(sum(p.grad.double().square().sum() for p in model.parameters()).sqrt().item())"
     script = TRAIN.format(before="norms = []", each=norms, after="print(norms)")
-    done = run(tmp_path, script, "--to", "tensorboard")
+    done = run(tmp_path, script, "--log-to", "tensorboard")
     (curves, _) = of_event_files(tmp_path / "runs" / "kept")
     norms = json.loads(done.stdout.splitlines()[0])
     assert curves["backprobe/grad_norm_before_clip"] == {
@@ -246,7 +246,7 @@ def test_auto_writes_beside_the_scripts_event_file(tmp_path: Path) -> None:
     needs("tensorboard")
     before = "from torch.utils.tensorboard import SummaryWriter\nwriter = SummaryWriter('mine')"
     script = TRAIN.format(before=before, each="writer.add_scalar('loss', loss.item(), 10 * step)", after="")
-    done = run(tmp_path, script, "--to", "auto", "--statistics", "2")
+    done = run(tmp_path, script, "--log-to", "auto", "--layer-stats", "2")
     assert f"Written to tensorboard: {tmp_path / 'mine' / 'backprobe'}" in done.stderr, done.stderr
     mine, _ = of_event_files(tmp_path / "mine")
     assert mine.keys() == {"loss"} and [*mine["loss"]] == [10 * step for step in range(12)]
@@ -263,7 +263,7 @@ def test_auto_adds_to_the_rows_of_the_scripts_wandb_run(tmp_path: Path) -> None:
         folder.mkdir()
     (folders[0] / "train.py").write_text(script)
     alone = python(folders[0], "train.py")
-    done = run(folders[1], script, "--to", "auto", "--statistics", "2")
+    done = run(folders[1], script, "--log-to", "auto", "--layer-stats", "2")
     assert (done.returncode, done.stdout) == (0, alone.stdout), done.stderr
     assert "Written to wandb: the script's run" in done.stderr, done.stderr
     theirs, ours = ([row for row in rows_of_wandb(folder)[0] if "loss" in row] for folder in folders)
@@ -287,7 +287,7 @@ def test_auto_writes_to_the_active_mlflow_run(tmp_path: Path) -> None:
     needs("mlflow")
     before = "import mlflow\nmlflow.set_tracking_uri('sqlite:///mine.db')\nmlflow.start_run(description='mine')"
     script = TRAIN.format(before=before, each="mlflow.log_metric('loss', loss.item(), step=10 * step)", after="")
-    done = run(tmp_path, script, "--to", "auto", "--statistics", "2")
+    done = run(tmp_path, script, "--log-to", "auto", "--layer-stats", "2")
     assert "Written to mlflow: run " in done.stderr, done.stderr
     read, _ = of_mlflow(tmp_path, "mine.db")
     assert [*read.pop("loss")] == [10 * step for step in range(12)]
@@ -299,7 +299,7 @@ def test_auto_writes_to_the_trackio_run(tmp_path: Path) -> None:
     needs("trackio")
     before = "import trackio\ntrackio.init(project='mine', name='me', auto_log_cpu=False, config={'lr': 1})"
     script = TRAIN.format(before=before, each="trackio.log({'loss': loss.item()})", after="")
-    done = run(tmp_path, script, "--to", "auto", "--statistics", "2")
+    done = run(tmp_path, script, "--log-to", "auto", "--layer-stats", "2")
     assert "Written to trackio: run me of project mine" in done.stderr, done.stderr
     equal(of_trackio(tmp_path, "mine", "me")[0], tmp_path)
     read = (
@@ -313,7 +313,7 @@ def test_auto_writes_to_the_trackio_run(tmp_path: Path) -> None:
 def test_auto_imports_no_tracker(tmp_path: Path) -> None:
     names = ("tensorboard", "wandb", "mlflow", "trackio", "socket.mine")
     script = TRAIN.format(before="", each="", after=f"print([name for name in {names} if name in sys.modules])")
-    done = run(tmp_path, script, "--to", "auto")
+    done = run(tmp_path, script, "--log-to", "auto")
     assert done.stdout.splitlines()[0] == "[]" and "Written" not in done.stderr and "Not seen" not in done.stderr
 
 
@@ -336,7 +336,7 @@ def test_a_process_that_a_launcher_starts_writes(
     needs("tensorboard")
     (tmp_path / "train.py").write_text(PLAIN)
     (tmp_path / "launcher.py").write_text(LAUNCHER.replace("PROCESSES", repr(processes)))
-    done = python(tmp_path, "-m", "backprobe", "run", "--out", "kept", "--to", "tensorboard", "launcher.py")
+    done = python(tmp_path, "-m", "backprobe", "run", "--out", "kept", "--log-to", "tensorboard", "launcher.py")
     assert done.returncode == 0, done.stderr
     folders = [*(tmp_path / "runs").iterdir()]
     assert [folder for pattern in runs for folder in folders if folder.match(pattern)] == folders, folders
@@ -386,7 +386,7 @@ def test_a_tracker_that_fails_costs_nothing_and_is_said_once(how: str, tmp_path:
     (tmp_path / "alone.py").write_text(BAD)
     alone = python(tmp_path, "alone.py")
     wait = "2" if "hangs" in how else "300"
-    done = run(tmp_path, BAD, "--to", "wandb", site=str(tmp_path / "site"), BACKPROBE_WAIT=wait)
+    done = run(tmp_path, BAD, "--log-to", "wandb", site=str(tmp_path / "site"), BACKPROBE_WAIT=wait)
     assert (done.returncode, done.stdout) == (alone.returncode, alone.stdout), done.stderr
     said = " ".join(done.stderr.split())
     assert said.count("tracker wandb") == 1 and why in said, done.stderr
@@ -397,7 +397,7 @@ def test_a_tracker_that_fails_costs_nothing_and_is_said_once(how: str, tmp_path:
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     needs("tensorboard")
     (tmp_path / "runs").write_text("no folder")
-    done = run(tmp_path, PLAIN, "--to", "tensorboard")
+    done = run(tmp_path, PLAIN, "--log-to", "tensorboard")
     assert done.returncode == 0
     assert "FileExistsError" in done.stderr or "NotADirectoryError" in done.stderr, done.stderr
 
@@ -511,9 +511,9 @@ def test_the_script_sees_nothing_of_it(tmp_path: Path) -> None:
     (tmp_path / "site" / "wandb.py").write_text(
         FAKE.format(init="pass", log="open('rows', 'a').write(repr(row) + '\\n')", finish="pass")
     )
-    alone = run(tmp_path, script, "--statistics", "10")
+    alone = run(tmp_path, script, "--layer-stats", "10")
     (tmp_path / "kept").rename(tmp_path / "first")
-    done = run(tmp_path, script, "--to", "wandb,auto", site=str(tmp_path / "site"))
+    done = run(tmp_path, script, "--log-to", "wandb,auto", site=str(tmp_path / "site"))
     assert (done.returncode, done.stdout) == (0, alone.stdout), done.stderr
     rows = (tmp_path / "rows").read_text().splitlines()
     steps = [eval(row)["backprobe/step"] for row in rows]
@@ -521,7 +521,7 @@ def test_the_script_sees_nothing_of_it(tmp_path: Path) -> None:
     gone = TRAIN.format(before=ODD, each="", after="")
     (tmp_path / "site" / "wandb.py").write_text(FAKE.format(init="os._exit(1)", log="pass", finish="pass"))
     (tmp_path / "kept").rename(tmp_path / "second")
-    done = run(tmp_path, gone, "--to", "wandb", site=str(tmp_path / "site"))
+    done = run(tmp_path, gone, "--log-to", "wandb", site=str(tmp_path / "site"))
     assert done.returncode == 0 and "its process is gone" in " ".join(done.stderr.split()), done.stderr
 
 
@@ -533,13 +533,13 @@ def test_a_tracker_that_is_not_installed_is_said_before_the_script_starts(tmp_pa
     Path("train.py").write_text("open('started', 'w')")
     Path("wandb").mkdir()  # what wandb leaves in the working folder is no package
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert main(["run", "--to", "wandb", "train.py"]) == 2
-    assert capsys.readouterr().err == "backprobe: --to wandb needs the package wandb: pip install wandb\n"
-    assert main(["run", "--to", "wandb,aim", "train.py"]) == 2
+    assert main(["run", "--log-to", "wandb", "train.py"]) == 2
+    assert capsys.readouterr().err == "backprobe: --log-to wandb needs the package wandb: pip install wandb\n"
+    assert main(["run", "--log-to", "wandb,aim", "train.py"]) == 2
     names = "'tensorboard', 'wandb', 'mlflow', 'trackio', 'auto'"
     assert f"invalid choice: 'aim' (choose from {names})" in capsys.readouterr().err
-    assert main(["run", "--log-keys", "lr/*", "train.py"]) == 2
-    assert "say which, with --to" in capsys.readouterr().err
+    assert main(["run", "--metrics", "lr/*", "train.py"]) == 2
+    assert "say which, with --log-to" in capsys.readouterr().err
     assert not Path("started").exists()
 
 

@@ -318,8 +318,8 @@ def test_explain_says_what_is_wrong_and_leaves_gradients_alone() -> None:
     x = torch.randn(5, 3)
     model(x).sum().backward()
     before = [p.grad for p in model.parameters()]
-    assert backprobe.explain(model, lambda: model(x).square().mean()) == []
-    (found,) = backprobe.explain(model, lambda: (model(x) * 0).log().sum())
+    assert backprobe.diagnose(model, lambda: model(x).square().mean()) == []
+    (found,) = backprobe.diagnose(model, lambda: (model(x) * 0).log().sum())
     assert (found.kind, found.sites[0].site.function) == ("nonfinite-forward", "<lambda>")
 
     def broken() -> torch.Tensor:
@@ -327,24 +327,24 @@ def test_explain_says_what_is_wrong_and_leaves_gradients_alone() -> None:
         h += 1
         return h.sum()
 
-    (found,) = backprobe.explain(model, broken)
+    (found,) = backprobe.diagnose(model, broken)
     assert found.kind == "inplace"
     assert all(p.grad is g for p, g in zip(model.parameters(), before, strict=True))
     loss = model(x).sum()
-    assert backprobe.explain(model, loss) == []
+    assert backprobe.diagnose(model, loss) == []
     loss.backward()  # its graph was kept
 
 
 def test_explain_raises_what_it_cannot_explain() -> None:
     model = torch.nn.Linear(3, 2)
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
-        backprobe.explain(model, lambda: model(torch.ones(2, 4)).sum())
+        backprobe.diagnose(model, lambda: model(torch.ones(2, 4)).sum())
     with pytest.raises(backprobe.BackprobeError, match="loss is a float; give a tensor"):
-        backprobe.explain(model, 1.0)
+        backprobe.diagnose(model, 1.0)
     with pytest.raises(backprobe.BackprobeError, match="cannot ask for speed"):
-        backprobe.explain(model, lambda: model(torch.ones(2, 3)).sum(), ask=("speed",))
+        backprobe.diagnose(model, lambda: model(torch.ones(2, 3)).sum(), checks=("speed",))
     with pytest.raises(backprobe.BackprobeError, match="the function returned a float"):
-        backprobe.explain(model, lambda: 1.0)
+        backprobe.diagnose(model, lambda: 1.0)
 
 
 def test_the_examples_in_docstrings() -> None:

@@ -246,7 +246,7 @@ def test_what_runs_beside_compiled_code_is_still_seen() -> None:
     seen = [(run.name, run.module) for run in call.nodes]
     assert ("ExpBackward0", "") in seen and call.nodes[0].site is not None
     assert ("TanhBackward0", "1") in seen  # the module that ran as it is; the compiled one has no names inside
-    assert not [one for one in trace.unseen if one.what == "internal error"]
+    assert not [one for one in trace.coverage.unseen if one.what == "internal error"]
 
 
 def test_a_backward_inside_a_compiled_function_is_recorded() -> None:

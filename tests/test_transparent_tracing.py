@@ -303,7 +303,7 @@ def traced(**settings: Any) -> Iterator[None]:
 
 UNDER: dict[str, Callable[[], Any]] = {
     "trace": traced,
-    "closest": lambda: traced(level="explain", ask=frozenset(("functions", "checkpoints", "memory")), statistics=1),
+    "closest": lambda: traced(level="full", checks=frozenset(("functions", "checkpoints", "memory")), statistics=1),
     "compared": lambda: traced(record="compare"),
     "stepped": lambda: bp.breakpoint_backward(action=lambda stop: "node"),
 }
@@ -335,7 +335,7 @@ def test_what_was_traced_is_counted_and_what_comes_after_is_watched() -> None:
         torch.export.export(net, (inputs(),), strict=False)
         make_fx(lambda x: net(x))(inputs())
         net(inputs()).sum().backward()
-    counted = {one.what: (one.count, one.hides) for one in trace.unseen}
+    counted = {one.what: (one.count, one.hides) for one in trace.coverage.unseen}
     assert counted["module calls that PyTorch traced"][0] >= 2
     assert not counted["module calls that PyTorch traced"][1]
     assert {run.module for run in trace.steps[0].backwards[0].nodes} >= {"0", "1", "2"}

@@ -105,7 +105,7 @@ def run(make: Any, *names: str) -> None:
 SETTINGS = {
     "a budget": Settings(budget=0.05),
     "every third step": Settings(every=3),
-    "no nodes": Settings(level="watch"),
+    "no nodes": Settings(level="minimal"),
     "the first step": Settings(last=1),
 }
 

@@ -39,7 +39,7 @@ def train(model, rounds=5):
         opt.step()
 
 
-@pytest.mark.parametrize("level", ["watch", "trace", "explain"])
+@pytest.mark.parametrize("level", ["minimal", "nodes", "full"])
 def test_nothing_is_left_attached(level: str) -> None:
     before = attached()
     session, _ = watched(Settings(level))

@@ -52,7 +52,7 @@ def test_steps_and_calls_are_tables(trace: Trace) -> None:
 
 
 def test_what_was_read_from_disk_shows_itself_alike(trace: Trace, tmp_path: Path) -> None:
-    read = backprobe.open(trace.save(tmp_path / "run"))
+    read = backprobe.load_run(trace.save(tmp_path / "run"))
     assert repr(read.steps) == repr(trace.steps)
     assert repr(read.findings) == repr(trace.findings)
     assert repr(read.steps[0].backwards) == repr(trace.steps[0].backwards)

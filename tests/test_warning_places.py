@@ -66,7 +66,7 @@ def said(case: Callable[[], None], rounds: int, how: str) -> list[tuple[object, 
 
 
 @pytest.mark.parametrize("how", ["always", "default"])
-@pytest.mark.parametrize("level", ["trace", "watch"])
+@pytest.mark.parametrize("level", ["nodes", "minimal"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_warning_has_the_place_of_the_call(case: Callable[[], None], level: str, how: str) -> None:
     alone = said(case, 6, how)

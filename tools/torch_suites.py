@@ -363,9 +363,9 @@ class Debugged(Mode):
 
 _MODES: dict[str, Callable[[], Mode]] = {
     "plain": Mode,
-    "trace": lambda: Traced("trace"),
-    "full": lambda: Traced("explain"),
-    "session": lambda: TracedFile("trace"),
+    "trace": lambda: Traced("nodes"),
+    "full": lambda: Traced("full"),
+    "session": lambda: TracedFile("nodes"),
     "stepped": lambda: Attached("node"),
     "attached": lambda: Attached(None),
     "debug": lambda: Debugged(inspect=False),

@@ -1,4 +1,4 @@
-"""``bp.capture`` and ``bp.modules``: the two calls that people write."""
+"""``bp.capture`` and ``bp.list_modules``: the two calls that people write."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class ModuleList:
 _MODULE_HEAD = ("name", "class", "parameters", "own parameters and shapes")
 
 
-def modules(model: nn.Module, select: Selection = None, depth: int | None = None) -> ModuleList:
+def list_modules(model: nn.Module, select: Selection = None, depth: int | None = None) -> ModuleList:
     """What ``capture`` would choose: names, classes, numbers of parameters, shapes. Nothing runs.
 
     Raises:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..observe.program import Program
     from ..observe.session import Session
 
-_TOOLS = ("plain", "watch", "trace", "detect_anomaly")
+_TOOLS = ("plain", "minimal", "nodes", "detect_anomaly")
 
 
 class Bench:

@@ -24,7 +24,7 @@ from .reading import reading_run
 class Compare:
     """Say where two runs part: the first op that differs by more than rounding.
 
-    A and B are folders of runs recorded with 'backprobe run --record compare', or names of those in backprobe-runs/.
+    A and B are folders of runs recorded with 'backprobe run --record-ops', or names of those in backprobe-runs/.
     Exit code: 0 where they calculate the same, 1 where they differ. Of many runs each is compared with the first, and
     it is said which agree. One run and '--step N --with-step M' compare two of its steps.
     """
@@ -41,7 +41,9 @@ class Compare:
             "or --rev COMMIT",
         )
         parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module's name")
-        parser.add_argument("--record-mb", type=int, default=512, metavar="MB", help="of the runs that are made (512)")
+        parser.add_argument(
+            "--max-record-mb", type=int, default=512, metavar="MB", help="of the runs that are made (512)"
+        )
         parser.add_argument(
             "--map",
             action="append",
@@ -65,7 +67,7 @@ class Compare:
         if "--vs" in options.runs:
             from .versus import both
 
-            folders = both(options.runs, options.module, ["--record-mb", str(options.record_mb)])
+            folders = both(options.runs, options.module, ["--max-record-mb", str(options.max_record_mb)])
         else:
             folders = [find_run(one) for one in options.runs]
         with reading_run(*folders):
@@ -167,7 +169,7 @@ def _all_kept(sides: Sequence[Side]) -> None:
         lost = [one for one in values_from_outside(side.tape) if one not in kept]
         if lost:
             raise BackprobeError(
-                f"{side.name}: {len(lost)} tensors that it was given were not kept: record with more --record-mb"
+                f"{side.name}: {len(lost)} tensors that it was given were not kept: record with more --max-record-mb"
             )
 
 

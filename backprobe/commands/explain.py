@@ -35,7 +35,9 @@ class Explain:
         rows = []
         for kind in sorted(known.kinds, key=lambda kind: SEVERITIES.index(kind.severity)):
             topic = topics[kind.name]
-            rows.append([kind.name, kind.severity, kind.says if topic is None else f"{kind.says} (--ask {topic.name})"])
+            rows.append(
+                [kind.name, kind.severity, kind.says if topic is None else f"{kind.says} (--check {topic.name})"]
+            )
         write([Table(("kind", "severity", "what it says"), rows, words=True)], sys.stdout)
         return 0
 

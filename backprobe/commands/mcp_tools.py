@@ -44,20 +44,20 @@ def run_script(
     arguments: Sequence[str] = (),
     folder: str = ".",
     module: bool = False,
-    ask: Sequence[str] = (),
+    checks: Sequence[str] = (),
     budget: str = "5%",
     seconds: float = 600.0,
 ) -> str:
     """Run a PyTorch training script under backprobe: its exit code, the end of its output, and findings as JSON, the
     most important first. Each finding names the kind of mistake, module, source lines and tensor.
 
-    script: path of the script, or with module=true a module's name. folder: where it runs. ask: what is looked for
-    only when asked (functions, divergence, memory, checkpoints). budget: how much longer it may take, "none" to
+    script: path of the script, or with module=true a module's name. folder: where it runs. checks: opt-in
+    checks (functions, divergence, memory, checkpoints). budget: how much longer it may take, "none" to
     record every step. seconds: it is ended after that, and what was seen until then is told.
     """
     with tempfile.TemporaryDirectory() as kept:
         file = Path(kept) / "findings.json"
-        options = [*(f"--ask={topic}" for topic in ask), *(("-m",) if module else ())]
+        options = [*(f"--check={topic}" for topic in checks), *(("-m",) if module else ())]
         command = ["run", f"--budget={budget}", f"--findings={file}", *options, "--", script, *arguments]
         code, out, err = _backprobe(command, folder, seconds, isolated=False)
         found = json.loads(file.read_text()) if file.exists() else None

@@ -33,12 +33,12 @@ class Report:
     def run(self, options: argparse.Namespace) -> int:
         from ..report.document import document
         from ..report.html import contents, save
-        from ..store.job import open_job
+        from ..store.job import load_run
         from ..view import ranks
 
         folder = find_run(options.run)
         with reading_run(folder):
-            trace = open_job(folder, options.rank)
+            trace = load_run(folder, options.rank)
             name = ranks.titled(folder.name, trace)
             try:
                 made = document(trace, name)

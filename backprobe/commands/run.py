@@ -35,10 +35,10 @@ class Run:
         parser.add_argument("--findings", metavar="FILE", help="write the findings as JSON when the script ends")
         parser.add_argument(
             "--level",
-            choices=("watch", "trace", "explain"),
-            default="trace",
-            help="watch: losses, parameters and updates; trace: every node too (default); explain: the same, each "
-            "gradient and result looked at closely",
+            choices=("minimal", "nodes", "full"),
+            default="nodes",
+            help="minimal: losses, parameters and updates; nodes: every node too (default); full: also inspect every "
+            "gradient and result",
         )
         parser.add_argument(
             "--budget",
@@ -54,15 +54,15 @@ class Run:
             "--steps", type=_steps, default=(0, None), metavar="A:B", help="record nodes from A up to B"
         )
         parser.add_argument(
-            "--statistics",
+            "--layer-stats",
             type=_count,
             metavar="N",
             help="measure statistics by layer (weights, gradients, updates, activations, attention) in each N-th step, "
-            "or more seldom where the budget does not pay for that; 10 with --ask levels, --to and what is about "
+            "or more seldom where the budget does not pay for that; 10 with --check levels, --log-to and what is about "
             "alarms, else none",
         )
         parser.add_argument(
-            "--to",
+            "--log-to",
             action="extend",
             default=[],
             type=_trackers,
@@ -71,11 +71,11 @@ class Run:
             "auto for the runs that the script has open in them; several with commas between them",
         )
         parser.add_argument(
-            "--log-keys",
+            "--metrics",
             action="append",
             default=[],
             metavar="GLOB",
-            help="with --to: these curves, such as 'update_ratio/encoder.*', besides those of all layers together; "
+            help="with --log-to: these curves, such as 'update_ratio/encoder.*', besides those of all layers together; "
             "without it layers in their order, up to 500 curves",
         )
         parser.add_argument(
@@ -94,12 +94,12 @@ class Run:
             "script's own is __main__:FUNCTION",
         )
         parser.add_argument(
-            "--keep-batch",
+            "--save-batch",
             action="store_true",
             help="keep, with the run, what the model was called with in a step with an alarm or an error",
         )
-        parser.add_argument("--batch-mb", type=_positive, default=512, metavar="MB", help="bound on those (512)")
-        parser.add_argument("--keep-mb", type=_positive, default=256, metavar="MB", help="bound on disk use (256)")
+        parser.add_argument("--max-batch-mb", type=_positive, default=512, metavar="MB", help="bound on those (512)")
+        parser.add_argument("--max-run-mb", type=_positive, default=256, metavar="MB", help="bound on disk use (256)")
         parser.add_argument(
             "--fail-on",
             choices=("error", "warning"),
@@ -113,7 +113,7 @@ class Run:
         )
         parser.add_argument("--quiet", action="store_true", help="write nothing to standard error")
         parser.add_argument(
-            "--ask",
+            "--check",
             action="append",
             default=[],
             type=_topic,
@@ -122,7 +122,7 @@ class Run:
             "have topics of their own",
         )
         parser.add_argument(
-            "--tensors",
+            "--histograms",
             action="append",
             default=[],
             metavar="GLOB",
@@ -130,25 +130,23 @@ class Run:
             "'encoder.*', in steps 0, 1, 2, 5, 10, 20, 50, ...: the report shows them as histograms",
         )
         parser.add_argument(
-            "--log",
-            choices=("nodes",),
-            metavar="WHAT",
-            help="nodes: a line for each node that a backward call runs (module, source line, gradients, time), in the "
-            "steps of --steps and --every",
+            "--log-nodes",
+            action="store_true",
+            help="write one line for each node that a backward call runs (module, source line, gradients, time), in "
+            "the steps of --steps and --every",
         )
         parser.add_argument("--log-file", metavar="FILE", help="write the log there, not to standard error")
         parser.add_argument(
-            "--record",
-            choices=("compare",),
-            metavar="WHAT",
-            help="compare: keep of the first three steps, or those of --steps, what 'backprobe compare' needs: "
+            "--record-ops",
+            action="store_true",
+            help="record every op of the first three steps, or those of --steps, for 'backprobe compare': "
             "fingerprints of all values and gradients, and tensors",
         )
         parser.add_argument(
-            "--record-mb", type=_positive, default=512, metavar="MB", help="bound on those tensors (512)"
+            "--max-record-mb", type=_positive, default=512, metavar="MB", help="bound on those tensors (512)"
         )
         parser.add_argument(
-            "--change",
+            "--override",
             action="append",
             default=[],
             metavar="KIND=VALUE",
@@ -168,10 +166,10 @@ class Run:
     def run(self, options: argparse.Namespace) -> int:
         _folder_first(options)
         _installed(options)
-        if options.keep_batch and options.no_keep:
-            raise BackprobeError("--keep-batch keeps a batch with the run: leave out --no-keep")
+        if options.save_batch and options.no_keep:
+            raise BackprobeError("--save-batch keeps a batch with the run: leave out --no-keep")
         script = script_of(options)
-        check(options.change)
+        check(options.override)
         watcher = Watcher(options, settings_of(options))
         code = launch(script, watcher)
         bad = SEVERITIES[: SEVERITIES.index(options.fail_on) + 1] if options.fail_on else ()
@@ -190,28 +188,28 @@ def settings_of(options: argparse.Namespace) -> Settings:
     first, last = options.steps
     settings = Settings(
         *(options.level, options.every, first, last),
-        ask=frozenset(options.ask) | ({"levels"} if _alarms(options) else frozenset()),
-        tensors=tuple(options.tensors),
+        checks=frozenset(options.check) | ({"levels"} if _alarms(options) else frozenset()),
+        histograms=tuple(options.histograms),
         quiet=options.quiet,
         log=_log(options),
-        statistics=_cadence(options),
-        record=options.record or "",
-        record_mb=options.record_mb,
-        batch_mb=options.batch_mb if options.keep_batch else 0,
+        layer_stats=_cadence(options),
+        record_ops=options.record_ops,
+        max_record_mb=options.max_record_mb,
+        max_batch_mb=options.max_batch_mb if options.save_batch else 0,
         source=options.source,
     )
     return replace(settings, budget=budget_of(options.budget, settings))
 
 
 def _folder_first(options: argparse.Namespace) -> None:
-    """``--record compare DIR SCRIPT``: as with ``--out DIR``.
+    """``--record-ops DIR SCRIPT``: as with ``--out DIR``.
 
     :raises BackprobeError: the record has no place.
     """
-    if not options.record:
+    if not options.record_ops:
         return
     if options.no_keep:
-        raise BackprobeError("--record compare keeps a record with the run: leave out --no-keep")
+        raise BackprobeError("--record-ops keeps a record with the run: leave out --no-keep")
     folder = options.script.endswith("/") or not os.path.exists(options.script)
     if not options.out and not options.module and folder and options.args and os.path.isfile(options.args[0]):
         options.out, options.script, options.args = options.script, options.args[0], options.args[1:]
@@ -229,13 +227,13 @@ def _trackers(text: str) -> list[str]:
 
 def _installed(options: argparse.Namespace) -> None:
     """:raises BackprobeError: a tracker that is asked for is not installed, or nothing is to be written to one."""
-    if options.log_keys and not options.to:
-        raise BackprobeError("--log-keys says what trackers are given: say which, with --to")
-    if options.to and options.statistics == 0 and options.log_keys:
-        raise BackprobeError("--log-keys chooses among statistics, and --statistics 0 measures none")
-    for name in options.to:
+    if options.metrics and not options.log_to:
+        raise BackprobeError("--metrics says what trackers are given: say which, with --log-to")
+    if options.log_to and options.layer_stats == 0 and options.metrics:
+        raise BackprobeError("--metrics chooses among statistics, and --layer-stats 0 measures none")
+    for name in options.log_to:
         if name != "auto" and not is_installed(name):
-            raise BackprobeError(f"--to {name} needs the package {name}: pip install {name}")
+            raise BackprobeError(f"--log-to {name} needs the package {name}: pip install {name}")
 
 
 def _topic(text: str) -> str:
@@ -247,12 +245,12 @@ def _topic(text: str) -> str:
 
 def _log(options: argparse.Namespace) -> str:
     """Where the log of nodes goes; empty for no log."""
-    if not options.log:
+    if not options.log_nodes:
         if options.log_file:
-            raise BackprobeError("--log-file says where a log goes: say what to log too, with --log nodes")
+            raise BackprobeError("--log-file says where a log goes: say what to log too, with --log-nodes")
         return ""
-    if options.level == "watch":
-        raise BackprobeError("--log nodes needs nodes, and --level watch records none: use --level trace or explain")
+    if options.level == "minimal":
+        raise BackprobeError("--log-nodes needs nodes, and --level minimal records none: use --level nodes or full")
     if not options.log_file:
         return "-"
     path: str = os.path.abspath(options.log_file)
@@ -265,13 +263,13 @@ def _log(options: argparse.Namespace) -> str:
 
 def _alarms(options: argparse.Namespace) -> bool:
     """Whether something is to happen when an alarm comes."""
-    return bool(options.stop_on or options.on_alarm or options.keep_batch)
+    return bool(options.stop_on or options.on_alarm or options.save_batch)
 
 
 def _cadence(options: argparse.Namespace) -> int:
     """Statistics are measured in each so many-th step."""
-    asked = _alarms(options) or options.to or "levels" in options.ask
-    given: int | None = options.statistics
+    asked = _alarms(options) or options.log_to or "levels" in options.check
+    given: int | None = options.layer_stats
     return (10 if asked else 0) if given is None else given
 
 

@@ -38,14 +38,14 @@ class Show:
 
     def run(self, options: argparse.Namespace) -> int:
         from ..findings.bounded import MOST, as_json
-        from ..store.job import open_job
+        from ..store.job import load_run
         from ..view.github import workflow_commands
         from ..view.parts import report
         from ..view.terminal import write
 
         folder = find_run(options.run)
         with reading_run(folder):
-            trace = open_job(folder, options.rank)
+            trace = load_run(folder, options.rank)
             if options.json or options.format == "json":
                 say(as_json(trace.as_dict(), None if options.all else MOST))
             elif options.format == "github":
@@ -85,12 +85,12 @@ class Runs:
 
 def _row(folder: Path) -> list[str]:
     """What the list of runs says of one."""
-    from ..store.job import open_job
+    from ..store.job import load_run
 
-    trace = open_job(folder)
+    trace = load_run(folder)
     try:
         started = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(trace.info.get("started", 0))))
-        calm = f"no findings; {trace.gaps[0]}" if trace.gaps else "nothing wrong found"
+        calm = f"no findings; {trace.coverage.gaps[0]}" if trace.coverage.gaps else "nothing wrong found"
         first = trace.findings[0].kind if trace.findings else calm
         more = f" and {len(trace.findings) - 1} more" if len(trace.findings) > 1 else ""
         return [folder.name, started, str(trace.info.get("steps", len(trace.steps))), first + more]

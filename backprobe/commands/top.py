@@ -70,11 +70,11 @@ class Look:
 
         :raises BackprobeError: it cannot be read.
         """
-        from ..store.job import open_job
+        from ..store.job import load_run
         from ..view.ranks import titled
 
         with reading_run(self._folder):
-            trace = open_job(self._folder, self._rank)
+            trace = load_run(self._folder, self._rank)
             try:
                 return self._watch.frame(trace, titled(self._folder.name, trace), time.time())
             finally:

@@ -56,7 +56,7 @@ def both(given: list[str], is_module: bool, record: list[str]) -> list[Path]:
         folders = [new_run(script[0]).absolute(), new_run(script[0]).absolute()]
     except OSError as error:
         raise BackprobeError(f"cannot write a run: {error}") from None
-    command = [sys.executable, "-m", "backprobe", "run", "--quiet", "--record", "compare", *record]
+    command = [sys.executable, "-m", "backprobe", "run", "--quiet", "--record-ops", *record]
     with _revision(changes.rev) as place:
         for number, folder in enumerate(folders):
             more = ["-m"] if is_module else []
@@ -64,7 +64,7 @@ def both(given: list[str], is_module: bool, record: list[str]) -> list[Path]:
             if number:
                 for kind in ("dtype", "compiled", "device", "seed", "threads"):
                     value = getattr(changes, kind)
-                    more += ["--change", f"{kind}={value}"] if value is not None else []
+                    more += ["--override", f"{kind}={value}"] if value is not None else []
                 environment.update(one.split("=", 1) for one in changes.env)
             where = place if number else None
             done = subprocess.run(

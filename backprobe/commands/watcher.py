@@ -33,7 +33,7 @@ from ..observe.sinks.tracked import Tracked
 from ..privacy import masked_arguments
 from ..process_clock import Moment, Startup
 from ..records import Facts, Finding, Measured, RankSeen, Replicas, Site, Step, Unseen
-from ..store.job import goes_on, is_run, job_of, open_job
+from ..store.job import goes_on, is_run, job_of, load_run
 from ..store.parts import locked, read_parts, write_seen
 from ..store.reader import open_run
 from ..store.writer import Writer, amend, cannot_write
@@ -114,7 +114,7 @@ class Watcher:
             self._info["part"] = mine.name
         if not options.no_keep and mine is not None:
             self._begin_keeping(mine, self._info)
-        if options.to and not self._me.rank:
+        if options.log_to and not self._me.rank:
             self._begin_tracking()
         self._launch = ChildLaunch(self.folder, self._told, equals=self._is_part)
         self._launch.start()
@@ -126,7 +126,7 @@ class Watcher:
     def _told(self, folder: Path) -> Told:
         options = self.options
         told = Told(
-            *(folder, self.settings, (self._own,), options.keep_mb << 20),
+            *(folder, self.settings, (self._own,), options.max_run_mb << 20),
             stop_on=tuple(options.stop_on),
             on_alarm=options.on_alarm or "",
             first=os.getpid(),
@@ -134,7 +134,7 @@ class Watcher:
         )
         if self._me.rank:
             return told
-        return replace(told, to=tuple(options.to), keys=tuple(options.log_keys), name=self._name)
+        return replace(told, to=tuple(options.log_to), keys=tuple(options.metrics), name=self._name)
 
     @property
     def _is_part(self) -> bool:
@@ -149,7 +149,7 @@ class Watcher:
         from ..observe.session import Session
 
         assert self._launch is not None
-        self._undo = change(self.options.change)
+        self._undo = change(self.options.override)
         self._session = session = Session(self, self.settings, own)
         session.scene.whole = True
         self._alarmed = Alarmed(self._alarm, self._on_alarm)
@@ -202,7 +202,7 @@ class Watcher:
         """Before the script's processes are told to be watched: those of trackers are none of them."""
         options = self.options
         folder = os.path.relpath(self.folder) if self.folder is not None else ""
-        self._tracked = Tracked.of(options.to, options.log_keys, options.script, folder, self._name)
+        self._tracked = Tracked.of(options.log_to, options.metrics, options.script, folder, self._name)
         self._sinks.add(self._tracked)
 
     def _folders(self) -> Path | None:
@@ -225,7 +225,7 @@ class Watcher:
     def _begin_keeping(self, folder: Path, info: dict[str, Any]) -> None:
         try:
             texts = self.options.source != "none"
-            self.keep = Keep(Writer(folder, info, self.options.keep_mb << 20, texts))
+            self.keep = Keep(Writer(folder, info, self.options.max_run_mb << 20, texts))
         except BackprobeError as error:
             self._cannot_keep(error)
             return
@@ -378,7 +378,7 @@ class Watcher:
         if error is not None and not options.quiet:
             for finding in self.findings[:1]:
                 add_note(error, f"backprobe: {finding}")
-        self.stopped = self.stopped or trace.watched.stopped is not None
+        self.stopped = self.stopped or trace.coverage.observed.stopped is not None
         trace.note_unseen([*self._not_kept, *self._sinks.lost])
         if self.keep is not None and not self._sinks.lost:
             with self._sinks.keeping():
@@ -419,10 +419,12 @@ class Watcher:
                 how["error"] = (info["error"] or "")[:500]
                 if self._part is not None:
                     how["replicas"] = trace.facts.of(Replicas)
-                    self._part.over(failed, self.findings, trace.hidden, **how)
+                    self._part.over(failed, self.findings, trace.coverage.own_gaps, **how)
                 else:
-                    self._save_seen(over=True, gaps=tuple(trace.hidden), raised=self._raised_at(error), **how)
-                job = open_job(folder)
+                    self._save_seen(
+                        over=True, gaps=tuple(trace.coverage.own_gaps), raised=self._raised_at(error), **how
+                    )
+                job = load_run(folder)
                 self.findings = list(job.findings)
                 last = not any(goes_on(seen) for seen in read_parts(folder).values())
                 if not options.no_keep:
@@ -502,7 +504,7 @@ class Watcher:
         if kept and self._sinks.lost and self.folder is not None and is_run(self.folder):
             say(f"What was kept before that is in {short(str(self.folder))}", sys.stderr)
         for tracker, at, left_out in self._tracked.written if self._tracked is not None else ():
-            less = f", without {left_out:,} curves of single layers (--log-keys)" if left_out else ""
+            less = f", without {left_out:,} curves of single layers (--metrics)" if left_out else ""
             say(f"Written to {tracker}: {at}{less}", sys.stderr)
         if self.options.format == "github":
             for line in workflow_commands(findings):

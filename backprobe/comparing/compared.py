@@ -110,7 +110,7 @@ def compare(a: Tape, b: Tape, judge: Judge | None = None, names: Names | None = 
         notes.append(f"{blamer.estimated} values were estimated from fingerprints: their tensors were not kept")
     if blamer.untold and given:  # of other tensors all results are off
         notes.append(
-            f"{blamer.untold} results that are off were not looked at by themselves: give more with --record-mb"
+            f"{blamer.untold} results that are off were not looked at by themselves: give more with --max-record-mb"
         )
     verdict = "rounding" if blame is None else "differs"
     counts = len(pairs), alone, len(ends), different

@@ -96,7 +96,7 @@ def read_tape(run: Path) -> Tape:
     folder = tape_folder(run)
     if not (folder / "about.json").is_file():
         raise BackprobeError(
-            f"{run} has nothing to compare: record it with backprobe run --record compare --out {run} train.py"
+            f"{run} has nothing to compare: record it with backprobe run --record-ops --out {run} train.py"
         )
     try:
         about = json.loads(read_text(inside(folder, "about.json")))

@@ -1,4 +1,4 @@
-"""``backprobe.edits``: what an edit does to a gradient.
+"""``backprobe.gradient_ops``: what an edit does to a gradient.
 
 An action is a function from a gradient to a gradient of the same shape, dtype, device and layout. It may return
 ``None``, which leaves the gradient as it is, and it never writes into the one it is given: other nodes may hold the
@@ -159,7 +159,7 @@ def noise(std: float, seed: int = 0) -> Action:
     """The gradient plus normal noise of standard deviation ``std``.
 
     Each place has its own generator, seeded from ``seed`` and the place's name: torch's random state is not touched,
-    and what one place gets does not depend on the others. Each ``backprobe.edit`` begins anew.
+    and what one place gets does not depend on the others. Each ``backprobe.edit_gradients`` begins anew.
 
     :raises BackprobeError: if ``std`` is negative or not finite.
     """

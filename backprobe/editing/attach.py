@@ -1,4 +1,4 @@
-"""``backprobe.edit``: put edits on gradients, take them off, and tell what they did."""
+"""``backprobe.edit_gradients``: put edits on gradients, take them off, and tell what they did."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WHERE = ("parameter", "output", "input", "node")
 
 
 class GradientEdit:
-    """Edits that are on gradients, and the log of what they did. ``backprobe.edit`` makes it, attached already.
+    """The edits that ``backprobe.edit_gradients`` has attached, and the log of what they did.
 
     Leave the ``with`` block or call ``remove()`` and every hook is gone; the log stays readable.
     """
@@ -112,7 +112,9 @@ class GradientEdit:
         if isinstance(subject, nn.Module):
             spans = Spans(subject, module)
         elif module is not None:
-            raise BackprobeError(f"module={described(module)} chooses modules of a model; give edit() the model")
+            raise BackprobeError(
+                f"module={described(module)} chooses modules of a model; give edit_gradients() the model"
+            )
         self._nodes = NodeHooks(self._rules, side, spans, self._tensors, self._log, self._calls)
         if subject is not None and spans is None:
             self._nodes.hook_for_good([subject] if isinstance(subject, torch.Tensor) else list(subject))
@@ -205,7 +207,7 @@ class GradientEdit:
         return without_controls("\n".join(lines), lines=True)
 
 
-def edit(
+def edit_gradients(
     subject: nn.Module | Mapping[str, Any] | torch.Tensor | Sequence[torch.Tensor] | None,
     select: Any,
     action: Function | Sequence[Function] | None = None,
@@ -217,7 +219,7 @@ def edit(
     measure: bool = True,
     keep: int = 1000,
 ) -> GradientEdit:
-    """Edit gradients on their way through backward: ``with backprobe.edit(model, "*.bias", edits.zero) as log:``.
+    """Edit gradients on their way through backward: ``with backprobe.edit_gradients(model, "*.bias", action):``.
 
     The edits are on when this returns, and until the block is left or ``remove()`` is called. Where several fit one
     place they are applied in the order of listing, and edits made earlier come before those made later.
@@ -226,8 +228,8 @@ def edit(
         graph is there already (for nodes); ``None`` for nodes of every backward call on this thread.
     :param select: which: a glob (``*`` crosses dots), a compiled regular expression, a function of name and thing, or a
         list of these. Or a mapping from such to actions, or a list of pairs.
-    :param action: a function from gradient to gradient, as in ``backprobe.edits``, or a list of them. It gets a tensor
-        that it must not write into, and gives one of the same shape, dtype, device and layout, or ``None``.
+    :param action: a function from gradient to gradient, as in ``backprobe.gradient_ops``, or a list of them. It gets a
+        tensor that it must not write into, and gives one of the same shape, dtype, device and layout, or ``None``.
     :param where: ``"parameter"`` (a model's default), ``"output"``, ``"input"`` (of modules) or ``"node"``.
     :param side: for nodes: ``"out"`` edits the gradients that a node gives, ``"in"`` those that come into it.
     :param module: for nodes: only those that these modules of the model made.
@@ -240,14 +242,16 @@ def edit(
 
     >>> import torch, backprobe as bp
     >>> model = torch.nn.Linear(3, 2)
-    >>> with bp.edit(model, "bias", bp.edits.zero) as log:
+    >>> with bp.edit_gradients(model, "bias", bp.gradient_ops.zero) as log:
     ...     model(torch.ones(4, 3)).sum().backward()
     >>> model.bias.grad, log.entries
     (tensor([0., 0.]), [backward 1: zero on parameter 'bias': norm 5.657 -> 0, 2 of 2 elements changed])
     """
     is_model, is_mapping = isinstance(subject, nn.Module), isinstance(subject, Mapping)
     if isinstance(subject, str):
-        raise BackprobeError(f"edit({subject!r}, ...): names belong to a model: edit(model, {subject!r}, action)")
+        raise BackprobeError(
+            f"edit_gradients({subject!r}, ...): names belong to a model: edit_gradients(model, {subject!r}, action)"
+        )
     if where is None:
         where = "parameter" if is_model else "tensor" if is_mapping else "node"
     if where not in (*_WHERE, "tensor"):

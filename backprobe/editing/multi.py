@@ -1,4 +1,4 @@
-"""``backprobe.on_gradients``: one function for the gradients of several tensors, once in each backward call.
+"""``backprobe.register_multi_grad_hook`` calls one function with the gradients of several tensors.
 
 It is what ``torch.autograd.graph.register_multi_grad_hook`` is for. Ours is another because of what torch's does (seen
 on 2.13): its count of gradients to come is shared by all backward calls, so a call inside another makes it miss the
@@ -39,7 +39,7 @@ class _Round:
 
 
 class MultiHook:
-    """A function that is called with several gradients. ``backprobe.on_gradients`` makes it, attached already."""
+    """A function that is called with several gradients; ``backprobe.register_multi_grad_hook`` has attached it."""
 
     def __init__(self, names: list[str] | None, tensors: list[torch.Tensor], function: Any, mode: str) -> None:
         self._names, self._function, self._any = names, function, mode == "any"
@@ -103,7 +103,7 @@ class MultiHook:
             else:
                 self._function(grads if names is None else dict(zip(names, grads, strict=True)))
         except Exception as error:
-            add_note(error, f"backprobe: in {name_of(self._function)}, which on_gradients calls")
+            add_note(error, f"backprobe: in {name_of(self._function)}, which register_multi_grad_hook calls")
             raise
 
     def remove(self) -> None:
@@ -131,7 +131,7 @@ class _Over:
         self._hook.over(self._round)
 
 
-def on_gradients(
+def register_multi_grad_hook(
     tensors: nn.Module | Mapping[str, torch.Tensor] | Sequence[torch.Tensor],
     function: Callable[..., None],
     *,
@@ -155,7 +155,8 @@ def on_gradients(
 
     >>> import torch, backprobe as bp
     >>> a, b = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
-    >>> with bp.on_gradients({"a": a, "b": b}, lambda grads: print({k: g.sum().item() for k, g in grads.items()})):
+    >>> show = lambda grads: print({k: g.sum().item() for k, g in grads.items()})
+    >>> with bp.register_multi_grad_hook({"a": a, "b": b}, show):
     ...     (2 * a.sum() + b.sum()).backward()
     {'a': 4.0, 'b': 3.0}
     """
@@ -170,7 +171,9 @@ def on_gradients(
         named = tensors
     if named is None:
         if select is not None:
-            raise BackprobeError("select chooses names; give on_gradients a mapping from names to tensors, or a model")
+            raise BackprobeError(
+                "select chooses names; give register_multi_grad_hook a mapping from names to tensors, or a model"
+            )
         chosen: list[Any] = list(tensors)  # type: ignore[arg-type]
         names, what = None, [f"tensor {i}" for i in range(len(chosen))]
     else:

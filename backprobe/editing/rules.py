@@ -27,13 +27,13 @@ class Rule:
         if not callable(action):
             raise BackprobeError(
                 f"the action for {described(select)} is a {type(action).__name__}; give a function from a gradient "
-                "to a gradient, such as backprobe.edits.zero or backprobe.edits.clamp(min=0)"
+                "to a gradient, such as backprobe.gradient_ops.zero or backprobe.gradient_ops.clamp(min=0)"
             )
         for maker, call in _MAKERS:
             if action is maker:
                 raise BackprobeError(
                     f"the action for {described(select)} is {maker.__name__} itself; call it to make the action, as in "
-                    f"backprobe.edits.{call}"
+                    f"backprobe.gradient_ops.{call}"
                 )
         self.number, self.select, self.action = number, select, action
         self.text = name_of(action)
@@ -83,8 +83,8 @@ def rules_of(select: Any, action: Any) -> list[Rule]:
         pairs = select
     else:
         raise BackprobeError(
-            f"no action for {described(select)}: write edit(model, '*.bias', edits.zero), or a mapping from names to "
-            "actions: edit(model, {'*.bias': edits.zero})"
+            f"no action for {described(select)}: write edit_gradients(model, '*.bias', gradient_ops.zero), or a "
+            "mapping from names to actions: edit_gradients(model, {'*.bias': gradient_ops.zero})"
         )
     rules: list[Rule] = []
     for chosen, given in pairs:

@@ -323,7 +323,7 @@ def replay(
     :param grad_tensors: their gradients; a one for a scalar.
     :param inputs: only the gradients of these tensors, as ``autograd.grad`` gives them; without it those of all leaves.
     :param create_graph: make a graph of the gradients.
-    :param rules: place -> rule (``backprobe.rules``). The places are texts as in ``break_at``: a node type
+    :param rules: place -> rule (``backprobe.replay_rules``). The places are texts as in ``break_at``: a node type
         (``"ReluBackward0"``), ``"module encoder.*"``, ``"model.py:41"``.
     :param dtype: ``torch.float64``: calculate the gradients in double precision, from the saved tensors as they are.
         Nodes that cannot run so, and hooks, run in their own precision; ``notes`` says where that matters.

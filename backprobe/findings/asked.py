@@ -122,7 +122,7 @@ def _run(seen: Divergence) -> Finding:
     inside = f" in {seen.module}" if seen.module else ""
     off = f", off by {number(seen.difference)}" if seen.difference is not None else ""
     advice = (
-        "Check the formula for each input; --ask functions holds it against finite differences."
+        "Check the formula for each input; --check functions holds it against finite differences."
         if seen.node and seen.node == seen.op
         else "Calculate this line in float32 (or float64), or write it so that nothing cancels or overflows: "
         "subtract the largest before exp, the mean before squares, use log1p, expm1, logsumexp."

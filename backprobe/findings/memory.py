@@ -1,5 +1,5 @@
-"""``--ask memory``: what is kept for backward by module, line, op and dtype, who holds it anyway, what is unknown, and
-what checkpointing would save."""
+"""``--check memory``: what autograd saves for backward by module, line, op and dtype, what else holds it, what is
+unknown, and what checkpointing would save."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def _finer(parts: list[SavedModule], group: list[SavedModule]) -> bool:
 
 def _advice(memory: SavedMemory | None, total: int) -> str:
     groups = checkpoints(memory) if memory is not None else []
-    narrower = "Or compute what is kept in a smaller type, or move it (backprobe.policies)."
+    narrower = "Or compute what is kept in a smaller type, or move it (backprobe.offload)."
     unknown = sum(u.count for u in memory.unknown) if memory is not None else 0
     lost = f" {unknown} saved tensors could not be measured: see the evidence." if unknown else ""
     if not groups:
@@ -172,6 +172,6 @@ def _advice(memory: SavedMemory | None, total: int) -> str:
     share = f" of {size(total)}" if saves <= total else ""
     return (
         f"Checkpointing {names} would save about {size(saves)}{share}: computed from the graph, as what is kept inside "
-        "minus the inputs; backprobe.saved(model).try_checkpoint(...) runs it, and measures time and peak. "
+        "minus the inputs; backprobe.saved_tensors(model).try_checkpoint(...) runs it, and measures time and peak. "
         f"{narrower}{lost}"
     )

@@ -67,10 +67,10 @@ class Kind:
 
 @dataclass(frozen=True)
 class Topic:
-    """What is looked for only when it is asked for, with ``--ask``.
+    """What is looked for only when it is asked for, with ``--check``.
 
     :ivar about: what is looked for, in a few words for the help.
-    :ivar whole_script: cannot be asked of a single loss (``backprobe.explain``).
+    :ivar whole_script: cannot be asked of a single loss (``backprobe.diagnose``).
     """
 
     name: str

@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ..coverage import NOT_HERE, missing, ranks_text
 from ..desync import CRASHED, Held, Other, apart, held, last_in_common, listed, name, told, what
 from ..records import Finding, FindingSite, RankSeen
 from ..torch_texts import COLLECTIVE, COLLECTIVE_OPS, INTERRUPTED
-from ..trust import NOT_HERE, missing, ranks_text
 from .questions import WRONG, Kind, question
 
 if TYPE_CHECKING:

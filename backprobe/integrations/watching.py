@@ -34,40 +34,40 @@ if TYPE_CHECKING:
 class Options(TypedDict, total=False):
     """What a callback may be told, by name. All of it may be left out.
 
-    :ivar level: ``watch``, ``trace`` or ``explain``, as of ``backprobe run``.
-    :ivar budget: how much longer the training may take for being watched: ``"5%"``.
-    :ivar ask: topics to look for besides: ``"functions"``, ``"memory"``, ...
-    :ivar statistics: measure statistics by layer in each N-th step (10); 0: in none.
+    :ivar level: ``minimal``, ``nodes`` or ``full``, as of ``backprobe run``.
+    :ivar budget: the largest overhead, as a share of the training's own time: ``"5%"``.
+    :ivar checks: opt-in checks: ``"functions"``, ``"memory"``, ...
+    :ivar layer_stats: measure statistics by layer in every N-th step (10); 0 for never.
     :ivar layers: globs on the names of parameters and modules: their statistics are logged one by one. Of all others
         the least and the greatest are.
     :ivar stop_on: kinds of alarms that end the training: ``"divergence-ahead"``, ``"update-too-large"``.
     :ivar on_alarm: a function that is told of the finding of each alarm when the optimizer has stepped.
-    :ivar keep_batch: keep, with the run, what the model was called with in a step with an alarm or an error.
+    :ivar save_batch: keep, with the run, what the model was called with in a step with an alarm or an error.
     :ivar out: the folder that the run is kept in; by default a new one in ``backprobe-runs``. ``None``: it is not kept.
     :ivar quiet: say nothing on standard error.
     """
 
     level: str
     budget: float | str | None
-    ask: str | Sequence[str]
-    statistics: int
+    checks: str | Sequence[str]
+    layer_stats: int
     layers: str | Sequence[str]
     stop_on: str | Sequence[str]
     on_alarm: Callable[[Finding], object] | None
-    keep_batch: bool
+    save_batch: bool
     out: str | os.PathLike[str] | None
     quiet: bool
 
 
 _DEFAULT = Options(
-    level="trace",
+    level="nodes",
     budget="default",
-    ask=(),
-    statistics=10,
+    checks=(),
+    layer_stats=10,
     layers=(),
     stop_on=(),
     on_alarm=None,
-    keep_batch=False,
+    save_batch=False,
     out="backprobe-runs",
     quiet=False,
 )
@@ -128,7 +128,7 @@ class Watching:
             info = {"script": name, "arguments": [], **about(settings.level, time.time())}
             self._keep = Keep(Writer(self._folder, info))
         sinks: list[Sink] = [self, *([self._keep] if self._keep is not None else [])]
-        batches = self._folder if self._options["keep_batch"] else None
+        batches = self._folder if self._options["save_batch"] else None
         self._live = LiveTrace(model, "model", settings, record=batches, sinks=sinks, alarmed=self._alarmed)
         self._live.__enter__()
         atexit.register(self.end)  # a framework does not tell of every training that fails
@@ -137,9 +137,11 @@ class Watching:
         from ..observe.schedule.settings import BATCH_MB, Settings, budget_of
 
         options = self._options
-        ask = {*_names(options["ask"]), *(["levels"] if options["statistics"] else [])}
-        kept = BATCH_MB if options["keep_batch"] else 0
-        settings = Settings(options["level"], ask=frozenset(ask), statistics=options["statistics"], batch_mb=kept)
+        checks = {*_names(options["checks"]), *(["levels"] if options["layer_stats"] else [])}
+        kept = BATCH_MB if options["save_batch"] else 0
+        settings = Settings(
+            options["level"], checks=frozenset(checks), layer_stats=options["layer_stats"], max_batch_mb=kept
+        )
         return replace(settings, budget=budget_of(options["budget"], settings))
 
     def _place(self, name: str) -> Path | None:

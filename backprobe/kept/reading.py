@@ -1,5 +1,5 @@
-"""What a graph keeps for backward, with who made it and who holds it besides: for ``backprobe.saved`` and for
-``--ask memory``."""
+"""What a graph keeps for backward, with who made it and who holds it besides: for ``backprobe.saved_tensors`` and for
+``--check memory``."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Alternate:
         session.pause()
         torch.autograd.set_detect_anomaly(False)
         self._tool = tool
-        if tool in ("trace", "watch"):
+        if tool in ("nodes", "minimal"):
             session.settings = Settings(tool)
             session.resume()
         elif tool == "detect_anomaly":

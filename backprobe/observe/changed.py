@@ -1,4 +1,4 @@
-"""``--change``: a script run as it is but for one thing, to be compared with itself.
+"""``--override``: a script run as it is but for one thing, to be compared with itself.
 
 Here something of torch's is replaced, since that is what was asked for: how outermost modules are called, and what sets
 seeds.

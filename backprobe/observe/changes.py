@@ -1,4 +1,4 @@
-"""What ``--change`` may be, looked at before the script starts. No torch."""
+"""What ``--override`` may be, looked at before the script starts. No torch."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ class LiveTrace(Trace):
         if model is not None and not isinstance(model, nn.Module):
             raise BackprobeError(f"model is a {type(model).__name__}; give trace() a torch.nn.Module, or nothing")
         level, every, steps = settings.level, settings.every, (settings.first, settings.last)
-        if level not in ("watch", "trace", "explain"):
-            raise BackprobeError(f"level is {level!r}; it is one of 'watch', 'trace' and 'explain'")
+        if level not in ("minimal", "nodes", "full"):
+            raise BackprobeError(f"level is {level!r}; it is one of 'minimal', 'nodes' and 'full'")
         if every < 1 or steps[0] < 0 or (steps[1] is not None and steps[1] <= steps[0]):
             raise BackprobeError(f"every={every}, steps={steps}: every is 1 or more, steps is (A, B) with 0 <= A < B")
         self._model, self._name = model, name
@@ -133,43 +133,43 @@ class LiveTrace(Trace):
 def trace(
     model: nn.Module | None = None,
     *,
-    level: str = "trace",
+    level: str = "nodes",
     every: int = 1,
     steps: tuple[int, int | None] = (0, None),
     name: str = "model",
-    tensors: str | Sequence[str] = (),
+    histograms: str | Sequence[str] = (),
     budget: float | str | None = "default",
-    record: str | Path | None = None,
-    record_mb: int = 512,
-    statistics: int = 0,
+    record_ops: str | Path | None = None,
+    max_record_mb: int = 512,
+    layer_stats: int = 0,
     on_alarm: Callable[[Finding], object] | None = None,
-    keep_batch: bool = False,
-    batch_mb: int = BATCH_MB,
+    save_batch: bool = False,
+    max_batch_mb: int = BATCH_MB,
 ) -> LiveTrace:
     """Watch what the block does with torch, and say what went wrong in its backward passes.
 
     :param model: the outermost module, so that paths begin there; without it backprobe takes the outermost module that
         is called.
-    :param level: ``"watch"`` (losses, parameters, updates), ``"trace"`` (every node too) or ``"explain"`` (the same,
-        each gradient and each result looked at closely).
-    :param every: record the nodes of each N-th step.
-    :param steps: record the nodes of the steps from A up to, not including, B; ``None`` is no end.
-    :param name: what to call the model where there are several.
-    :param tensors: globs on the names of modules and parameters, such as ``"encoder.*"``: what values their outputs,
-        weights and gradients have is noted in steps 0, 1, 2, 5, 10, 20, 50, and so on.
-    :param budget: how much longer the block may take for being watched, as a share of what it takes alone: ``0.05``, or
-        ``"5%"``. As many steps as this pays for have their nodes recorded; of the others what is cheap, and what goes
-        wrong in one is looked into all the same. ``None``: every step is recorded. By default 5%, and a second at the
-        start; no bound where `level`, `every`, `steps`, `tensors` or `record` say what to record.
-    :param record: a folder for what ``backprobe compare`` needs to compare this with another run: every op of the first
-        three steps, or of those of `steps`, with fingerprints of what it took and gave. ``save`` may write there too.
-    :param record_mb: how many MiB of tensors that may keep.
-    :param statistics: measure statistics by layer in each N-th step, or more seldom where the budget does not pay for
-        that (``trace.statistics``); 0: in none.
-    :param on_alarm: a function that is given the finding of each alarm when the optimizer has stepped. With it, and
-        with `keep_batch`, levels are looked at in each tenth step where `statistics` says no other.
-    :param keep_batch: keep what the model was called with in a step with an alarm or an error: ``trace.batch()``.
-    :param batch_mb: how many MiB of tensors that may keep.
+    :param level: ``"minimal"`` records losses, parameters and updates; ``"nodes"`` records every node too; ``"full"``
+        also inspects every gradient and every result.
+    :param every: record the nodes of every N-th step.
+    :param steps: record the nodes of steps A to B - 1; ``None`` for no end.
+    :param name: the model's name in module paths, if there are several models.
+    :param histograms: globs on the names of modules and parameters, such as ``"encoder.*"``: record histograms of
+        their outputs, weights and gradients in steps 0, 1, 2, 5, 10, 20, 50, and so on.
+    :param budget: the largest overhead, as a share of the time that the block takes without backprobe: ``0.05`` or
+        ``"5%"``. Backprobe records the nodes of as many steps as fit. In the remaining steps it still diagnoses errors
+        and non-finite losses. ``None`` records every step. The default is 5%, plus one second at startup; there is no
+        limit if `level`, `every`, `steps`, `histograms` or `record_ops` select what to record.
+    :param record_ops: a folder. Records every op of the first three steps (or of `steps`) there, with fingerprints of
+        inputs and results, for ``backprobe compare``. ``save`` may write to the same folder.
+    :param max_record_mb: the most MiB of tensors that `record_ops` saves.
+    :param layer_stats: measure statistics by layer in every N-th step (``trace.statistics``), or less often if the
+        budget does not allow it; 0 for never.
+    :param on_alarm: called with the finding of each alarm after the optimizer's step. With it, or with `save_batch`,
+        statistics are measured in every tenth step unless `layer_stats` is given.
+    :param save_batch: save the model's inputs of a step with an alarm or an error: ``trace.batch()``.
+    :param max_batch_mb: the most MiB of tensors that `save_batch` saves.
     :raises BackprobeError: an argument is out of range.
 
     >>> import torch, backprobe
@@ -181,29 +181,29 @@ def trace(
     >>> [run.name for run in trace.steps[0].backwards[0].nodes][:3]
     ['MeanBackward0', 'ReluBackward0', 'AddmmBackward0']
     """
-    globs = (tensors,) if isinstance(tensors, str) else tuple(tensors)
-    if statistics < 0:
-        raise BackprobeError(f"statistics={statistics}: give a number of steps, or 0 for none")
-    alarms = on_alarm is not None or keep_batch
-    if keep_batch and batch_mb < 1:
-        raise BackprobeError(f"batch_mb={batch_mb}: give 1 or more")
+    globs = (histograms,) if isinstance(histograms, str) else tuple(histograms)
+    if layer_stats < 0:
+        raise BackprobeError(f"layer_stats={layer_stats}: give a number of steps, or 0 for none")
+    alarms = on_alarm is not None or save_batch
+    if save_batch and max_batch_mb < 1:
+        raise BackprobeError(f"max_batch_mb={max_batch_mb}: give 1 or more")
     settings = Settings(
         *(level, every, steps[0], steps[1]),
-        ask=frozenset({"levels"} if alarms else ()),
-        tensors=globs,
-        statistics=statistics or (10 if alarms else 0),
-        batch_mb=batch_mb if keep_batch else 0,
+        checks=frozenset({"levels"} if alarms else ()),
+        histograms=globs,
+        layer_stats=layer_stats or (10 if alarms else 0),
+        max_batch_mb=max_batch_mb if save_batch else 0,
     )
-    if record is not None:
-        settings = replace(settings, record="compare", record_mb=record_mb)
+    if record_ops is not None:
+        settings = replace(settings, record_ops=True, max_record_mb=max_record_mb)
     settings = replace(settings, budget=budget_of(budget, settings))
     alarmed = Alarmed(call=on_alarm) if alarms else None
-    folder = Path(record) if record is not None else None
+    folder = Path(record_ops) if record_ops is not None else None
     return LiveTrace(model, name, settings, record=folder, sinks=[alarmed] if alarmed else (), alarmed=alarmed)
 
 
-def explain(
-    model: nn.Module | None, loss: Any, *, ask: tuple[str, ...] = (), retain_graph: bool = True
+def diagnose(
+    model: nn.Module | None, loss: Any, *, checks: tuple[str, ...] = (), retain_graph: bool = True
 ) -> list[Finding]:
     """What is wrong with the backward pass of one loss, and where. Leaves ``.grad`` as it was.
 
@@ -211,7 +211,7 @@ def explain(
     :param loss: a function of no arguments that computes the loss, which is what tells most: its forward is watched, so
         findings name source lines. Or a loss that is there already (a tensor of one element with a graph): then only
         what an earlier recording knows of its lines can be told, and its graph is kept.
-    :param ask: topics to look at besides: ``"functions"``, ``"checkpoints"``, ``"memory"``.
+    :param checks: opt-in checks to run: ``"functions"``, ``"checkpoints"``, ``"memory"``.
     :param retain_graph: keep the graph of a loss that was given.
     :return: findings, the most important first; none where nothing is wrong. An error that the forward or backward
         raises is explained, not raised, where there is a finding for it.
@@ -221,18 +221,18 @@ def explain(
 
     >>> import torch, backprobe
     >>> model = torch.nn.Linear(3, 1)
-    >>> found = backprobe.explain(model, lambda: (model(torch.zeros(4, 3)).sum() - 9).sqrt())
+    >>> found = backprobe.diagnose(model, lambda: (model(torch.zeros(4, 3)).sum() - 9).sqrt())
     >>> [f.kind for f in found]
     ['nonfinite-forward']
     """
     if not callable(loss) and not isinstance(loss, torch.Tensor):
         raise BackprobeError(f"loss is a {type(loss).__name__}; give a tensor, or a function that computes one")
     topics = [topic.name for topic in all_questions().topics if not topic.whole_script]
-    unknown = set(ask).difference(topics)
+    unknown = set(checks).difference(topics)
     if unknown:
         *most, last = topics
-        raise BackprobeError(f"cannot ask for {', '.join(sorted(unknown))}: there are {', '.join(most)} and {last}")
-    live = LiveTrace(model, "model", Settings("explain", ask=frozenset(ask)), plugins=False)
+        raise BackprobeError(f"unknown check {', '.join(sorted(unknown))}: there are {', '.join(most)} and {last}")
+    live = LiveTrace(model, "model", Settings("full", checks=frozenset(checks)), plugins=False)
     kept = {p: p.grad for p in model.parameters()} if model is not None else {}
     for p in kept:
         p.grad = None

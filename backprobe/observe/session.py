@@ -84,7 +84,7 @@ class Session:
         eye.owner = self
         # What is noted of the forward.
         writes, values = WriteLog(frames, modules), Values(frames, modules, events.own)
-        values.outside.holding = "memory" not in self.settings.ask
+        values.outside.holding = "memory" not in self.settings.checks
         regions, cuts = Regions(names, writes, events), Cuts(names)
         self._regions = regions
         # How much is looked at.
@@ -100,7 +100,7 @@ class Session:
         calls.outcome = Outcome(names, steps, eye, values, failures, calls.second).of
         self.special = Special(eye, names, steps, calls)
         # Which steps are recorded, and what is attached in those that are not.
-        self.budget = Budget(self.settings.budget, self.settings.level != "watch")
+        self.budget = Budget(self.settings.budget, self.settings.level != "minimal")
         self._plain = self.settings.budget is not None and self.settings.plain
         counted = Counted(calls, names, steps, events, failures.remember_unrecorded)
         events.attach(counted)
@@ -273,7 +273,7 @@ class Session:
     def _leaves_out(self) -> bool:
         """Whether there may be steps that are not recorded."""
         asked = self.settings
-        some = asked.level == "watch" or asked.every > 1 or asked.first > 0 or asked.last is not None
+        some = asked.level == "minimal" or asked.every > 1 or asked.first > 0 or asked.last is not None
         return some or asked.budget is not None
 
     def _wanted(self, step: int) -> bool:
@@ -323,7 +323,7 @@ class Session:
 
     def _tells(self) -> bool:
         """Whether records are made of steps that pass (Note [Brief steps])."""
-        return not self.settings.record and bool(self._steps.losses.plain) and self.budget.tells()
+        return not self.settings.record_ops and bool(self._steps.losses.plain) and self.budget.tells()
 
     def _steps_passed(self, steps: int, seconds: float, between: bool) -> None:
         """So many steps are over that were let pass. `between`: none is running."""
@@ -455,7 +455,7 @@ class Session:
         parameters = self.leaves.parameters(self._steps.listed, self._steps.present, self._steps.goes_on)
         seen = tuple(record for records in self._ask("records") for record in records)
         seen += self.leaves.free(self._steps.listed)
-        return Facts(parameters, self.unseen(), tuple(sorted(self.settings.ask)), (*seen, self.watched()))
+        return Facts(parameters, self.unseen(), tuple(sorted(self.settings.checks)), (*seen, self.watched()))
 
     def watched(self) -> Watched:
         """What is watched of the run, so far."""
@@ -497,7 +497,7 @@ class _Handing:
         #: Steps of these whose loss is not known, in order.
         self._away: deque[int] = deque()
         self.later = Later()
-        self._losses = Losses() if session.settings.statistics else None
+        self._losses = Losses() if session.settings.layer_stats else None
 
     def waits(self, step: Step, away: list[Any]) -> None:
         """`step` is over, and these are parts of its loss."""

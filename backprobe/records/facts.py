@@ -50,7 +50,7 @@ class Aside:
 class Facts:
     """What is known of a run as a whole, apart from its steps.
 
-    :ivar asked: topics that were asked for (``--ask``).
+    :ivar asked: topics that were asked for (``--check``).
     :ivar seen: what those who look for one thing have recorded, of any kind of record; ask for one kind with ``of``.
     """
 

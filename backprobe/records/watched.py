@@ -24,7 +24,7 @@ class Watched:
     """What of a run was watched.
 
     :ivar first, last: the first and the last step; ``None`` where there was none.
-    :ivar level: ``watch`` (no nodes), ``trace`` or ``explain``.
+    :ivar level: ``minimal`` (no nodes), ``nodes`` or ``full``.
     :ivar begin, end, every: nodes were looked at in every ``every``-th step from ``begin`` up to, not including,
         ``end``; ``None`` is no end.
     :ivar budget: the share of the script's own time that watching may take: nodes are recorded in as many of those
@@ -39,7 +39,7 @@ class Watched:
 
     first: int | None = None
     last: int | None = None
-    level: str = "trace"
+    level: str = "nodes"
     begin: int = 0
     end: int | None = None
     every: int = 1

@@ -16,7 +16,7 @@ from ..comparing.text import call, result, what
 from ..errors import BackprobeError
 from ..records import Finding, Site, Tape, TapeOp
 from ..records.places import NOT_KEPT
-from ..store.job import is_run, open_job
+from ..store.job import is_run, load_run
 from ..traced import Trace
 from .columns import clean, column
 from .html import save
@@ -225,9 +225,9 @@ def _line(one: Finding) -> str:
 
 
 def _trace(folder: Path) -> Trace | None:
-    """What else was recorded of a run; nothing of what ``backprobe.trace(record=...)`` wrote."""
+    """What else was recorded of a run; nothing of what ``backprobe.trace(record_ops=...)`` wrote."""
     try:
-        return open_job(folder) if is_run(folder) else None
+        return load_run(folder) if is_run(folder) else None
     except BackprobeError:
         return None
 

@@ -9,9 +9,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from ..coverage import ending, runs
 from ..records import Finding, FreeParameter, ModuleCall, SavedBytes
 from ..traced import Trace, TracedStep
-from ..trust import ending, runs
 from ..view.overhead import overhead
 from . import calls as backwards
 from .columns import clean, text
@@ -63,7 +63,7 @@ def document(trace: Trace, name: str = "", version: str = "") -> dict[str, Any]:
         "run": _run(trace, name or Path(script).name or "trace"),
         "findings": [_finding(f, sites, backwards.node_of(selected, f)) for f in findings],
         "figures": numbers.figures.lines(trace),
-        "unseen": [{"what": u.what, "count": u.count, "note": u.note} for u in trace.unseen],
+        "unseen": [{"what": u.what, "count": u.count, "note": u.note} for u in trace.coverage.unseen],
         "compiled": compiled(trace, sites.of),
         "modules": modules.rows(sites),
         "parameters": parameters.rows(sites),
@@ -107,8 +107,8 @@ def _run(trace: Trace, name: str) -> dict[str, Any]:
         "thinned": int(info.get("thinned", 0) or 0) + int(info.get("skipped", 0) or 0),
     }
     shown = ending(trace.processes[0])  # by a sign of its own
-    row["gaps"] = [gap for gap in trace.gaps if gap != shown]
-    row["took"] = "; ".join(text for text in (overhead(info), trace.sampled) if text)
+    row["gaps"] = [gap for gap in trace.coverage.gaps if gap != shown]
+    row["took"] = "; ".join(text for text in (overhead(info), trace.coverage.summary) if text)
     for key in ("started", "ended", "seconds", "error"):
         row[key] = clean(info.get(key))
     for key in ("level", "torch", "python", "backprobe"):

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ..errors import BackprobeError
 from ..store import FILE
-from ..store.job import open_job
+from ..store.job import load_run
 from ..store.parts import PARTS
 from ..terminal import say
 from ..text import without_controls
@@ -65,7 +65,7 @@ class Source:
             version = self.version()
             made = self._made.get(version)
             if made is None:
-                trace = open_job(self.folder, self._rank)
+                trace = load_run(self.folder, self._rank)
                 try:
                     made = document(trace, titled(self.folder.name, trace), version)
                 finally:
@@ -95,7 +95,7 @@ class Source:
         :raises BackprobeError: the run cannot be read.
         """
         names = [p["name"] for p in self.latest()["parameters"]]
-        trace = open_job(self.folder, self._rank)
+        trace = load_run(self.folder, self._rank)
         try:
             return packed(span(trace, names, first, min(end, len(trace.steps))))
         finally:
@@ -106,7 +106,7 @@ class Server(ThreadingHTTPServer):
     """Serves one run at ``address``.
 
     :param port: 0 takes a free one.
-    :param rank: whose steps are shown, of a run of several processes; see ``open_job``.
+    :param rank: whose steps are shown, of a run of several processes; see ``load_run``.
     :raises BackprobeError: the port cannot be had.
     """
 

@@ -8,11 +8,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..coverage import is_there, missing, runs
 from ..errors import BackprobeError
 from ..records import Facts, Finding, RankSeen, RankWait, Site, Unseen, Watched
 from ..records.places import NOT_KEPT, sites_in
 from ..traced import Trace, TracedStep
-from ..trust import is_there, missing, runs
 from . import FILE
 from .crashes import read_crash
 from .parts import JOB, PARTS, in_order, read_parts, tells, unwatched
@@ -48,7 +48,7 @@ def going_on(folder: Path) -> bool:
         own.close()
 
 
-def open_job(folder: str | Path, rank: int | None = None) -> Trace:
+def load_run(folder: str | Path, rank: int | None = None) -> Trace:
     """The run in `folder`, with what was found in all of its processes. Steps are those of the process that
     ``backprobe run`` started, if it has some; else of the one that the first finding is about, or that failed, or of
     the first rank.

@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..coverage import is_there
 from ..errors import BackprobeError
 from ..files import add_to, inside, replace_text
 from ..records import RankSeen, Unseen
-from ..trust import is_there
 from ..untrusted import read_bytes, read_text
 from . import CODE, SEEN
 from .codec import Decoder, dumps, own_fields, to_plain

@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import trust
+from .. import coverage as coverage_of
+from ..coverage import Coverage
 from ..errors import BackprobeError, UnknownName
 from ..gradients import WORDS, OneKind
 from ..records import (
@@ -24,7 +25,6 @@ from ..records import (
     Process,
     TensorSeen,
     Unseen,
-    Watched,
 )
 from ..select import near, quoted
 from .part import Part
@@ -93,7 +93,7 @@ class Trace:
 
     @property
     def tensors(self) -> Sequence[TensorSeen]:
-        """What the tensors looked like that were chosen with ``tensors=``, or ``--tensors``."""
+        """What the tensors looked like that were chosen with ``histograms=``, or ``--histograms``."""
         return Rows(self.facts.of(TensorSeen))
 
     @property
@@ -102,43 +102,24 @@ class Trace:
         return Rows(self.facts.of(CompiledRegion))
 
     @property
-    def unseen(self) -> Sequence[Unseen]:
-        """What was not observed, counted; with ``findings`` that could not be asked for."""
-        return Rows(self.facts.unseen)
+    def coverage(self) -> Coverage:
+        """How much of the run backprobe observed, and why "no findings" may not be conclusive."""
+        return Coverage(self)
 
     @property
-    def watched(self) -> Watched:
-        """From which step to which was watched, in which of them nodes were looked at, and where watching stopped."""
-        return trust.watched(self.facts, self.info, () if self.over else numbers_of(self.steps))
+    def unfinished_steps(self) -> Sequence[int]:
+        """The numbers of the recorded steps of a run that has not ended; empty for one that has."""
+        return () if self.over else numbers_of(self.steps)
 
     @property
     def processes(self) -> Sequence[Process]:
         """The processes of the run and how each ended; that of the script is the first."""
-        return Rows(trust.processes(self.facts, self.info, self.over))
-
-    @property
-    def gaps(self) -> Sequence[str]:
-        """Why finding nothing does not mean that nothing is wrong, in words: watching that stopped, work that was not
-        seen, a process that failed. Empty where everything was watched."""
-        _ = self.findings  # what could not be asked was not seen
-        found = trust.gaps(self.watched, self.unseen, self.processes)
-        return (*found, *trust.elsewhere(self.facts, self.info.get("pid"), found))
-
-    @property
-    def hidden(self) -> Sequence[str]:
-        """Those of the gaps that are about this process and its watching, and not about how processes ended."""
-        _ = self.findings
-        return trust.hidden(self.watched, self.unseen)
-
-    @property
-    def sampled(self) -> str:
-        """In how many of the steps nodes were recorded, in words; empty where that is all that were asked for."""
-        return trust.sampled(self.watched)
+        return Rows(coverage_of.processes(self.facts, self.info, self.over))
 
     def as_dict(self) -> dict[str, Any]:
         """The findings, and how far they can be trusted: what ``backprobe run --findings`` writes as JSON."""
         findings = [finding.as_dict() for finding in self.findings]
-        told = trust.contract(self.watched, self.unseen, self.processes)
+        told = coverage_of.contract(self.coverage.observed, self.coverage.unseen, self.processes)
         compiled = {"compiled": [asdict(one) for one in self.compiled]} if self.compiled else {}
         return {"format": 1, "findings": findings, **told, **compiled}
 
@@ -148,8 +129,8 @@ class Trace:
         return Statistics(self.measured)
 
     def batch(self, step: int | None = None) -> Batch:
-        """What the modules were called with in a step with an alarm or an error, of a run with ``--keep-batch``, or
-        ``keep_batch=True``: ``model(*batch.args, **batch.kwargs)``. Its tensors are on the CPU; torch is needed.
+        """What the modules were called with in a step with an alarm or an error, of a run with ``--save-batch``, or
+        ``save_batch=True``: ``model(*batch.args, **batch.kwargs)``. Its tensors are on the CPU; torch is needed.
 
         :param step: the first of which it was kept, where none is given.
         :raises BackprobeError: none was kept of it, or its file is gone or damaged.
@@ -170,7 +151,7 @@ class Trace:
         kept = sorted(one.step for one in self.facts.of(KeptBatch))
         if not kept:
             raise BackprobeError(
-                "no batch was kept: --keep-batch and keep_batch=True keep that of an alarm or an error"
+                "no batch was kept: --save-batch and save_batch=True keep that of an alarm or an error"
             )
         if step is not None and step not in kept:
             raise BackprobeError(f"no batch was kept of step {step}, but of {', '.join(map(str, kept))}")
@@ -245,7 +226,7 @@ class Trace:
         return Part(name, runs, gradients, WORDS[norms.kind] if gradients else "")
 
     def save(self, path: str | Path) -> Path:
-        """Write the run folder `path`; read it again with ``backprobe.open`` or ``backprobe show``.
+        """Write the run folder `path`; read it again with ``backprobe.load_run`` or ``backprobe show``.
 
         :raises BackprobeError: the folder exists and is not a run.
         """

@@ -73,7 +73,7 @@ class Figures:
 
     def _not_finite(self, trace: Trace) -> str:
         """In how many steps the loss was not finite, and how many of them were only counted."""
-        counted = trace.watched.only_counted
+        counted = trace.coverage.observed.only_counted
         bad = max(self._bad_losses, counted)
         if not bad:
             return ""

@@ -9,13 +9,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ..coverage import endings
 from ..gradients import WORDS, Gradients
 from ..privacy import without_home
 from ..records import Finding, FreeParameter, KeptBatch, Parameter, RankSeen, Site
 from ..records.places import NOT_KEPT, at_line, cell, lasting
 from ..text import counted, few, number, plural
 from ..traced import Trace, TracedStep
-from ..trust import endings
 from . import compiled, ranks
 from .figures import figures, with_gradients
 from .flow import Bars, flow
@@ -101,7 +101,7 @@ def report(
     if details:
         parts += _details(trace, whole)
     parts += [Line(text, "quiet") for text in compiled.lines(trace.compiled)]
-    for unseen in trace.unseen:
+    for unseen in trace.coverage.unseen:
         parts.append(Line(f"Not seen: {unseen.count} {unseen.what} ({unseen.note})", "quiet"))
     parts += [Line(text) for text in _batches(trace, folder)]
     if folder is not None:
@@ -118,7 +118,7 @@ def _batches(trace: Trace, folder: Path | None) -> list[str]:
     for kept in trace.facts.of(KeptBatch):
         read = f"trace.batch({kept.step})"
         if inside is not None:
-            read = f"{short(str(inside / kept.file))}, backprobe.open({short(str(inside))!r}).batch({kept.step})"
+            read = f"{short(str(inside / kept.file))}, backprobe.load_run({short(str(inside))!r}).batch({kept.step})"
         notes = "".join(f"; {note}" for note in kept.notes)
         said.append(f"Batch of step {kept.step} ({kept.why}): {read}{notes}")
     return said
@@ -126,13 +126,13 @@ def _batches(trace: Trace, folder: Path | None) -> list[str]:
 
 def verdict(trace: Trace) -> Line:
     """What it means that nothing was found."""
-    gaps = trace.gaps[1:] if trace.watched.stopped is not None else trace.gaps
+    gaps = trace.coverage.gaps[1:] if trace.coverage.observed.stopped is not None else trace.coverage.gaps
     if gaps:
         return Line(f"Nothing was found, which does not mean that nothing is wrong: {'; '.join(gaps)}.", "bad")
-    if trace.gaps:
+    if trace.coverage.gaps:
         return Line("Nothing was found before watching stopped.", "bad")
     seen = trace.info.get("backwards", 1) or trace.facts.of(RankSeen)
-    some = trace.sampled
+    some = trace.coverage.summary
     if seen and some:
         return Line(f"Nothing wrong found ({some}; errors and losses that are not finite are seen in any).", "good")
     if seen:
@@ -146,7 +146,7 @@ def headline(trace: Trace, took: Mapping[str, Any] | None = None) -> str:
     info = {**trace.info, **(took or {})}
     steps, calls = int(info.get("steps", len(trace.steps))), int(info.get("backwards", 0))
     calls = calls or sum(len(s.backwards) for s in trace.steps)
-    stopped = trace.watched.stopped
+    stopped = trace.coverage.observed.stopped
     early = "" if stopped is None else f"watching stopped at step {stopped.step}: {stopped.reason}; "
     text = f"backprobe: {early}{count(steps, 'step')}, {count(calls, 'backward call')}"
     several = ranks.several(trace)

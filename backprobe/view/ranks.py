@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from ..coverage import ranks_text
 from ..records import Finding, Process
 from ..text import counted, number, plural
 from ..traced import Trace
-from ..trust import ranks_text
 
 #: Processes that have a row each, even where the same is to be said of several.
 FEW = 4

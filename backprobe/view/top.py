@@ -17,6 +17,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ..coverage import endings
 from ..findings.levels import ALARMS
 from ..gradients import OPTIMIZER
 from ..records import Finding, OptimizerSeen, Process, RankSeen, Site
@@ -24,7 +25,6 @@ from ..records.places import at_line
 from ..terminal import console
 from ..text import counted, few, number
 from ..traced import Trace, numbers_of
-from ..trust import endings
 from . import ranks
 from .figures import some_with_gradients
 from .overhead import overhead
@@ -351,7 +351,7 @@ def _rank_table(frame: Frame, most: int, width: int) -> RenderableType:
 
 def _layers(frame: Frame, width: int, signs: str) -> list[RenderableType]:
     if not frame.looks:
-        how = "is measured with: backprobe run --statistics 10 SCRIPT"
+        how = "is measured with: backprobe run --layer-stats 10 SCRIPT"
         return [Text(f"Layers: nothing was measured{' yet' if frame.live else ''}; it {how}", "dim")]
     looks = f"{counted(frame.looks, 'look')}, the last in step {frame.looked:,}"
     head = Text("Layers that stand out", "bold").append(f"  {looks}", "not bold dim")

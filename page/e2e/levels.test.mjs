@@ -79,7 +79,7 @@ test("a quantity that is chosen is kept in the address, and each has a picture",
 test("a run that was not measured says how it is", async () => {
   const page = await watched(browser);
   await opened(page, "nan", "#/levels");
-  assert.match(await page.innerText("main"), /backprobe run --statistics 10/);
+  assert.match(await page.innerText("main"), /backprobe run --layer-stats 10/);
   page.quiet();
   await page.context().close();
 });

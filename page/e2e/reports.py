@@ -118,13 +118,13 @@ def runs(out: Path) -> dict[str, Path]:
     examples = ROOT / "examples"
     commands: dict[str, tuple[list[str], Path]] = {
         "nan": ([], examples / "failures" / "fully_masked_attention_row.py"),
-        "raised": (["--ask", "memory"], examples / "failures" / "dropout_relu_inplace_after_sigmoid_gate.py"),
+        "raised": (["--check", "memory"], examples / "failures" / "dropout_relu_inplace_after_sigmoid_gate.py"),
         "healthy": ([], examples / "healthy" / "moco_momentum_encoder.py"),
-        "hostile": (["--ask", "memory"], hostile),
+        "hostile": (["--check", "memory"], hostile),
         "killed": ([], killed),
         "late": ([], late),
         "leak": ([], leak),
-        "levels": (["--ask", "levels", "--statistics", "2", "--budget", "none"], levels),
+        "levels": (["--check", "levels", "--layer-stats", "2", "--budget", "none"], levels),
     }
     found = {}
     for name, (options, script) in commands.items():
@@ -187,7 +187,7 @@ def compared(out: Path, page: str | None) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for name, given in (("plain", ["0.5", "float32"]), ("fault", ["0.25", "float32"]), ("low", ["0.5", "bfloat16"])):
-        backprobe("run", "--quiet", "--record", "compare", "--out", str(folder / name), str(script), *given)
+        backprobe("run", "--quiet", "--record-ops", "--out", str(folder / name), str(script), *given)
     for file, names in (("compared", ["plain", "fault"]), ("many", ["plain", "fault", "low"])):
         target = out / f"{file}.html"
         said = backprobe("compare", *names, "--html", str(target), cwd=folder)

@@ -133,7 +133,7 @@ test("statistics and alarms come as they are measured, and only what is new is s
   const folder = mkdtempSync(join(tmpdir(), "rising-"));
   writeFileSync(join(folder, "train.py"), RISING);
   const run = join(folder, "run");
-  const options = ["--quiet", "--budget", "none", "--statistics", "2", "--out", run, join(folder, "train.py")];
+  const options = ["--quiet", "--budget", "none", "--layer-stats", "2", "--out", run, join(folder, "train.py")];
   const script = spawn(PYTHON, ["-m", "backprobe", "run", ...options], { stdio: ["pipe", "pipe", "inherit"] });
   t.after(() => script.kill());
   const said = createInterface({ input: script.stdout })[Symbol.asyncIterator]();

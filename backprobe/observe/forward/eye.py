@@ -100,7 +100,7 @@ class Eye(TorchFunctionMode):
         self.overheads = private.Overheads()
         self.log = log if log is not None else OpLog()
         self.thread = threading.get_ident()
-        #: Whether to note ops at all (not at the level ``watch``), and whether to look closely at each.
+        #: Whether to note ops at all (not at the level ``minimal``), and whether to look closely at each.
         self.noting, self.careful = True, True
         #: Inside an optimizer's step; inside one of torch's own, where nothing of the script's runs.
         self.optimizing = self.torchs = False

@@ -160,7 +160,7 @@ class Child:
         self.session = Session(self, told.settings, own)
         self.session.scene.whole = True
         self._part = Part(told.folder, me)
-        if told.settings.batch_mb:
+        if told.settings.max_batch_mb:
             self.session.scene.record_to = self._part.folder
         self._alarmed = Alarmed(self._alarm, by_name(told.on_alarm) if told.on_alarm else None)
         self._alarmed.begin(self.session)
@@ -298,7 +298,7 @@ class Child:
                     self._keep.close(session, trace, findings, info)
                 trace.note_unseen(self._sinks.lost)
             self._part.over(
-                *(error is not None or bool(code), findings, trace.hidden),
+                *(error is not None or bool(code), findings, trace.coverage.own_gaps),
                 error=(info["error"] or "")[:500],
                 code=code if code is not None else 1 if error is not None else None,
                 signal=session.scene.signal,

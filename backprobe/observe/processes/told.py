@@ -39,12 +39,12 @@ class Told:
     root: str = str(Path(__file__).resolve().parents[3])
 
     def text(self) -> str:
-        settings = {**dataclasses.asdict(self.settings), "ask": sorted(self.settings.ask)}
+        settings = {**dataclasses.asdict(self.settings), "checks": sorted(self.settings.checks)}
         return json.dumps({**vars(self), "folder": str(self.folder), "settings": settings})
 
     @classmethod
     def of(cls, plain: dict[str, Any]) -> Told:
         given = plain["settings"]
-        settings = Settings(**{**given, "ask": frozenset(given["ask"]), "tensors": tuple(given["tensors"])})
+        settings = Settings(**{**given, "checks": frozenset(given["checks"]), "histograms": tuple(given["histograms"])})
         lists = {name: tuple(plain[name]) for name in ("own", "to", "keys", "stop_on")}
         return cls(**{**plain, **lists, "folder": Path(plain["folder"]), "settings": settings})

@@ -76,7 +76,7 @@ class Attention:
 
     def begin_step(self, step: int, settings: Settings, traced: bool) -> bool:
         """Set the detail for a step; whether it is looked at closely."""
-        careful = traced and (settings.level == "explain" or step < self._until or step >= self._seldom)
+        careful = traced and (settings.level == "full" or step < self._until or step >= self._seldom)
         self.asked = traced and (careful or step >= self._due)
         if self.asked and self._again and step >= self._again[0]:
             del self._again[0]

@@ -20,32 +20,33 @@ CHEAP = frozenset({"levels"})
 class Settings:
     """What to record.
 
-    :ivar level: ``watch`` (parameters and steps), ``trace`` (every node) or ``explain`` (all looked at at once).
+    :ivar level: ``minimal`` (losses, parameters, updates), ``nodes`` (every node too) or ``full`` (also inspects every
+        gradient and result at once).
     :ivar every: record nodes in each N-th step; the others are watched.
     :ivar first, last: record nodes in these steps only, counted from 0; ``last`` is not included, ``None`` is no end.
     :ivar careful: steps at the start that are looked at closely, and after trouble.
     """
 
-    level: str = "trace"
+    level: str = "nodes"
     every: int = 1
     first: int = 0
     last: int | None = None
     careful: int = 3
-    #: What to look for besides: ``functions``, ``divergence``, ``checkpoints``, ``memory``, ``levels``.
-    ask: frozenset[str] = frozenset()
-    #: Globs on the names of modules and parameters whose tensors are looked at.
-    tensors: tuple[str, ...] = ()
+    #: Opt-in checks: ``functions``, ``divergence``, ``checkpoints``, ``memory``, ``levels``, ``compiled``.
+    checks: frozenset[str] = frozenset()
+    #: Globs on the names of modules and parameters whose tensors get histograms.
+    histograms: tuple[str, ...] = ()
     #: Say nothing while the script runs.
     quiet: bool = False
     #: A file for a line of each node that runs, ``"-"`` for standard error; empty: none.
     log: str = ""
-    #: Measure statistics by layer in each N-th step; 0: in none.
-    statistics: int = 0
-    #: ``"compare"``: keep what a comparison with another run needs, and this many MiB of tensors at most.
-    record: str = ""
-    record_mb: int = 512
+    #: Measure statistics by layer in every N-th step; 0: in none.
+    layer_stats: int = 0
+    #: Record every op for a comparison with another run, and save at most this many MiB of tensors.
+    record_ops: bool = False
+    max_record_mb: int = 512
     #: Keep the batch of a step with an alarm or an error, in this many MiB at most of all such; 0: keep none.
-    batch_mb: int = 0
+    max_batch_mb: int = 0
     #: The source text that is kept with what was recorded: ``lines``, ``full`` or ``none`` (Note [Source excerpts]).
     source: str = "lines"
     #: The share of the script's own time that watching may take (Note [The budget]); ``None``: every step that the
@@ -55,8 +56,8 @@ class Settings:
     @property
     def plain(self) -> bool:
         """Whether nothing is asked for but what costs no more than the budget."""
-        asked = self.level, frozenset(self.ask) - CHEAP, self.tensors, self.log, self.record
-        return asked == (Settings.level, frozenset(), (), "", "")
+        asked = self.level, frozenset(self.checks) - CHEAP, self.histograms, self.log, self.record_ops
+        return asked == (Settings.level, frozenset(), (), "", False)
 
     @property
     def chosen(self) -> bool:
@@ -66,7 +67,7 @@ class Settings:
 
     def traced(self, step: int) -> bool:
         """Whether the nodes of a step are asked for."""
-        if self.level == "watch" or step < self.first or (self.last is not None and step >= self.last):
+        if self.level == "minimal" or step < self.first or (self.last is not None and step >= self.last):
             return False
         return (step - self.first) % self.every == 0
 

@@ -1,4 +1,4 @@
-"""``--ask divergence``: what was recorded, judged when the script has ended."""
+"""``--check divergence``: what was recorded, judged when the script has ended."""
 
 from __future__ import annotations
 

@@ -78,11 +78,11 @@ class Batches(Tracker):
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
-        return settings.batch_mb > 0
+        return settings.max_batch_mb > 0
 
     def __init__(self, scene: Scene) -> None:
         self._scene, self._own = scene, scene.events.own
-        self._room = scene.settings.batch_mb << 20
+        self._room = scene.settings.max_batch_mb << 20
         self._hooks = ModuleHooks(self._enter, self._leave)
         self._pid, self._thread = os.getpid(), get_ident()
         #: Modules that are running, and calls of modules since the outermost began.

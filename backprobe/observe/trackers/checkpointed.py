@@ -1,4 +1,4 @@
-"""``--ask checkpoints``: the gradients of each checkpointed region, held against the same region without a checkpoint.
+"""``--check checkpoints`` compares the gradients of each checkpointed region with those of the plain region.
 
 The function and the arguments of a region are noted when it runs in the forward. When the script has ended it is run
 again on fresh leaves, plain and with the checkpoint, from the same random state, with one random cotangent. The
@@ -49,7 +49,7 @@ class Checkpointed(Tracker):
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
-        return "checkpoints" in settings.ask
+        return "checkpoints" in settings.checks
 
     def __init__(self, scene: Scene) -> None:
         self._names, self._modules, self._frames = scene.names, scene.modules, scene.frames

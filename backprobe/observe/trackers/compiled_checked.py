@@ -1,4 +1,4 @@
-"""``--ask compiled``: whether compiled regions give what their operations give."""
+"""``--check compiled``: whether compiled regions give what their operations give."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class CompiledChecked(Tracker):
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
-        return "compiled" in settings.ask
+        return "compiled" in settings.checks
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene

@@ -1,4 +1,4 @@
-"""``--ask functions``: the backward of each custom ``Function``, held against finite differences.
+"""``--check functions``: the backward of each custom ``Function``, held against finite differences.
 
 On the inputs that the script gave it, in double precision where the function allows. A directional derivative of
 v . f(x) along u by central differences, (v . f(x + h u) - v . f(x - h u)) / 2h, against u . backward(v); and v in other
@@ -85,7 +85,7 @@ class Functions(Tracker):
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
-        return "functions" in settings.ask
+        return "functions" in settings.checks
 
     def __init__(self, scene: Scene) -> None:
         self._scene, self._modules, self._frames = scene, scene.modules, scene.frames

@@ -1,4 +1,4 @@
-"""``--ask memory``: what the graphs of the first backward calls keep, and who holds it."""
+"""``--check memory``: what the graphs of the first backward calls keep, and who holds it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Memory(Tracker):
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
-        return "memory" in settings.ask
+        return "memory" in settings.checks
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene

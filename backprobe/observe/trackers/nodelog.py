@@ -1,4 +1,4 @@
-"""``--log nodes``: each backward call as lines of text, one for each node that ran, in the engine's order.
+"""``--log-nodes``: each backward call as lines of text, one for each node that ran, in the engine's order.
 
 A call is written when it is over, in one piece, so that lines of several processes do not mix within a call. What
 cannot be written ends the log, not the run.

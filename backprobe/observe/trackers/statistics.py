@@ -95,12 +95,12 @@ class Statistics(Tracker):
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
-        return settings.statistics > 0
+        return settings.layer_stats > 0
 
     def __init__(self, scene: Scene) -> None:
         self._scene, self._own = scene, scene.events.own
         settings = scene.settings
-        self._every = settings.statistics
+        self._every = settings.layer_stats
         self._share = None if settings.budget is None else SHARE * settings.budget
         #: By id of an optimizer.
         self._known: dict[int, Known] = {}

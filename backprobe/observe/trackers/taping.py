@@ -1,4 +1,4 @@
-"""``--record compare`` and ``--ask divergence``: every op of the first steps.
+"""``--record-ops`` and ``--check divergence``: every op of the first steps.
 
 The first keeps what a comparison with another run needs. The second compares at the end: the run with itself in
 float64, and models of one structure with each other.
@@ -52,15 +52,15 @@ class Taping(Tracker):
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
-        return settings.record == "compare" or ASKED in settings.ask
+        return settings.record_ops or ASKED in settings.checks
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
-        self._asked = ASKED in scene.settings.ask
+        self._asked = ASKED in scene.settings.checks
         #: By id: the number of a weight, as text, which stands for its name until ops are handed on; and what it is of.
         self._names: dict[int, str] = {}
         self._named: list[_Weight] = []
-        self._space = Space(scene.settings.record_mb << 20, self._asked)
+        self._space = Space(scene.settings.max_record_mb << 20, self._asked)
         self._mode: TapeMode | None = None
         self._on = False
         self._writer: TapeWriter | None = None
@@ -295,7 +295,7 @@ class Taping(Tracker):
         mode = self._mode
         if mode is None or not self._info or mode.step != step or not mode.ops:
             return
-        folder = self._scene.record_to if self._scene.settings.record == "compare" else None
+        folder = self._scene.record_to if self._scene.settings.record_ops else None
         with private.unseen(), private.unnoticed(), torch.no_grad():
             for root, path, tensor, trained in self._weights():
                 number = self._number(tensor, root, path)
@@ -339,6 +339,8 @@ class Taping(Tracker):
             found.append(Unseen("ops to compare", len(self._faults), what, hides=False))
         if self._space.lost:
             found.append(
-                Unseen("tensors", self._space.lost, "not kept to be compared: give more with --record-mb", hides=False)
+                Unseen(
+                    "tensors", self._space.lost, "not kept to be compared: give more with --max-record-mb", hides=False
+                )
             )
         return found

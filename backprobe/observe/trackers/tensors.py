@@ -34,10 +34,10 @@ class Tensors(Tracker):
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
-        return bool(settings.tensors)
+        return bool(settings.histograms)
 
     def __init__(self, scene: Scene) -> None:
-        self._chosen, self._names = selector(scene.settings.tensors), scene.names
+        self._chosen, self._names = selector(scene.settings.histograms), scene.names
         self._step = 0
         self._due = True
         self._done: set[tuple[str, str, int]] = set()
@@ -92,7 +92,7 @@ class Tensors(Tracker):
     def unseen(self) -> list[Unseen]:
         if not self._dropped:
             return []
-        return [Unseen("tensors", self._dropped, f"a run holds {MOST}: choose fewer with --tensors", hides=False)]
+        return [Unseen("tensors", self._dropped, f"a run holds {MOST}: choose fewer with --histograms", hides=False)]
 
 
 def due(step: int) -> bool:

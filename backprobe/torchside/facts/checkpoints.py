@@ -113,7 +113,7 @@ def inputs() -> None:
 
 @fact(
     "arguments of checkpoints",
-    "with --ask checkpoints no region is compared; modules that change their state twice are not found",
+    "with --check checkpoints no region is compared; modules that change their state twice are not found",
     "CHECKPOINT CHECKPOINT_SEQUENTIAL CHECKPOINT_FUNCTION CHECKPOINT_ARGS CHECKPOINT_KWARGS CHECKPOINT_REENTRANT "
     "CHECKPOINT_RNG",
     [DYNAMO],

@@ -64,7 +64,7 @@ def call() -> None:
 
 @fact(
     "the function that backward calls go through",
-    "a mode stays on in steps that are not recorded, which costs as much as at the level watch of old",
+    "a mode stays on in steps that are not recorded, which costs as much as a function mode in every step",
     "_engine_run_backward TENSOR_BACKWARD",
     [ENGINE],
 )

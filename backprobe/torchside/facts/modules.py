@@ -91,7 +91,7 @@ def global_hooks() -> None:
 
 @fact(
     "keyword arguments of a call",
-    "--keep-batch leaves out what a model is given by keyword",
+    "--save-batch leaves out what a model is given by keyword",
 )
 def keyword_arguments() -> None:
     expect(bool(called_with.CALLS), "the function that calls hooks of modules has no keyword arguments in sight")

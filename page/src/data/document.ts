@@ -274,7 +274,7 @@ export interface Forward<F, I> {
   norm: F;
 }
 
-/** What autograd kept for backward in one step (`--ask memory`). */
+/** What autograd kept for backward in one step (`--check memory`). */
 export interface Memory<F> {
   /** The step; -1: not known. */
   step: number;

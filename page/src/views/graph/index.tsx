@@ -85,7 +85,7 @@ function GraphPage({ model, at, set, link }: ViewProps) {
           <select value={metric} onChange={(event) => set({ color: event.currentTarget.value })}>
             {METRICS.map((one) => (
               <option key={one} value={one} disabled={one === "bytes" && !model.doc.memory}>
-                {METRIC_NAMES[one] + (one === "bytes" && !model.doc.memory ? " (run with --ask memory)" : "")}
+                {METRIC_NAMES[one] + (one === "bytes" && !model.doc.memory ? " (run with --check memory)" : "")}
               </option>
             ))}
           </select>

@@ -28,7 +28,7 @@ function Memory(props: ViewProps) {
         <Kept {...props} memory={memory} />
       ) : (
         <p class="quiet">
-          What autograd keeps for the backward, by module and line: <code>backprobe run --ask memory script.py</code>
+          What autograd keeps for the backward, by module and line: <code>backprobe run --check memory script.py</code>
         </p>
       )}
     </div>
@@ -174,7 +174,7 @@ export const memoryView: View = {
   title: "Memory",
   empty: ({ doc }) =>
     (doc.memory === null || doc.memory.rows.length === 0) && !recorded(doc)
-      ? "Nothing is known of this run's memory: its system does not say what a process holds, and it was not asked what autograd keeps for the backward.\nRecord that with:  backprobe run --ask memory script.py"
+      ? "Nothing is known of this run's memory: its system does not say what a process holds, and it was not asked what autograd keeps for the backward.\nRecord that with:  backprobe run --check memory script.py"
       : null,
   component: Memory,
   steps: ({ doc }) => doc.steps.index,

@@ -161,7 +161,7 @@ export const tensorsView: View = {
   title: "Tensors",
   empty: ({ doc }) =>
     doc.tensors.length === 0
-      ? "No tensors were captured in this run.\nName the modules to look into:  backprobe run --tensors 'encoder.*' script.py"
+      ? "No tensors were captured in this run.\nName the modules to look into:  backprobe run --histograms 'encoder.*' script.py"
       : null,
   component: Tensors,
   steps: ({ doc }, at) => stepsOf(groupAt(groups(doc.tensors), at)),

@@ -13,7 +13,7 @@ from .copies import CopyingLayer
 
 
 class Compressed(CopyingLayer):
-    """See ``policies.compressed``."""
+    """See ``offload.compressed``."""
 
     words = "compressed (their size as they were)"
 

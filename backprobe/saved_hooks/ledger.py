@@ -35,7 +35,7 @@ class Ledger:
         if self._reading is None:
             raise BackprobeError(
                 "this ledger is empty so far: it is read when the block ends, or when a backward begins inside it "
-                "(with backprobe.saved(model) as ledger: loss = ...)"
+                "(with backprobe.saved_tensors(model) as ledger: loss = ...)"
             )
         return self._reading
 
@@ -115,7 +115,7 @@ class Ledger:
     def __enter__(self) -> Ledger:
         raise BackprobeError(
             "this ledger was made from a graph that is there already, and is read; a block is for a model: "
-            "with backprobe.saved(model) as ledger: ..."
+            "with backprobe.saved_tensors(model) as ledger: ..."
         )
 
     def __exit__(self, *error: object) -> None: ...
@@ -123,7 +123,7 @@ class Ledger:
     # Trying
 
     def try_checkpoint(self, select: Any, step: Callable[[], Any], rounds: int = 5) -> Any:
-        """Run ``step`` with and without the chosen modules checkpointed, and measure: see ``policies.measure``.
+        """Run ``step`` with and without the chosen modules checkpointed, and measure: see ``offload.measure``.
 
         Of modules inside one another the outermost is checkpointed.
 
@@ -132,14 +132,14 @@ class Ledger:
         return self._with_model()("checkpoint", select, step, rounds)
 
     def try_policy(self, make: Callable[[], Any], step: Callable[[], Any], rounds: int = 5) -> Any:
-        """Run ``step`` plain and under the policy that ``make`` makes, and measure: see ``policies.measure``."""
+        """Run ``step`` plain and under the policy that ``make`` makes, and measure: see ``offload.measure``."""
         return self._with_model()("policy", make, step, rounds)
 
     def _with_model(self) -> Callable[..., Any]:
         if self._trials is None:
             raise BackprobeError(
-                "trying something needs the model: with backprobe.saved(model) as ledger: ..., or "
-                "backprobe.policies.measure(make, model, step)"
+                "trying something needs the model: with backprobe.saved_tensors(model) as ledger: ..., or "
+                "backprobe.offload.measure(make, model, step)"
             )
         return self._trials
 

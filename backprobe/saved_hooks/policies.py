@@ -1,4 +1,4 @@
-"""Where saved tensors are kept between forward and backward: ``with backprobe.policies.on_cpu(): loss = model(x)``.
+"""Where saved tensors are kept between forward and backward: ``with backprobe.offload.on_cpu(): loss = model(x)``.
 
 Policies are context managers around the forward; the backward may run outside. They compose with each other (what the
 inner one makes goes to the one around it), with a pair of the user's around them, and with checkpointing. A write in
@@ -80,7 +80,7 @@ def compressed(
     zeros a mask and values. What does not shrink stays as it is.
 
     :param dtype: also keep floating-point values in this narrower type, such as ``torch.bfloat16``. The gradients
-        change: ``policies.measure`` says by how much.
+        change: ``offload.measure`` says by how much.
     :param level: 1 to 9: also compress what is left by zlib, on the CPU and slowly. 0: do not.
 
     Other parameters and errors as in ``on_cpu``.
@@ -115,7 +115,7 @@ def forbid_hooks(message: str) -> Iterator[None]:
         yield
 
 
-def mark_written(*tensors: torch.Tensor) -> None:
+def increment_version(*tensors: torch.Tensor) -> None:
     """Say that the memory of these tensors was written where torch cannot see it: by NumPy, a kernel, another library.
 
     A backward that needs the old values then raises torch's error in place of giving a wrong gradient.
@@ -124,10 +124,10 @@ def mark_written(*tensors: torch.Tensor) -> None:
     """
     for number, tensor in enumerate(tensors):
         if not isinstance(tensor, torch.Tensor):
-            raise BackprobeError(f"mark_written takes tensors; argument {number} is a {type(tensor).__name__}")
+            raise BackprobeError(f"increment_version takes tensors; argument {number} is a {type(tensor).__name__}")
         if tensor.is_inference():
             raise BackprobeError(
-                f"argument {number} of mark_written was made in inference mode: it has no version, and cannot be saved "
-                "for backward, so there is nothing to mark"
+                f"argument {number} of increment_version was made in inference mode: it has no version, and cannot be "
+                "saved for backward, so there is nothing to mark"
             )
     torch.autograd.graph.increment_version(tensors)

@@ -28,7 +28,7 @@ def trace(*seen: Any, unseen: tuple[Unseen, ...] = (), findings: tuple[Finding, 
 
 def test_all_was_watched() -> None:
     calm = trace()
-    assert calm.gaps == () and verdict(calm).text == "Nothing wrong found."
+    assert calm.coverage.gaps == () and verdict(calm).text == "Nothing wrong found."
     (own,) = calm.processes
     assert (own.ended, own.steps, own.backwards) == ("finished", 3, 3)
     assert calm.as_dict()["stopped"] is None and calm.as_dict()["watched"]["last"] == 2
@@ -49,25 +49,25 @@ def test_nothing_that_hides_something_leaves_it_at_that() -> None:
         (lambda: trace(error="ValueError: bad\nbatch"), "the script ended with ValueError: bad"),
         (lambda: trace(code=2), "the script exited with 2"),
         (lambda: Trace((), Facts(), {"started": 1.0, "pid": 10, "machine": "far"}, ()), "the run was cut off"),
-        (lambda: trace(Watched(0, 2, "watch")), "nodes were not looked at (level watch)"),
+        (lambda: trace(Watched(0, 2, "watch")), "nodes were not looked at (level minimal)"),
     ],
 )
 def test_not_all_was_watched(incomplete: Callable[[], Trace], why: str) -> None:
     made = incomplete()
     if made.facts.of(Watched)[1:]:  # in the place of the other
         made.facts = Facts(seen=made.facts.seen[1:])
-    assert made.gaps == (why,)
+    assert made.coverage.gaps == (why,)
     assert verdict(made).text == f"Nothing was found, which does not mean that nothing is wrong: {why}."
     assert "Nothing wrong" not in verdict(made).text
 
 
 def test_which_steps_were_looked_at_is_said() -> None:
     some = Trace((), Facts(seen=(Watched(0, 99, begin=10, end=50, every=4),)), ENDED, ())
-    assert some.gaps == ("nodes were looked at in one step in 4 from step 10 on up to step 49",)
+    assert some.coverage.gaps == ("nodes were looked at in one step in 4 from step 10 on up to step 49",)
     assert some.as_dict()["watched"] == {
         "first": 0,
         "last": 99,
-        "level": "trace",
+        "level": "nodes",
         "nodes": {"first": 10, "end": 50, "every": 4, "budget": None},
         "recorded": None,
         "repeated": 0,
@@ -93,7 +93,7 @@ def test_where_watching_stopped_is_said_first() -> None:
 
 def test_a_process_that_is_no_part_of_it_needs_no_end() -> None:
     """The server of a ``multiprocessing.Manager`` runs until the interpreter is gone."""
-    assert trace(RankSeen(None, 11, over=False, alive=True)).gaps == ()
+    assert trace(RankSeen(None, 11, over=False, alive=True)).coverage.gaps == ()
 
 
 TRAINS = """
@@ -138,8 +138,8 @@ def test_watching_that_stops(tmp_path: Path) -> None:
     assert found["stopped"]["step"] == 202 and "planted" in found["stopped"]["reason"]
     assert found["watched"]["first"] == 0 and found["watched"]["last"] == 201
     assert [(u["what"], u["count"], u["hides"]) for u in found["unseen"]] == [("internal error", 200, True)]
-    kept = backprobe.open(tmp_path / "kept")
-    assert kept.watched.stopped == Stopped(202, found["stopped"]["reason"])
+    kept = backprobe.load_run(tmp_path / "kept")
+    assert kept.coverage.observed.stopped == Stopped(202, found["stopped"]["reason"])
     assert kept.as_dict() == found == json.loads((tmp_path / "kept" / "findings.json").read_text())
     shown = subprocess.run(
         [sys.executable, "-m", "backprobe", "show", "kept"], cwd=tmp_path, capture_output=True, text=True, timeout=600

@@ -1,4 +1,4 @@
-"""How far a trace can be trusted: what of the run was watched, and what it means that nothing was found."""
+"""How much of a run backprobe observed, and whether "no findings" is conclusive."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from .records import Facts, Process, RankSeen, Unseen, Watched
 from .text import few
@@ -18,10 +18,67 @@ from .torch_texts import COLLECTIVE
 _TOOK = ("cost", "first_steps", "first_cost", "own", "overhead")
 
 
+class Coverage:
+    """How much of a run backprobe observed: ``trace.coverage``.
+
+    :ivar trace: the trace that this is about.
+    """
+
+    def __init__(self, trace: Observed) -> None:
+        self._trace = trace
+
+    @property
+    def observed(self) -> Watched:
+        """The observed steps, those whose nodes were recorded, the budget, and the step at which recording stopped."""
+        return watched(self._trace.facts, self._trace.info, self._trace.unfinished_steps)
+
+    @property
+    def unseen(self) -> Sequence[Unseen]:
+        """What backprobe did not observe, with counts; rules that failed are among it once the findings are known."""
+        return self._trace.facts.unseen
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Why "no findings" is not conclusive: recording stopped, work was not observed, or a process failed. Empty if
+        coverage was complete."""
+        found = gaps(self.observed, self._after_rules(), self._trace.processes)
+        return (*found, *elsewhere(self._trace.facts, self._trace.info.get("pid"), found))
+
+    @property
+    def own_gaps(self) -> tuple[str, ...]:
+        """The gaps of this process, without those that come from how processes ended."""
+        return hidden(self.observed, self._after_rules())
+
+    @property
+    def summary(self) -> str:
+        """In how many steps nodes were recorded, in words; empty if every requested step was."""
+        return sampled(self.observed)
+
+    def _after_rules(self) -> Sequence[Unseen]:
+        _ = self._trace.findings  # a rule that fails adds to what is unseen
+        return self.unseen
+
+
+class Observed(Protocol):
+    """The part of a trace that coverage is computed from."""
+
+    @property
+    def facts(self) -> Facts: ...
+    @property
+    def info(self) -> Mapping[str, Any]: ...
+
+    @property
+    def findings(self) -> Sequence[Any]: ...
+    @property
+    def processes(self) -> Sequence[Process]: ...
+    @property
+    def unfinished_steps(self) -> Sequence[int]: ...
+
+
 def watched(facts: Facts, info: Mapping[str, Any], steps: Sequence[int]) -> Watched:
     """What was watched. `steps`: the numbers of those that were recorded, for a run that did not come to its end."""
     known = facts.one(Watched)
-    found = known or Watched(level=str(info.get("level") or "trace"))
+    found = known or Watched(level=str(info.get("level") or "nodes"))
     if known is None and info.get("steps"):
         return replace(found, first=0, last=int(info["steps"]) - 1)
     if steps and (found.last is None or steps[-1] > found.last):
@@ -99,8 +156,8 @@ def hidden(what: Watched, unseen: Sequence[Unseen]) -> tuple[str, ...]:
     found = []
     if what.stopped is not None:
         found.append(f"watching stopped at step {what.stopped.step}: {what.stopped.reason}")
-    if what.level == "watch":
-        found.append("nodes were not looked at (level watch)")
+    if what.level == "minimal":
+        found.append("nodes were not looked at (level minimal)")
     elif what.every > 1 or what.begin or what.end is not None:
         each = "every step" if what.every == 1 else f"one step in {what.every}"
         end = "" if what.end is None else f" up to step {what.end - 1}"

@@ -153,7 +153,7 @@ class Moved:
 
 
 class OnCpu(CopyingLayer):
-    """See ``policies.on_cpu``."""
+    """See ``offload.on_cpu``."""
 
     words = "moved to the CPU"
 

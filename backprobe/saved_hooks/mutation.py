@@ -85,7 +85,7 @@ def _leaves_counting(func: Any) -> bool:
 
 
 class AllowMutation(Layer):
-    """See ``policies.allow_mutation``."""
+    """See ``offload.allow_mutation``."""
 
     lenient = True
 

@@ -297,7 +297,7 @@ def measure(
     Parameters, buffers, ``.grad`` and the random state are put back before each run and at the end, also after an
     error. State of an optimizer is not: leave it out of ``step``.
 
-    :param make: makes a new context manager for each run: ``lambda: policies.compressed(dtype=torch.bfloat16)``.
+    :param make: makes a new context manager for each run: ``lambda: offload.compressed(dtype=torch.bfloat16)``.
     :param model: whose parameters' gradients are compared.
     :param step: runs the forward and gives the loss, a scalar; the backward is run for it. Or runs the backward itself
         and gives ``None``.

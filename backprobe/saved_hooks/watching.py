@@ -68,7 +68,7 @@ class Forward:
 
 
 class SavedBlock(Ledger):
-    """``with backprobe.saved(model) as ledger:`` reads when the block ends, or before the first backward in it."""
+    """The ledger of a ``with`` block: read when the block ends, or before the first backward in it."""
 
     def __init__(self, model: nn.Module) -> None:
         from .trial import Trials
@@ -104,9 +104,9 @@ class SavedBlock(Ledger):
             self._reading = read(walk(roots, Plans(1)), forward, holders)
 
 
-def saved(subject: Any) -> Ledger:
-    """What is kept for backward: ``backprobe.saved(loss)``, or ``with backprobe.saved(model) as ledger:`` over a
-    forward.
+def saved_tensors(subject: Any) -> Ledger:
+    """List what autograd saves for backward: ``backprobe.saved_tensors(loss)``, or ``with
+    backprobe.saved_tensors(model) as ledger:`` around a forward.
 
     From a loss, the graph that is there is read: bytes by op and dtype, and who else holds them; lines and modules
     are not known any more. Over a block, each op is noted, so that bytes have a line and a module; the ledger is
@@ -118,7 +118,7 @@ def saved(subject: Any) -> Ledger:
     >>> import torch, backprobe as bp
     >>> x = torch.ones(1024, 256, requires_grad=True)
     >>> loss = x.sin().exp().sum()
-    >>> ledger = bp.saved(loss)
+    >>> ledger = bp.saved_tensors(loss)
     >>> ledger.bytes, [(e.node, e.name) for e in ledger.entries if not e.holder]
     (1048576, [('ExpBackward0', 'result')])
     """
@@ -127,7 +127,7 @@ def saved(subject: Any) -> Ledger:
     tensors = [subject] if isinstance(subject, torch.Tensor) else subject
     if not isinstance(tensors, (tuple, list)) or not all(isinstance(t, torch.Tensor) for t in tensors) or not tensors:
         raise BackprobeError(
-            f"saved() takes a tensor with a graph, several, or a model; not a {type(subject).__name__}"
+            f"saved_tensors() takes a tensor with a graph, several, or a model; not a {type(subject).__name__}"
         )
     for number, tensor in enumerate(tensors):
         if tensor.grad_fn is None:
@@ -141,7 +141,7 @@ def saved(subject: Any) -> Ledger:
                 f"{which} {tuple(tensor.shape)} has no graph (grad_fn is None): nothing is kept for its backward. {why}"
             )
     frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("backprobe.saved"):
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("backprobe.saved_hooks"):
         frame = frame.f_back
     with modes.unseen():
         # Not given as tensors: a list of those would hold what the graph holds.

@@ -112,7 +112,7 @@ class Filed:
 
 
 class OnDisk(CopyingLayer):
-    """See ``policies.on_disk``."""
+    """See ``offload.on_disk``."""
 
     words = "written to disk"
 
@@ -142,7 +142,7 @@ class OnDisk(CopyingLayer):
         except (OSError, SafetensorError) as error:
             raise BackprobeError(
                 f"cannot write a saved tensor of {size(nbytes)} to {path}: {error}. Free space there, or give another "
-                "folder: policies.on_disk(folder=...)"
+                "folder: offload.on_disk(folder=...)"
             ) from error
         self.held += nbytes
         return held
